@@ -1,0 +1,47 @@
+# Every target sets up what it needs; a second call finds it set up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+UV_VERSION := 0.13.8
+export RAY_USAGE_STATS_ENABLED = 0
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: help setup demo test test-unit check format lock clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+setup: $(STAMP)  ## install from requirements.lock into .venv
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $@
+
+demo: $(STAMP)  ## audit planted classifiers of the embedded world, end to end
+	$(BIN)/c2b demo
+
+test: $(STAMP)  ## all tests
+	$(BIN)/python -m pytest tests
+
+test-unit: $(STAMP)  ## the tests that need neither Ray nor network
+	$(BIN)/python -m pytest tests/unit tests/contract
+
+check: $(STAMP)  ## formatting, lint, types, import direction
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(STAMP)  ## resolve requirements.lock anew
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev pyproject.toml -o requirements.lock
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

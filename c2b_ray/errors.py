@@ -1,0 +1,85 @@
+"""The exception tree: every error that c2b-ray raises on purpose, and what each one is about.
+
+It does not know where errors are shown; the command line turns an `InputError` into exit status 2.
+
+    C2BError
+    ├── InputError              what the user gave is wrong: mend it and run again (exit status 2)
+    │   ├── ConfigError         a field of an audit file, or a command's option
+    │   ├── SpecError           a model spec that names nothing; the nearest names are offered
+    │   ├── WeightsError        weights that are refused (pickle), absent or of another shape
+    │   ├── SourceError         a folder, table, shard or index of images that cannot be read, or holds none
+    │   ├── ImageError          one image that cannot be used; a row's `error`, never the end of a run
+    │   └── RunError            a run directory that belongs to another run, or that another process writes
+    ├── StorageError            the file system said no: full disk, no permission (exit status 2)
+    ├── ReplyError              a language model's reply that cannot be used; kept beside the run
+    └── ServiceError            a model service that is dead or answers nonsense: the run stops and can be resumed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class C2BError(Exception):
+    """Base of all errors of this project. The message says what was expected and what to do."""
+
+
+class InputError(C2BError):
+    """What the user gave is wrong."""
+
+
+class ConfigError(InputError):
+    """A field of a configuration is wrong.
+
+    `field` is the dotted path of the field, such as `images.index`.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+
+
+class SpecError(InputError):
+    """A model spec that names nothing that can be loaded."""
+
+
+class WeightsError(InputError):
+    """Weights that are refused, absent, or of another shape than the model."""
+
+
+class SourceError(InputError):
+    """A source of images or rows that cannot be read, or that is empty."""
+
+
+class ImageError(InputError):
+    """One image that cannot be used. Becomes the `error` of its row."""
+
+
+class RunError(InputError):
+    """A run directory that belongs to another run, or that another process writes."""
+
+
+class StorageError(C2BError):
+    """The file system refused: full disk, no write permission, gone."""
+
+
+class ReplyError(C2BError):
+    """A language model's reply that cannot be used. `reply` is the text, whole."""
+
+    def __init__(self, message: str, reply: str) -> None:
+        super().__init__(message)
+        self.reply = reply
+
+
+class ServiceError(C2BError):
+    """A model service that does not answer, or answers with something else than was asked for."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: the known names nearest to `name`, or all of them where few."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(repr(c) for c in close)}?"
+    return f"known: {', '.join(names[:20])}{' …' if len(names) > 20 else ''}"

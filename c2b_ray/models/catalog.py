@@ -1,0 +1,118 @@
+"""From a model's spec string to the model: one visible table with deferred imports.
+
+    scheme:name[?option=value&...]
+
+It knows which module serves a (role, scheme) and nothing of the libraries in those modules. Third parties add theirs
+through the entry-point group `c2b_ray.models`: an entry named `role.scheme` that points at a loader.
+
+A loader is a function of a `Spec` that returns the role; it must refuse options that it does not know
+(`Spec.options_among`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+from urllib.parse import parse_qsl
+
+from c2b_ray.errors import SpecError, nearest
+from c2b_ray.roles import Classifier, ImageIndex, LanguageModel, TextImageEncoder
+
+ENTRY_POINTS = "c2b_ray.models"
+
+CATALOG: dict[tuple[str, str], str] = {
+    ("language_model", "hf"): "c2b_ray.models.transformers_lm:load",
+    ("language_model", "openai"): "c2b_ray.models.openai_lm:load",
+    ("language_model", "scripted"): "c2b_ray.models.scripted:load_language_model",
+    ("language_model", "world"): "c2b_ray.world.zoo:load_language_model",
+    ("encoder", "open_clip"): "c2b_ray.models.open_clip_encoder:load",
+    ("encoder", "world"): "c2b_ray.world.zoo:load_encoder",
+    ("classifier", "timm"): "c2b_ray.models.timm_classifier:load",
+    ("classifier", "torchvision"): "c2b_ray.models.torchvision_classifier:load",
+    ("classifier", "onnx"): "c2b_ray.models.onnx_classifier:load",
+    ("classifier", "table"): "c2b_ray.models.table_classifier:load",
+    ("classifier", "world"): "c2b_ray.world.zoo:load_classifier",
+    ("index", "faiss"): "c2b_ray.models.faiss_index:load",
+}
+
+INSTALL_HINTS = {"onnxruntime": "onnxruntime", "open_clip": "open_clip_torch", "faiss": "faiss-cpu", "timm": "timm"}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A parsed spec: `timm:resnet50.a1_in1k?labels=names.txt` has scheme `timm`, name `resnet50.a1_in1k`, one option."""
+
+    text: str
+    scheme: str
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def options_among(self, known: Collection[str]) -> dict[str, str]:
+        """The options, all of them known; SpecError names the first that is not."""
+        for option in self.options:
+            if option not in known:
+                raise SpecError(f"{self.text}: unknown option {option!r}; {nearest(option, known)}")
+        return dict(self.options)
+
+
+def parse(text: str) -> Spec:
+    """SpecError where `text` has no scheme or no name. URLs keep their query: only `openai:` and `http:` have none of ours."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or not scheme or not rest:
+        raise SpecError(f"{text!r} is no model spec: expected scheme:name, such as timm:resnet50.a1_in1k or onnx:PATH")
+    if scheme in ("openai", "http", "https"):
+        return Spec(text, scheme, rest)
+    name, _, query = rest.partition("?")
+    if not name:
+        raise SpecError(f"{text!r} names no model after {scheme!r}:")
+    return Spec(text, scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
+
+
+def loader(role: str, spec: Spec) -> Callable[[Spec], Any]:
+    """The loader of a role's scheme, imported now. SpecError offers the nearest schemes, or says what to install."""
+    target = CATALOG.get((role, spec.scheme)) or _third_party(role).get(spec.scheme)
+    if target is None:
+        schemes = {s for r, s in CATALOG if r == role} | set(_third_party(role))
+        raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {nearest(spec.scheme, schemes)}")
+    module, _, name = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "c2b_ray" or not missing:
+            raise
+        package = INSTALL_HINTS.get(missing, missing)
+        raise SpecError(f"{spec.text} needs the package {missing!r}: pip install {package}") from error
+
+
+def _third_party(role: str) -> dict[str, str]:
+    found = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry_role, _, scheme = entry.name.partition(".")
+        if entry_role == role:
+            found[scheme] = entry.value
+    return found
+
+
+def language_model(text: str) -> LanguageModel:
+    spec = parse(text)
+    return loader("language_model", spec)(spec)  # type: ignore[no-any-return]
+
+
+def encoder(text: str) -> TextImageEncoder:
+    spec = parse(text)
+    return loader("encoder", spec)(spec)  # type: ignore[no-any-return]
+
+
+def classifier(text: str) -> Classifier:
+    spec = parse(text)
+    return loader("classifier", spec)(spec)  # type: ignore[no-any-return]
+
+
+def index(path: str) -> ImageIndex:
+    """An index directory, local or on an object store; `faiss:PATH` says the same at more length."""
+    spec = parse(path) if path.startswith("faiss:") else Spec(path, "faiss", path)
+    return loader("index", spec)(spec)  # type: ignore[no-any-return]

@@ -1,0 +1,141 @@
+"""The roles that models play on the path, and the values that cross them.
+
+A role is a Protocol of one to three batch methods: as many outputs as inputs, in their order. A bad row is a value (an
+error in its place); a dead service is an exception (`errors.ServiceError`). This module knows no model, no library and
+no service: a model in this process and a model behind a Serve handle are two implementations of the same role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+"""One decoded image: uint8, (height, width, 3), RGB, upright."""
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Message:
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One conversation to be continued.
+
+    `schema`: a JSON schema that the reply must satisfy, or None for free text.
+    `temperature`: 0 is greedy. `top_p` in (0, 1]. `seed` fixes the noise of this request alone, whatever its batch.
+    """
+
+    messages: tuple[Message, ...]
+    schema: Mapping[str, Any] | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 512
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """`text` as the model gave it; `error` says why it cannot be used (cut short, refused), None if it can."""
+
+    text: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class TokenLogProb:
+    token_id: int
+    token: str
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The k nearest images of each query: `ids` int64 (queries, k), −1 where fewer exist; `similarities` float32, cosine."""
+
+    ids: NDArray[np.int64]
+    similarities: Floats
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
+        """One reply per request."""
+        ...
+
+    def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
+        """The k likeliest next tokens of each text, likeliest first, with natural-log probabilities."""
+        ...
+
+    def log_likelihood(self, texts: Sequence[str]) -> list[float]:
+        """log P(text), natural log, summed over the text's tokens after the first."""
+        ...
+
+
+@runtime_checkable
+class TextImageEncoder(Protocol):
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def revision(self) -> str:
+        """Changes whenever the weights or the preprocessing do; part of every id that depends on embeddings."""
+        ...
+
+    def encode_images(self, images: Sequence[Pixels]) -> Floats:
+        """Unit-norm embeddings, float32 (images, dimension)."""
+        ...
+
+    def encode_texts(self, texts: Sequence[str]) -> Floats:
+        """Unit-norm embeddings, float32 (texts, dimension)."""
+        ...
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each output, in order."""
+        ...
+
+    @property
+    def revision(self) -> str: ...
+
+    def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+        """Logits, float32 (images, labels); a row of NaN where an image has no answer.
+
+        `keys` names each image as its source does (a path relative to it): models that look at pixels ignore it, a
+        table of predictions looks nothing else up.
+        """
+        ...
+
+
+@runtime_checkable
+class ImageIndex(Protocol):
+    @property
+    def encoder(self) -> str:
+        """The spec of the encoder whose embeddings the index holds."""
+        ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def revision(self) -> str: ...
+
+    def search(self, embeddings: Floats, k: int) -> Neighbours:
+        """The k nearest images of each unit-norm embedding, nearest first."""
+        ...
+
+    def fetch(self, ids: Sequence[int]) -> pa.Table:
+        """Columns `key` (string), `bytes` (encoded image) and any metadata of the source, a row per id, in their order."""
+        ...

@@ -1,0 +1,125 @@
+"""The Arrow schema of every table on the path, and the ids that tie them together.
+
+    proposals → captions → draws → images → predictions → scores
+
+An id is a hash of what made the row (the parent's id, the step, its settings, the seed, the model's revision): a rerun
+resumes, a retry is idempotent, a changed setting never meets a stale row. Nothing here reads or writes files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pyarrow as pa
+
+_text = pa.string()
+
+PROPOSALS = pa.schema(
+    [
+        pa.field("proposal_id", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_classes", pa.list_(_text), nullable=False),
+        pa.field("source", _text, nullable=False),  # language_model, user, or both joined by "+"
+        pa.field("merged_from", pa.list_(_text), nullable=False),  # the names that were merged into this one
+    ]
+)
+
+REJECTED = pa.schema(
+    [
+        pa.field("step", _text, nullable=False),  # propose, template, caption
+        pa.field("about", _text, nullable=False),  # the class, or class/attribute/bias class, that was asked for
+        pa.field("reply", _text, nullable=False),  # what the model said, whole
+        pa.field("reason", _text, nullable=False),
+    ]
+)
+
+CAPTIONS = pa.schema(
+    [
+        pa.field("caption_id", _text, nullable=False),
+        pa.field("proposal_id", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("number", pa.int32(), nullable=False),  # 0-based, among the cell's captions
+        pa.field("text", _text, nullable=False),
+    ]
+)
+
+DRAWS = pa.schema(
+    [
+        pa.field("caption_id", _text, nullable=False),
+        pa.field("image_id", _text, nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),  # 0 is the nearest
+        pa.field("similarity", pa.float32()),  # cosine; null for labelled images
+    ]
+)
+
+IMAGES = pa.schema(
+    [
+        pa.field("image_id", _text, nullable=False),  # hash of the key and the bytes
+        pa.field("key", _text, nullable=False),  # the image's name in its source
+        pa.field("bytes", pa.binary()),  # encoded, as found
+        pa.field("error", _text),  # why the bytes could not be had
+    ]
+)
+
+PREDICTIONS = pa.schema(
+    [
+        pa.field("image_id", _text, nullable=False),
+        pa.field("classifier", _text, nullable=False),
+        pa.field("label", _text),  # the classifier's own likeliest label
+        pa.field("label_probability", pa.float32()),
+        pa.field("predicted_class", _text),  # the likeliest of the task's classes, through the label map
+        pa.field("class_probability", pa.float32()),
+        pa.field("error", _text),  # why there is no prediction
+    ]
+)
+
+SCORES = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("n", pa.int64(), nullable=False),
+        pa.field("correct", pa.int64(), nullable=False),
+        pa.field("errors", pa.int64(), nullable=False),  # images of the cell without a prediction; not in n
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy",
+                "accuracy_low",
+                "accuracy_high",
+                "phi",
+                "phi_low",
+                "phi_high",
+                "p_value",
+                "q_value",
+            )
+        ],
+        pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
+        pa.field("paper_verdict", pa.int8(), nullable=False),  # 1, -1, 0: |φ| > τ alone
+        pa.field("images_to_settle", pa.int64()),  # per cell; null where settled or where no number would do
+    ]
+)
+
+EMBEDDING_ID = "row_id"
+
+
+def content_id(*parts: Any) -> str:
+    """20 hexadecimal digits that depend on every part; parts are JSON values or bytes."""
+    digest = hashlib.blake2b(digest_size=10)
+    for part in parts:
+        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
+        # The length keeps ("ab", "c") apart from ("a", "bc").
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def seed_of(*parts: Any) -> int:
+    """A seed in [0, 2**31) from the same kind of parts: rows carry their own noise, whatever batch they are in."""
+    return int(content_id(*parts)[:16], 16) % 2**31
