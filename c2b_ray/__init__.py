@@ -1,1 +1,34 @@
-"""x"""
+"""c2b-ray: finds where an image classifier fails, from one sentence about its task and no labelled data.
+
+    >>> import c2b_ray
+    >>> run = c2b_ray.audit("audit.yaml")       # a path, a mapping, or an AuditConfig
+    >>> run.scores                               # tables as Arrow
+    >>> c2b_ray.load_run("runs/demo/run").report
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from c2b_ray.audits.c2b import audit
+    from c2b_ray.config import AuditConfig
+    from c2b_ray.store.run import Run, load_run
+
+__all__ = ["AuditConfig", "Run", "audit", "load_run"]
+
+_PLACES = {
+    "audit": "c2b_ray.audits.c2b",
+    "AuditConfig": "c2b_ray.config",
+    "Run": "c2b_ray.store.run",
+    "load_run": "c2b_ray.store.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names load when asked for: `import c2b_ray.metrics` alone brings neither Ray nor torch."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), name)

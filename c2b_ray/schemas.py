@@ -59,7 +59,7 @@ DRAWS = pa.schema(
 
 IMAGES = pa.schema(
     [
-        pa.field("image_id", _text, nullable=False),  # hash of the key and the bytes
+        pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's place in it
         pa.field("key", _text, nullable=False),  # the image's name in its source
         pa.field("bytes", pa.binary()),  # encoded, as found
         pa.field("error", _text),  # why the bytes could not be had
@@ -68,6 +68,7 @@ IMAGES = pa.schema(
 
 PREDICTIONS = pa.schema(
     [
+        pa.field("prediction_id", _text, nullable=False),  # hash of image, classifier, its revision and its label map
         pa.field("image_id", _text, nullable=False),
         pa.field("classifier", _text, nullable=False),
         pa.field("label", _text),  # the classifier's own likeliest label
@@ -106,7 +107,15 @@ SCORES = pa.schema(
     ]
 )
 
-EMBEDDING_ID = "row_id"
+EMBEDDINGS = pa.schema(
+    [
+        pa.field("key", _text, nullable=False),
+        pa.field("bytes", pa.binary()),
+        pa.field("embedding", pa.list_(pa.float32())),  # unit norm; null where `error` says why
+        pa.field("metadata", _text, nullable=False),  # the source's other columns, as a JSON object
+        pa.field("error", _text),
+    ]
+)
 
 
 def content_id(*parts: Any) -> str:

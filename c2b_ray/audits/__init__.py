@@ -1,1 +1,1 @@
-"""TODO"""
+"""The audits: each walks the path, or a stretch of it, and reads as prose."""

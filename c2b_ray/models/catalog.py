@@ -116,3 +116,9 @@ def index(path: str) -> ImageIndex:
     """An index directory, local or on an object store; `faiss:PATH` says the same at more length."""
     spec = parse(path) if path.startswith("faiss:") else Spec(path, "faiss", path)
     return loader("index", spec)(spec)  # type: ignore[no-any-return]
+
+
+def schemes() -> dict[str, list[str]]:
+    """Role → the schemes that its specs may have, third parties' included."""
+    roles = dict.fromkeys(role for role, _ in CATALOG)
+    return {role: sorted({s for r, s in CATALOG if r == role} | set(_third_party(role))) for role in roles}

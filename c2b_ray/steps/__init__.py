@@ -1,1 +1,1 @@
-"""TODO"""
+"""The arrows of the path: pure functions from table or batch to table or batch, given roles. No Ray, no files."""

@@ -1,0 +1,34 @@
+"""The demo: planted classifiers of the embedded world, audited from a sentence, on images that it renders itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from c2b_ray.audits import index
+from c2b_ray.audits.c2b import audit
+from c2b_ray.audits.events import Listener, Steps
+from c2b_ray.store.run import Run
+from c2b_ray.world.scenes import CLASSES
+from c2b_ray.world.table import write_sample
+
+TASK = "Classify pictures of everyday objects outdoors."
+CLASSIFIERS = ["world:resnet-planted-0", "world:resnet-control-0"]
+SEED = 2026
+
+
+def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> Run:
+    """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
+    table, indexed = out / "scenes.parquet", out / "index"
+    with Steps(listener).step("render scenes"):
+        if not table.exists():
+            write_sample(table, images, SEED)
+    if not (indexed / "manifest.json").exists():
+        index.build(str(table), "world:clip", str(indexed), via, listener)
+    asked = {
+        "task": TASK,
+        "classes": list(CLASSES),
+        "classifier": CLASSIFIERS,
+        "language_model": "world:lm",
+        "images": {"source": "retrieve", "index": str(indexed)},
+    }
+    return audit(asked, out / "run", via, listener)

@@ -1,0 +1,33 @@
+"""What a run's manifest says of how it was made: counts of rows and of errors, versions of what ran."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from c2b_ray.store.run import Run
+
+PACKAGES = (
+    "c2b-ray", "ray", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "faiss-cpu", "onnxruntime",
+    "pyarrow", "numpy", "scipy", "pillow",
+)  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def counts(run: Run) -> dict[str, int]:
+    """Rows of each table, and the images and predictions that came to nothing."""
+    found = {name: run.read(name).num_rows for name in ("proposals", "rejected", "captions", "draws", "scores")}
+    for name, errors in (("images", "image_errors"), ("predictions", "prediction_errors")):
+        column = run.read(name, ["error"])["error"]
+        found[name] = len(column)
+        found[errors] = len(column) - column.null_count
+    return found

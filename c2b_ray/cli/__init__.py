@@ -1,0 +1,46 @@
+"""`c2b`: parse, call, print.
+
+Exit status: 0 done, 1 a failure that is not the user's, 2 bad input, 130 interrupted (the same command resumes).
+What a command answers goes to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from c2b_ray.cli import audit, index, models, serve, world
+from c2b_ray.errors import C2BError, InputError, StorageError
+
+app = typer.Typer(
+    help="Finds where an image classifier fails, from one sentence about its task and no labelled data.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("demo")(audit.demo)
+app.command("audit")(audit.audit)
+app.command("report")(audit.report)
+app.add_typer(index.app, name="index")
+app.command("models")(models.models)
+app.add_typer(world.app, name="world")
+app.command("serve")(serve.serve)
+
+
+def main() -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        app()
+    except (InputError, StorageError) as error:
+        _fail(f"error: {error}", 2)
+    except C2BError as error:
+        _fail(f"error: {error}", 1)
+    except KeyboardInterrupt:
+        _fail("interrupted; the same command goes on from here", 130)
+
+
+def _fail(message: str, status: int) -> None:
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(status)

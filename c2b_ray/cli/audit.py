@@ -1,0 +1,94 @@
+"""`c2b audit`, `c2b report` and `c2b demo`: runs made and shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from c2b_ray.cli import show
+from c2b_ray.errors import ConfigError
+from c2b_ray.store.run import Run
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Via = Annotated[str, typer.Option(help="Where models run: actors (Ray Data's own) or serve (behind Ray Serve).")]
+MOST_ROWS = 15
+
+
+def audit(
+    file: Annotated[str | None, typer.Argument(metavar="AUDIT.yaml", help="The audit file.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/c2b-<id>.")] = None,
+    via: Via = "actors",
+    as_json: Json = False,
+    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of an audit file and stop.")] = False,
+) -> None:
+    """Audit a classifier: find the attributes of an image that make it better or worse."""
+    if print_schema:
+        from c2b_ray.config import AuditConfig
+
+        print(json.dumps(AuditConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is None:
+        raise ConfigError("", "name an audit file; c2b audit --print-schema shows what it holds")
+    from c2b_ray.audits.c2b import audit as run_audit
+
+    with show.ProgressBar() as bar:
+        run = run_audit(file, out, via, bar)
+    show_run(run, as_json)
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    as_json: Json = False,
+) -> None:
+    """Write a run's report anew and show its findings."""
+    from c2b_ray.report import write_report
+    from c2b_ray.store.run import load_run
+
+    loaded = load_run(run)
+    write_report(loaded)
+    show_run(loaded, as_json)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the demo's images, index and run go.")] = Path("runs/demo"),
+    images: Annotated[int, typer.Option(min=100, help="Scenes to render and index.")] = 6000,
+    via: Via = "serve",
+    as_json: Json = False,
+) -> None:
+    """Audit planted classifiers of the embedded world, from rendering its images to the report."""
+    from c2b_ray.audits.demo import demo as run_demo
+
+    with show.ProgressBar() as bar:
+        run = run_demo(out, images, via, bar)
+    show_run(run, as_json)
+
+
+def show_run(run: Run, as_json: bool) -> None:
+    rows = findings(run)
+    scores = run.scores["verdict"].to_pylist()
+    verdicts = {name: scores.count(name) for name in ("for", "against", "none", "undetermined")}
+    if as_json:
+        show.print_json(
+            {"run": run.path, "report": run.report, "verdicts": verdicts, "findings": [_jsonable(r) for r in rows]}
+        )
+        return
+    console = show.out()
+    if rows:
+        console.print(show.ranked_table(rows, MOST_ROWS))
+    found = verdicts["for"] + verdicts["against"]
+    console.print(f"{found} cells biased, {verdicts['none']} clear, {verdicts['undetermined']} undetermined")
+    console.print(f"report: {run.report}", soft_wrap=True)
+
+
+def findings(run: Run) -> list[dict[str, Any]]:
+    """The cells judged `for` or `against`, largest |φ| first."""
+    rows = [row for row in run.scores.to_pylist() if row["verdict"] in ("for", "against")]
+    return sorted(rows, key=lambda row: -abs(row["phi"]))
+
+
+def _jsonable(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

@@ -1,0 +1,23 @@
+"""`c2b models`: what a spec may say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from c2b_ray.cli import show
+
+
+def models(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """The schemes of model specs by role, and the world's models."""
+    from c2b_ray.models.catalog import schemes
+    from c2b_ray.world.zoo import names
+
+    known = {"schemes": schemes(), "world": [f"world:{name}" for name in names()]}
+    if as_json:
+        show.print_json(known)
+        return
+    for role, found in known["schemes"].items():
+        print(f"{role:<16}{', '.join(f'{scheme}:…' for scheme in found)}")
+    print("\n".join(["", "the embedded world:", *(f"  {name}" for name in known["world"])]))

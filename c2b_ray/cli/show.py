@@ -1,0 +1,93 @@
+"""What a person sees while and after a command runs: progress with rate and time left, and tables.
+
+Progress goes to standard error and only to a terminal; it knows events, not what causes them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import TracebackType
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from c2b_ray.audits.events import Event
+
+VERDICT_STYLES = {"against": "bold red", "for": "bold green", "undetermined": "yellow", "none": "dim"}
+
+
+class ProgressBar:
+    """A listener of events; a context manager, so that the terminal is left as it was found."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> ProgressBar:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self._bars.stop()
+        return False
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "begin":
+            self._tasks[event.step] = self._bars.add_task(event.step, total=None, note="")
+            return
+        task = self._tasks[event.step]
+        if event.kind == "end":
+            total = self._bars.tasks[self._bars.task_ids.index(task)].total or 1
+            self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
+        elif event.progress is not None:
+            bad = f", {event.progress.errors} bad" if event.progress.errors else ""
+            note = f"{event.progress.rate:.0f}/s{bad}"
+            self._bars.update(task, total=event.progress.total, completed=event.progress.done, note=note)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def ranked_table(rows: list[dict[str, Any]], most: int) -> Table:
+    """The strongest findings: rows of scores, already ranked."""
+    table = Table(title=f"Strongest findings ({min(most, len(rows))} of {len(rows)})", title_justify="left")
+    for name in ("classifier", "class", "attribute", "value"):
+        table.add_column(name, overflow="fold")
+    for name in ("right", "φ", "interval of φ", "n"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for row in rows[:most]:
+        style = VERDICT_STYLES[row["verdict"]]
+        table.add_row(
+            row["classifier"],
+            row["target_class"],
+            row["attribute"],
+            row["bias_class"],
+            f"{row['accuracy']:.0%}",
+            f"{row['phi']:+.2f}",
+            f"{row['phi_low']:+.2f} … {row['phi_high']:+.2f}",
+            str(row["n"]),
+            f"[{style}]{row['verdict']}[/]",
+        )
+    return table
+
+
+def out() -> Console:
+    """Standard output; wide where it is no terminal, so that no column is lost."""
+    return Console(width=None if sys.stdout.isatty() else 140)

@@ -1,0 +1,188 @@
+"""What a user may write in an audit file, read and checked once, at the edge.
+
+It knows fields and their limits, not what an audit does with them. Paths in a file are relative to that file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from c2b_ray.errors import ConfigError, SourceError, nearest
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class Images(_Strict):
+    """Where the images come from."""
+
+    source: Literal["retrieve", "labelled"] = Field(
+        description="retrieve: the nearest images of each caption in an index; labelled: the rows of a table."
+    )
+    index: str | None = Field(None, description="An index directory made by `c2b index build` (source: retrieve).")
+    table: str | None = Field(
+        None,
+        description="Parquet or CSV with `image` (a path relative to the table, or bytes), `target_class` and a column "
+        "per attribute (source: labelled).",
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Images:
+        wanted, other = ("index", "table") if self.source == "retrieve" else ("table", "index")
+        if getattr(self, wanted) is None:
+            raise ValueError(f"source: {self.source} needs `{wanted}`")
+        if getattr(self, other) is not None:
+            raise ValueError(f"`{other}` does not belong to source: {self.source}")
+        return self
+
+
+class AuditConfig(_Strict):
+    """An audit: a classifier, a sentence about its task, and where images of it can be found."""
+
+    task: Name = Field(description="What the classifier is for, in a sentence.")
+    classes: list[Name] = Field(min_length=1, description="The task's classes, in the words of captions.")
+    classifier: Name | list[Name] = Field(description="A model spec, or several that are audited on the same images.")
+    images: Images
+    language_model: Name | None = Field(
+        None, description="A model spec. Proposes attributes and writes captions; without it `attributes` must be given."
+    )
+    attributes: dict[Name, list[Name]] | None = Field(
+        None,
+        description="Hypotheses of one's own, name → values. They join the language model's, or replace them where "
+        "`language_model` is null. A labelled table's columns stand in for both.",
+    )
+    images_per_caption: int = Field(100, ge=1, le=100_000, description="The paper's is 20.")
+    captions_per_cell: int = Field(1, ge=1, le=100, description="Captions per class, attribute and value.")
+    seed: int = Field(0, ge=0, lt=2**31)
+    tau: float = Field(0.05, ge=0, lt=1, description="Smallest |φ| that counts as a bias.")
+    alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
+    label_map: str | dict[Name, list[int | str]] | None = Field(
+        None,
+        description="Class → labels of the classifier (indices or names), or the path of a JSON file of that form. "
+        "A class's probability is the mean over its labels. Without it each class must be one of the labels.",
+    )
+
+    @field_validator("classes")
+    @classmethod
+    def _distinct_classes(cls, classes: list[str]) -> list[str]:
+        _distinct(classes, "class")
+        return classes
+
+    @field_validator("classifier")
+    @classmethod
+    def _some_classifier(cls, classifier: str | list[str]) -> str | list[str]:
+        if isinstance(classifier, list):
+            if not classifier:
+                raise ValueError("name at least one classifier")
+            _distinct(classifier, "classifier")
+        return classifier
+
+    @field_validator("attributes")
+    @classmethod
+    def _values_to_compare(cls, attributes: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
+        for name, values in (attributes or {}).items():
+            _distinct(values, f"value of {name!r}")
+            if len(values) < 2:
+                raise ValueError(f"{name!r} has {len(values)} value(s); φ compares at least two")
+        return attributes
+
+    @model_validator(mode="after")
+    def _some_hypotheses(self) -> AuditConfig:
+        if self.images.source == "retrieve" and self.language_model is None and not self.attributes:
+            raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
+        if isinstance(self.label_map, dict):
+            for name in self.label_map:
+                if name not in self.classes:
+                    raise ValueError(f"label_map has {name!r}, which is not in `classes`; {nearest(name, self.classes)}")
+        return self
+
+    @property
+    def classifiers(self) -> tuple[str, ...]:
+        return (self.classifier,) if isinstance(self.classifier, str) else tuple(self.classifier)
+
+
+def _distinct(names: list[str], what: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        key = " ".join(name.lower().split())
+        if key in seen:
+            raise ValueError(f"{what} {name!r} is given twice")
+        seen[key] = name
+
+
+def read_audit(source: str | Path | dict[str, Any] | AuditConfig) -> AuditConfig:
+    """An audit from a YAML file, a mapping, or one that is ready.
+
+    ConfigError names the field. Relative paths of a file's `images` and `label_map` become relative to the file.
+    """
+    if isinstance(source, AuditConfig):
+        return source
+    if isinstance(source, dict):
+        return _checked(source, Path.cwd(), "")
+    path = Path(source)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: no such file; c2b audit --print-schema shows what an audit file holds") from error
+    except (UnicodeDecodeError, yaml.YAMLError, IsADirectoryError) as error:
+        raise ConfigError("", f"{path} is not a YAML file: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise ConfigError("", f"{path}: expected a mapping of fields such as task and classes, found {_kind(data)}")
+    return _checked(data, path.parent, f"{path}: ")
+
+
+def _kind(data: object) -> str:
+    return "nothing" if data is None else f"a {type(data).__name__}"
+
+
+def _checked(data: dict[str, Any], base: Path, prefix: str) -> AuditConfig:
+    try:
+        config = AuditConfig.model_validate(data)
+    except ValidationError as error:
+        raise _first_problem(error, prefix) from error
+    images = config.images.model_copy(
+        update={key: _located(getattr(config.images, key), base) for key in ("index", "table")}
+    )
+    label_map = config.label_map
+    if isinstance(label_map, str):
+        label_map = _read_label_map(_located(label_map, base) or "", config.classes)
+    return config.model_copy(update={"images": images, "label_map": label_map})
+
+
+def _located(place: str | None, base: Path) -> str | None:
+    if place is None or "://" in place or Path(place).is_absolute():
+        return place
+    return str((base / place).resolve())
+
+
+def _first_problem(error: ValidationError, prefix: str) -> ConfigError:
+    problem = error.errors()[0]
+    path = [str(part) for part in problem["loc"] if not str(part).startswith(("str", "list[", "dict[", "constrained"))]
+    field = ".".join(path)
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        model: type[BaseModel] = Images if path[0] == "images" and len(path) > 1 else AuditConfig
+        message = f"unknown key; {nearest(path[-1], model.model_fields)}"
+    more = len(error.errors()) - 1
+    return ConfigError(f"{prefix}{field}", message + (f" (and {more} more)" if more and "union" not in field else ""))
+
+
+def _read_label_map(path: str, classes: list[str]) -> dict[str, list[int | str]]:
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError("label_map", f"{path}: no such file") from error
+    except ValueError as error:
+        raise ConfigError("label_map", f"{path} is not JSON: {error}") from error
+    if not isinstance(data, dict) or not all(isinstance(v, list) and v for v in data.values()):
+        raise ConfigError("label_map", f"{path}: expected an object of class → list of label indices or names")
+    # A map of a whole label space may hold more classes than this task asks about.
+    return {name: labels for name, labels in data.items() if name in classes}

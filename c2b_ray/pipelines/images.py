@@ -1,0 +1,53 @@
+"""The two stages of an audit that touch every image: fetching bytes into a run, and classifying them.
+
+It knows which step runs over which table, and leaves reading, writing and resuming to `stage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+import ray
+
+from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stage
+from c2b_ray.roles import Classifier
+from c2b_ray.schemas import IMAGES, PREDICTIONS
+from c2b_ray.steps.draw import ImageSource, fetch
+from c2b_ray.steps.predict import Question, predict
+
+OnProgress = Callable[[Progress], None]
+# Fetching is bound by reads, so a little CPU is enough; what it leaves lets the reads run.
+FETCH = StageConfig(schema=IMAGES, batch_size=256, rows_per_file=1024, num_cpus_per_actor=0.25)
+CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=128, rows_per_file=1024, num_cpus_per_actor=0.5)
+
+
+def collect(wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress) -> StageResult:
+    """The bytes of the `wanted` images (`image_id`, `row`) from `source` into Parquet parts under `out`."""
+    rows = ray.data.from_arrow(_blocks(wanted, FETCH.batch_size))
+    return run_stage(rows, fetch, source, out, id_column="image_id", config=FETCH, on_progress=on_progress)
+
+
+def classify(
+    images: str, classifier: Callable[[], Classifier], asked: Question, out: str, on_progress: OnProgress
+) -> StageResult:
+    """The classifier's predictions of every image under `images`, into Parquet parts under `out`."""
+    rows = ray.data.read_parquet(images).map_batches(
+        partial(_with_prediction_id, asked=asked), batch_format="pyarrow", batch_size=None
+    )
+    step = partial(_predict, asked=asked)
+    return run_stage(rows, step, classifier, out, id_column="prediction_id", config=CLASSIFY, on_progress=on_progress)
+
+
+def _with_prediction_id(batch: pa.Table, asked: Question) -> pa.Table:
+    ids = [asked.prediction_id(image_id) for image_id in batch["image_id"].to_pylist()]
+    return batch.append_column("prediction_id", pa.array(ids, pa.string()))
+
+
+def _predict(batch: pa.Table, classifier: Classifier, asked: Question) -> pa.Table:
+    return predict(batch, classifier, asked)
+
+
+def _blocks(table: pa.Table, rows: int) -> list[pa.Table]:
+    return [table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)]

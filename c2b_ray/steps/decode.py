@@ -1,0 +1,178 @@
+"""Encoded bytes to upright RGB pixels, or the reason why not.
+
+It knows file formats and nothing of where the bytes came from or which model looks at the pixels: nothing is resized
+here. Everything that would change a picture in silence is refused instead: half of a truncated file, one frame of an
+animation, a range of brightness that the file does not state.
+
+    JPEG (also CMYK), PNG, WebP, GIF, BMP, TIFF, PPM     accepted, told apart by content, never by name
+    grey, palette                                        repeated or looked up into three channels
+    transparency                                         laid over white
+    16 bits a channel                                    scaled to 8 bits (v × 255 / 65535), not clipped
+    EXIF orientation                                     applied; an unreadable EXIF block counts as upright
+    colour profiles                                      ignored, as the classifiers' own loaders do
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+
+import numpy as np
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    ImageFile,
+    ImageOps,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+from c2b_ray.errors import ImageError
+from c2b_ray.roles import Pixels
+
+MAX_BYTES = 64 * 2**20
+MAX_PIXELS = 64 * 10**6
+
+# The classes are called directly, not through Image.open: that would warn about sizes before ours is checked, and open a
+# telephone's two-picture JPEG as an animation.
+_FORMATS: tuple[tuple[type[ImageFile.ImageFile], tuple[bytes, ...]], ...] = (
+    (JpegImagePlugin.JpegImageFile, (b"\xff\xd8\xff",)),
+    (PngImagePlugin.PngImageFile, (b"\x89PNG\r\n\x1a\n",)),
+    (WebPImagePlugin.WebPImageFile, (b"RIFF",)),
+    (GifImagePlugin.GifImageFile, (b"GIF87a", b"GIF89a")),
+    (BmpImagePlugin.BmpImageFile, (b"BM",)),
+    (TiffImagePlugin.TiffImageFile, (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    (PpmImagePlugin.PpmImageFile, (b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
+)
+
+
+def decode(data: bytes, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS) -> Pixels:
+    """The image as uint8 (height, width, 3), RGB, upright, writable.
+
+    `max_bytes` and `max_pixels` bound the file and width × height; both are checked before any pixel is decoded.
+    ImageError, with the reason, for anything that is not one whole image.
+    """
+    if not data:
+        raise ImageError("empty: zero bytes")
+    if len(data) > max_bytes:
+        raise ImageError(f"too large: {len(data)} bytes, at most {max_bytes} are decoded")
+    try:
+        with _quiet(), _opened(data) as image:
+            return _pixels(image, max_pixels)
+    except ImageError:
+        raise
+    # Pillow's readers answer malformed files with whatever exception the malformation causes.
+    except Exception as error:
+        raise ImageError(f"damaged or truncated: {str(error) or type(error).__name__}") from error
+
+
+def decode_batch(
+    batch: Sequence[bytes | None], max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
+) -> tuple[list[Pixels | None], list[str | None]]:
+    """The pixels of each row, and the error of each row: exactly one of the two is None. A row of None has no bytes."""
+    images: list[Pixels | None] = []
+    errors: list[str | None] = []
+    for data in batch:
+        image, error = None, None
+        try:
+            if data is None:
+                raise ImageError("no bytes")
+            image = decode(data, max_bytes, max_pixels)
+        except ImageError as reason:
+            error = str(reason)
+        images.append(image)
+        errors.append(error)
+    return images, errors
+
+
+def _opened(data: bytes) -> ImageFile.ImageFile:
+    """The file with its header read and no pixel decoded."""
+    for reader, prefixes in _FORMATS:
+        if data.startswith(prefixes) and (prefixes != (b"RIFF",) or data[8:12] == b"WEBP"):
+            return reader(BytesIO(data), "")
+    raise ImageError("not an image of a known format (JPEG, PNG, WebP, GIF, BMP, TIFF, PPM)")
+
+
+def _pixels(image: ImageFile.ImageFile, max_pixels: int) -> Pixels:
+    width, height = image.size
+    if width * height > max_pixels:
+        raise ImageError(f"too large: {width} × {height} pixels, at most {max_pixels} are decoded")
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1:
+        kind = "several pages" if isinstance(image, TiffImagePlugin.TiffImageFile) else "animated"
+        raise ImageError(f"{kind}: {frames} frames; give single frames")
+    depth = _bits(image)
+    image.load()
+    upright = _upright(image)
+    return np.array(_rgb(upright, depth), dtype=np.uint8)
+
+
+def _bits(image: ImageFile.ImageFile) -> int:
+    """Bits of a grey sample, where Pillow leaves samples as they are (modes I;16 and I); TIFF alone has others than 16."""
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        sample = image.tag_v2.get(TiffImagePlugin.BITSPERSAMPLE, (16,))
+        return int(sample[0] if isinstance(sample, tuple) else sample)
+    return 16
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # a camera's broken EXIF block says nothing of the picture
+        return image
+
+
+def _rgb(image: Image.Image, bits: int) -> Image.Image:
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise ImageError(f"pixels of mode {image.mode!r} state no range of brightness; save as 8 or 16 bits a channel")
+    if image.mode.startswith("I"):
+        return _grey_from_deep(image, bits).convert("RGB")
+    if image.has_transparency_data:
+        seen = image.convert("RGBA")
+        ground = Image.new("RGBA", seen.size, "white")
+        return Image.alpha_composite(ground, seen).convert("RGB")
+    return image.convert("RGB")
+
+
+def _grey_from_deep(image: Image.Image, bits: int) -> Image.Image:
+    # Pillow's own conversion clips every value above 255 to white.
+    deep = np.asarray(image).astype(np.float32)
+    grey = np.rint(deep * (255 / (2**bits - 1))).astype(np.uint8)
+    if isinstance(clear := image.info.get("transparency"), int):
+        grey[deep == clear] = 255
+    return Image.fromarray(grey)
+
+
+_quiet_lock = threading.Lock()
+_quiet_inside = 0
+_quiet_filters = warnings.catch_warnings()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings from Pillow about what is refused or accepted here anyway.
+
+    warnings.catch_warnings restores the wrong filters when threads overlap, so the first thread in sets them and the
+    last one out restores them.
+    """
+    global _quiet_inside, _quiet_filters
+    with _quiet_lock:
+        if _quiet_inside == 0:
+            _quiet_filters = warnings.catch_warnings()
+            _quiet_filters.__enter__()
+            warnings.simplefilter("ignore")
+        _quiet_inside += 1
+    try:
+        yield
+    finally:
+        with _quiet_lock:
+            _quiet_inside -= 1
+            if _quiet_inside == 0:
+                _quiet_filters.__exit__(None, None, None)

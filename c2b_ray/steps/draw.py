@@ -1,0 +1,195 @@
+"""captions → images: the nearest images of each caption in an index, or the rows of a labelled table.
+
+It says which images belong to which caption and what their ids are; the bytes are fetched afterwards, in batches,
+where they are needed. It does not know where encoder, index and table live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.roles import ImageIndex, TextImageEncoder
+from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
+from c2b_ray.steps.propose import normalise
+
+BATCH = 256
+
+
+class ImageSource(Protocol):
+    """Where bytes are fetched from by row: an index, or a labelled table."""
+
+    @property
+    def revision(self) -> str: ...
+
+    def fetch(self, ids: Sequence[int]) -> pa.Table:
+        """Columns `key`, `bytes` and, where bytes can be missing, `error`; a row per id, in their order."""
+        ...
+
+
+def image_id(revision: str, row: int) -> str:
+    return content_id("image", revision, row)
+
+
+def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k: int) -> tuple[pa.Table, pa.Table]:
+    """The k nearest images of each caption (C2B, Eq. 5): a table of `schemas.DRAWS`, and one of the images to fetch.
+
+    SourceError where the encoder's embeddings do not fit the index.
+    """
+    if encoder.dimension != index.dimension:
+        raise SourceError(
+            f"the index holds embeddings of {index.encoder} with {index.dimension} dimensions, the encoder gives "
+            f"{encoder.dimension}: build the index with this encoder (c2b index build)"
+        )
+    texts, ids = captions["text"].to_pylist(), captions["caption_id"].to_pylist()
+    caption_ids, rows, ranks, similarities = [], [], [], []
+    for start in range(0, len(texts), BATCH):
+        found = index.search(encoder.encode_texts(texts[start : start + BATCH]), k)
+        kept = found.ids >= 0
+        rank = np.broadcast_to(np.arange(found.ids.shape[1]), found.ids.shape)
+        caption_ids += [i for i, n in zip(ids[start : start + BATCH], kept.sum(axis=1), strict=True) for _ in range(n)]
+        rows.append(found.ids[kept])
+        ranks.append(rank[kept])
+        similarities.append(found.similarities[kept])
+    flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+    draws = _draws(
+        caption_ids,
+        flat,
+        index.revision,
+        np.concatenate(ranks) if ranks else flat,
+        pa.array(np.concatenate(similarities) if similarities else np.zeros(0), pa.float32()),
+    )
+    return draws, wanted(flat, index.revision)
+
+
+def _draws(caption_ids: list[str], rows: np.ndarray, revision: str, ranks: np.ndarray, similarity: pa.Array) -> pa.Table:
+    name_of = {row: image_id(revision, row) for row in np.unique(rows).tolist()}
+    columns = [
+        pa.array(caption_ids, pa.string()),
+        pa.array([name_of[row] for row in rows.tolist()], pa.string()),
+        pa.array(ranks, pa.int32()),
+        similarity,
+    ]
+    return pa.Table.from_arrays(columns, schema=DRAWS)
+
+
+def wanted(rows: np.ndarray, revision: str) -> pa.Table:
+    """`image_id` and `row`, each image once, in the order of the rows: what `fetch` is given."""
+    unique = np.unique(rows)
+    ids = [image_id(revision, row) for row in unique.tolist()]
+    return pa.table({"image_id": pa.array(ids, pa.string()), "row": pa.array(unique, pa.int64())})
+
+
+def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
+    """The images of a batch of `wanted` rows: a table of `schemas.IMAGES`."""
+    found = source.fetch(batch["row"].to_pylist())
+    errors = found["error"] if "error" in found.column_names else pa.nulls(batch.num_rows, pa.string())
+    columns = {"image_id": batch["image_id"], "key": found["key"], "bytes": found["bytes"], "error": errors}
+    return pa.table(columns).cast(IMAGES)
+
+
+def labelled(
+    labels: pa.Table,
+    revision: str,
+    classes: Sequence[str],
+    attributes: Mapping[str, Sequence[str]] | None,
+    limit: tuple[int | None, int],
+) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
+    """Proposals, captions, draws and the images to fetch, from a table of labels.
+
+    `labels`: `target_class` and a string column per attribute, a row per image; nulls belong to no cell.
+    `attributes`: which columns, and which of their values; all of both where None.
+    `limit`: at most so many images of a cell (None: all), drawn by the seed.
+    """
+    chosen = _chosen_columns(labels, attributes)
+    targets = np.array([normalise(str(v)) for v in labels["target_class"].to_pylist()])
+    _check_classes(targets, classes)
+    proposals, captions, draws, all_rows = [], [], [], []
+    for target_class in classes:
+        of_class = targets == normalise(target_class)
+        for attribute, values in chosen.items():
+            column = np.array([None if v is None else str(v) for v in labels[attribute].to_pylist()], dtype=object)
+            present = [v for v in values if (of_class & (column == v)).any()]
+            if len(present) < 2:
+                continue
+            proposal = _proposal(target_class, attribute, present)
+            proposals.append(proposal)
+            for value in present:
+                caption_id = content_id("labelled", proposal["proposal_id"], value)
+                rows = _limited(np.flatnonzero(of_class & (column == value)), limit, caption_id)
+                captions.append(_caption(caption_id, proposal, value))
+                all_rows.append(rows)
+                draws.append(_draws([caption_id] * len(rows), rows, revision, np.arange(len(rows)), _no_numbers(rows)))
+    if not captions:
+        raise SourceError("the labelled table has no class with two or more values of an attribute: nothing to compare")
+    return (
+        pa.Table.from_pylist(proposals, PROPOSALS),
+        pa.Table.from_pylist(captions, CAPTIONS),
+        pa.concat_tables(draws),
+        wanted(np.concatenate(all_rows), revision),
+    )
+
+
+def _no_numbers(rows: np.ndarray) -> pa.Array:
+    return pa.nulls(len(rows), pa.float32())
+
+
+def _chosen_columns(
+    labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None
+) -> dict[str, list[str]]:
+    columns = [name for name in labels.column_names if name != "target_class"]
+    for name in attributes or {}:
+        if name not in columns:
+            raise ConfigError(f"attributes.{name}", f"the labelled table has no such column; {nearest(name, columns)}")
+    if attributes:
+        return {name: list(values) for name, values in attributes.items()}
+    found = {}
+    for name in columns:
+        values = sorted({str(v) for v in labels[name].to_pylist() if v is not None})
+        if len(values) >= 2:
+            found[name] = values
+    if not found:
+        raise ConfigError("images.table", "no column has two values or more to compare, beside image and target_class")
+    return found
+
+
+def _check_classes(targets: np.ndarray, classes: Sequence[str]) -> None:
+    present = set(targets.tolist())
+    for name in classes:
+        if normalise(name) not in present:
+            raise ConfigError("classes", f"no row of the labelled table has target_class {name!r}; {nearest(name, present)}")
+
+
+def _limited(rows: np.ndarray, limit: tuple[int | None, int], caption_id: str) -> np.ndarray:
+    most, seed = limit
+    if most is None or len(rows) <= most:
+        return rows
+    chosen = np.random.default_rng(seed_of("labelled", caption_id, seed)).permutation(rows)[:most]
+    return np.sort(chosen)
+
+
+def _proposal(target_class: str, attribute: str, values: list[str]) -> dict[str, object]:
+    return {
+        "proposal_id": content_id("labelled", target_class, attribute, values),
+        "target_class": target_class,
+        "attribute": attribute,
+        "bias_classes": values,
+        "source": "user",
+        "merged_from": [attribute],
+    }
+
+
+def _caption(caption_id: str, proposal: Mapping[str, object], value: str) -> dict[str, object]:
+    return {
+        "caption_id": caption_id,
+        "proposal_id": proposal["proposal_id"],
+        "target_class": proposal["target_class"],
+        "attribute": proposal["attribute"],
+        "bias_class": value,
+        "number": 0,
+        "text": f"{proposal['target_class']}, {proposal['attribute']}: {value}",
+    }

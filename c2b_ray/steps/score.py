@@ -1,0 +1,92 @@
+"""predictions → scores: accuracy, φ, intervals and verdicts of every cell.
+
+A cell is a (target class, attribute, bias class). It knows which draws belong to a cell; the formulas are `metrics`'.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray import metrics
+from c2b_ray.schemas import SCORES
+
+Group = tuple[str, str]
+
+
+def score(captions: pa.Table, draws: pa.Table, predictions: pa.Table, tau: float, alpha: float) -> pa.Table:
+    """A table of `schemas.SCORES`: a row per classifier and cell, classifiers in their order, then the captions' order.
+
+    An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
+    not in `n`. The false discovery rate is controlled over all cells of one classifier.
+    """
+    cells = _images_of_cells(captions, draws)
+    tables = []
+    for classifier in dict.fromkeys(predictions["classifier"].to_pylist()):
+        answers = _answers(predictions, classifier)
+        rows = [row for group in cells.items() for row in _group_rows(classifier, group, answers, tau, alpha)]
+        _judge(rows, tau, alpha)
+        tables.append(pa.Table.from_pylist(rows, SCORES))
+    return pa.concat_tables(tables) if tables else SCORES.empty_table()
+
+
+def _images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
+    cells: dict[Group, dict[str, set[str]]] = defaultdict(dict)
+    place = {}
+    columns = ("caption_id", "target_class", "attribute", "bias_class")
+    for caption_id, target, attribute, bias_class in zip(*(captions[c].to_pylist() for c in columns), strict=True):
+        place[caption_id] = cells[target, attribute].setdefault(bias_class, set())
+    for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
+        place[caption_id].add(image)
+    return cells
+
+
+def _answers(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
+    columns = (predictions[name].to_pylist() for name in ("image_id", "classifier", "predicted_class"))
+    return {image: predicted for image, name, predicted in zip(*columns, strict=True) if name == classifier}
+
+
+def _group_rows(
+    classifier: str, group: tuple[Group, dict[str, set[str]]], answers: dict[str, str | None], tau: float, alpha: float
+) -> list[dict[str, Any]]:
+    (target_class, attribute), cells = group
+    given = [[answers.get(image) for image in images] for images in cells.values()]
+    total = np.array([sum(a is not None for a in cell) for cell in given])
+    correct = np.array([sum(a == target_class for a in cell) for cell in given])
+    confidence = 1 - alpha
+    low, high = metrics.wilson_interval(correct, total, confidence)
+    phi_low, phi_high = metrics.bias_score_interval(correct, total, confidence)
+    columns = {
+        "n": total,
+        "correct": correct,
+        "errors": np.array([len(cell) for cell in given]) - total,
+        "accuracy": np.divide(correct, total, out=np.full(len(total), np.nan), where=total > 0),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "phi": metrics.bias_scores(correct, total),
+        "phi_low": phi_low,
+        "phi_high": phi_high,
+        "p_value": metrics.bias_score_p_values(correct, total, tau),
+        "paper_verdict": metrics.paper_verdicts(correct, total, tau),
+        "images_to_settle": metrics.images_to_settle(correct, total, tau, alpha),
+    }
+    names = {"classifier": classifier, "target_class": target_class, "attribute": attribute}
+    return [
+        {**names, "bias_class": bias_class, **{name: values[i].item() for name, values in columns.items()}}
+        for i, bias_class in enumerate(cells)
+    ]
+
+
+def _judge(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
+    phi, low, high, p = (
+        np.array([row[name] for row in rows], float) for name in ("phi", "phi_low", "phi_high", "p_value")
+    )
+    q = metrics.benjamini_hochberg(p)
+    for row, q_value, verdict in zip(rows, q, metrics.verdicts(phi, low, high, q, tau, alpha), strict=True):
+        row["q_value"] = float(q_value)
+        row["verdict"] = verdict
+        if verdict != "undetermined" or row["images_to_settle"] <= 0:
+            row["images_to_settle"] = None

@@ -1,0 +1,117 @@
+"""Whole files or none: reading and writing through pyarrow's file systems, local and object stores alike.
+
+It knows paths and bytes, not what is in them. A file is written under a temporary name beside its place and renamed,
+so that a reader meets the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from c2b_ray.errors import SourceError, StorageError
+
+_REFUSALS = {
+    errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again, it resumes",
+    errno.EACCES: "no permission to write there; choose another directory or change its rights",
+    errno.EPERM: "no permission to write there; choose another directory or change its rights",
+    errno.EROFS: "the file system is read-only; choose another directory",
+    errno.ENOTDIR: "a part of the path is a file; choose another directory",
+}
+
+
+def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI (`s3://bucket/run`), and the path within it."""
+    text = str(location)
+    if "://" in text:
+        filesystem, path = fs.FileSystem.from_uri(text)
+        return filesystem, path
+    return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
+
+
+@contextmanager
+def refusals(location: str | Path) -> Iterator[None]:
+    """Turns what a file system refuses into a StorageError that names the place and what to do."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno
+        if code is None:  # pyarrow puts the errno into the message only
+            code = next((c for c in _REFUSALS if f"[errno {c}]" in str(error)), None)
+        if code not in _REFUSALS:
+            raise
+        raise StorageError(f"{location}: {_REFUSALS[code]}") from error
+
+
+def make_directory(location: str | Path) -> None:
+    filesystem, path = resolve(location)
+    with refusals(location):
+        filesystem.create_dir(path, recursive=True)
+
+
+def exists(location: str | Path) -> bool:
+    filesystem, path = resolve(location)
+    return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
+
+
+def entries(location: str | Path) -> list[str]:
+    """The names directly inside a directory, sorted; empty where it does not exist."""
+    filesystem, path = resolve(location)
+    selector = fs.FileSelector(path, allow_not_found=True)
+    return sorted(info.base_name for info in filesystem.get_file_info(selector))
+
+
+def write_bytes(location: str | Path, data: bytes) -> None:
+    filesystem, path = resolve(location)
+    if not isinstance(filesystem, fs.LocalFileSystem):  # an object store's put is whole or absent by itself
+        with refusals(location), filesystem.open_output_stream(path) as stream:
+            stream.write(data)
+        return
+    temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+    with refusals(location):
+        try:
+            with open(temporary, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def read_bytes(location: str | Path) -> bytes:
+    filesystem, path = resolve(location)
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError as error:
+        raise SourceError(f"{location}: no such file") from error
+
+
+def write_table(location: str | Path, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    write_bytes(location, sink.getvalue().to_pybytes())
+
+
+def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:
+    """A Parquet file, or all `part-*.parquet` of a directory."""
+    filesystem, path = resolve(location)
+    info = filesystem.get_file_info(path)
+    if info.type == fs.FileType.NotFound:
+        raise SourceError(f"{location}: no such table")
+    if info.type == fs.FileType.File:
+        return pq.read_table(path, columns=columns, filesystem=filesystem)
+    names = [name for name in entries(location) if name.startswith("part-") and name.endswith(".parquet")]
+    if not names:
+        raise SourceError(f"{location}: holds no part-*.parquet")
+    return pa.concat_tables(pq.read_table(f"{path}/{n}", columns=columns, filesystem=filesystem) for n in names)

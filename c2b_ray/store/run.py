@@ -1,0 +1,188 @@
+"""A run directory: its tables, its manifest, and the rule that one process writes it.
+
+    RUN/run.json           what was asked, by which models, when, how long each step took, what was counted
+        proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
+        images/            predictions/      Parquet parts
+        report.html
+
+It knows the names and schemas of the tables, not how they come about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from filelock import FileLock, Timeout
+from pyarrow import fs
+
+from c2b_ray import schemas
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.store import files
+
+FORMAT = 1
+MANIFEST = "run.json"
+LOCK = ".lock"
+
+TABLES: dict[str, pa.Schema] = {
+    "proposals": schemas.PROPOSALS,
+    "rejected": schemas.REJECTED,
+    "captions": schemas.CAPTIONS,
+    "draws": schemas.DRAWS,
+    "images": schemas.IMAGES,
+    "predictions": schemas.PREDICTIONS,
+    "scores": schemas.SCORES,
+}
+DIRECTORIES = ("images", "predictions")
+
+
+class Run:
+    """A run at `path`. Tables come as Arrow; a table that was not written yet is an empty one of its schema."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path).rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"Run({self.path!r})"
+
+    def location(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        try:
+            manifest = json.loads(files.read_bytes(self.location(MANIFEST)))
+        except ValueError as error:
+            raise RunError(f"{self.location(MANIFEST)} is not JSON: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise RunError(f"{self.location(MANIFEST)}: not a run of format {FORMAT}")
+        return manifest
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self.manifest["config"])
+
+    @property
+    def report(self) -> str:
+        return self.location("report.html")
+
+    def update(self, changes: Mapping[str, Any]) -> None:
+        """Merges `changes` into the manifest; nested mappings are merged one level deep."""
+        manifest = self.manifest
+        for key, value in changes.items():
+            if isinstance(value, Mapping) and isinstance(manifest.get(key), dict):
+                manifest[key] = {**manifest[key], **value}
+            else:
+                manifest[key] = value
+        self._write_manifest(manifest)
+
+    def has(self, name: str) -> bool:
+        if name in DIRECTORIES:
+            return any(entry.startswith("part-") for entry in files.entries(self.location(name)))
+        return files.exists(self.location(f"{name}.parquet"))
+
+    def write(self, name: str, table: pa.Table) -> None:
+        files.write_table(self.location(f"{name}.parquet"), table.select(TABLES[name].names).cast(TABLES[name]))
+
+    def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        schema = TABLES[name]
+        if not self.has(name):
+            table = schema.empty_table()
+            return table.select(columns) if columns else table
+        place = name if name in DIRECTORIES else f"{name}.parquet"
+        return files.read_table(self.location(place), columns)
+
+    @property
+    def proposals(self) -> pa.Table:
+        return self.read("proposals")
+
+    @property
+    def rejected(self) -> pa.Table:
+        return self.read("rejected")
+
+    @property
+    def captions(self) -> pa.Table:
+        return self.read("captions")
+
+    @property
+    def draws(self) -> pa.Table:
+        return self.read("draws")
+
+    @property
+    def images(self) -> pa.Table:
+        return self.read("images")
+
+    @property
+    def predictions(self) -> pa.Table:
+        return self.read("predictions")
+
+    @property
+    def scores(self) -> pa.Table:
+        return self.read("scores")
+
+    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)
+        files.write_bytes(self.location(MANIFEST), text.encode())
+
+
+def load_run(path: str | Path) -> Run:
+    """A run that exists. SourceError where there is none at `path`; RunError where it is not a run of this format."""
+    run = Run(path)
+    if not files.exists(run.location(MANIFEST)):
+        raise SourceError(f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
+    run.manifest  # noqa: B018 — reads and checks it
+    return run
+
+
+@contextmanager
+def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[Run]:
+    """A new run at `path`, or the unfinished or finished one with the same id, for this process alone to write.
+
+    RunError where `path` holds another run or other files, or where another process writes it; StorageError where
+    the file system refuses.
+    """
+    run = Run(path)
+    files.make_directory(path)
+    with _single_writer(run):
+        if files.exists(run.location(MANIFEST)):
+            manifest = run.manifest
+            if manifest["run_id"] != run_id:
+                changed = _differences(manifest["config"], config)
+                raise RunError(f"{path} holds another run (its {changed} differs); choose another --out, or delete it")
+        else:
+            others = [name for name in files.entries(path) if name != LOCK]
+            if others:
+                raise RunError(f"{path} is not empty and holds no run ({others[0]} …); choose an empty --out")
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            run._write_manifest(
+                {"format": FORMAT, "run_id": run_id, "status": "running", "created": now, "config": dict(config)}
+            )
+        yield run
+
+
+@contextmanager
+def _single_writer(run: Run) -> Iterator[None]:
+    filesystem, path = files.resolve(run.path)
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        yield  # object stores have no locks; ids keep two writers' rows equal
+        return
+    lock = FileLock(f"{path}/{LOCK}", timeout=0)
+    with files.refusals(run.path):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(f"{run.path}: another process is writing this run; wait for it or stop it") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return ", ".join(sorted(keys)) or "models or version"

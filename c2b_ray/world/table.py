@@ -1,0 +1,47 @@
+"""Scenes as a labelled table: one Parquet file that an index is built from, or that an audit reads as it is.
+
+It knows scenes and the columns of a labelled table, and nothing of models.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from c2b_ray.store import files
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import ATTRIBUTES, Scene, sample
+
+ROWS_PER_GROUP = 1024
+
+
+def labelled_table(scenes: list[Scene], prefix: str = "scene") -> pa.Table:
+    """`key`, `image` (PNG bytes), `target_class` and a column per attribute, a row per scene."""
+    columns: dict[str, pa.Array] = {
+        "key": pa.array([f"{prefix}-{i:06d}" for i in range(len(scenes))]),
+        "image": pa.array([png(scene) for scene in scenes], pa.binary()),
+        "target_class": pa.array([scene.target_class for scene in scenes]),
+    }
+    for name in ATTRIBUTES:
+        columns[name] = pa.array([scene.attribute(name) for scene in scenes])
+    return pa.table(columns)
+
+
+def png(scene: Scene) -> bytes:
+    buffer = BytesIO()
+    Image.fromarray(render(scene)).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def write_sample(path: str | Path, n: int, seed: int) -> None:
+    """`n` scenes sampled uniformly, as one Parquet file; whole or absent."""
+    parent = str(path).rpartition("/")[0]
+    if parent:
+        files.make_directory(parent)
+    sink = pa.BufferOutputStream()
+    pq.write_table(labelled_table(sample(n, seed), f"scene-{seed}"), sink, row_group_size=ROWS_PER_GROUP)
+    files.write_bytes(path, sink.getvalue().to_pybytes())

@@ -1,0 +1,232 @@
+"""Every kind of file that a folder of photographs holds, made here in memory."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import warnings
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from c2b_ray.errors import ImageError
+from c2b_ray.steps.decode import decode, decode_batch
+
+FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]
+
+
+def picture(width: int = 48, height: int = 32) -> Image.Image:
+    """Red to the left, green below: every flip shows."""
+    y, x = np.mgrid[0:height, 0:width]
+    pixels = np.stack([255 - x * 255 // width, y * 255 // height, np.full_like(x, 40)], axis=-1)
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def encoded(image: Image.Image, form: str = "PNG", **options: object) -> bytes:
+    stream = BytesIO()
+    image.save(stream, form, **options)
+    return stream.getvalue()
+
+
+def png(width: int, height: int, bits: int, colour: int, rows: bytes) -> bytes:
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_gives_upright_rgb(form: str) -> None:
+    pixels = decode(encoded(picture(), form))
+    assert pixels.dtype == np.uint8
+    assert pixels.shape == (32, 48, 3)
+    assert pixels.flags.writeable
+    assert pixels.flags.c_contiguous
+    assert np.abs(pixels.astype(int) - np.asarray(picture()).astype(int)).mean() < 12
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 0.95])
+def test_a_truncated_file_is_refused_not_half_decoded(form: str, share: float) -> None:
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    whole = encoded(noise, form)
+    decode(whole)
+    with pytest.raises(ImageError):
+        decode(whole[: int(len(whole) * share)])
+
+
+def test_a_progressive_jpeg_cut_between_scans_is_refused() -> None:
+    whole = encoded(picture(), "JPEG", progressive=True)
+    with pytest.raises(ImageError, match="truncated"):
+        decode(whole[: int(len(whole) * 0.8)])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "zero bytes"),
+        (b"<html>404</html>", "not an image"),
+        (b"RIFF\x10\0\0\0WAVEfmt ", "not an image"),
+        (b"\xff\xd8\xff", "damaged"),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "damaged"),
+        (b"%PDF-1.7", "not an image"),
+    ],
+)
+def test_what_is_no_image_says_so(data: bytes, reason: str) -> None:
+    with pytest.raises(ImageError, match=reason):
+        decode(data)
+
+
+def test_the_caps_hold_before_anything_is_decoded() -> None:
+    data = encoded(picture(100, 50))
+    with pytest.raises(ImageError, match="at most 10 are decoded"):
+        decode(data, max_bytes=10)
+    with pytest.raises(ImageError, match="100 × 50 pixels"):
+        decode(data, max_pixels=4999)
+    decode(data, max_pixels=5000)
+    # 20,000 × 20,000 would be 1.2 GB: only its header is there, so reaching the pixels would be another error.
+    bomb = png(20_000, 20_000, 8, 2, b"")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ImageError, match="20000 × 20000 pixels"):
+            decode(bomb)
+        # Above Pillow's own limit, whose warning must not leak either: the pixels are missing, so it is damaged.
+        with pytest.raises(ImageError, match="damaged"):
+            decode(png(10_000, 10_000, 1, 0, b""), max_pixels=10**9)
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
+def test_an_animation_is_refused(form: str) -> None:
+    frames = [picture(), picture().rotate(90), picture().rotate(180)]
+    data = encoded(frames[0], form, save_all=True, append_images=frames[1:], duration=50)
+    with pytest.raises(ImageError, match="animated: 3 frames; give single frames"):
+        decode(data)
+
+
+def test_a_tiff_of_several_pages_is_refused() -> None:
+    data = encoded(picture(), "TIFF", save_all=True, append_images=[picture()])
+    with pytest.raises(ImageError, match="several pages: 2 frames"):
+        decode(data)
+
+
+def test_a_two_picture_jpeg_is_its_first_picture() -> None:
+    data = encoded(picture(), "MPO", save_all=True, append_images=[picture().rotate(180)])
+    assert decode(data)[0, 0, 0] > 200
+
+
+def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
+    values = np.array([[0, 255, 257, 32768, 65535]], dtype=np.uint16)
+    # v × 255 / 65535 = v / 257: 255 → 0.99, 32768 → 127.5 (rounded to even)
+    expected = [0, 1, 1, 128, 255]
+    for form in ("PNG", "TIFF"):
+        pixels = decode(encoded(Image.fromarray(values), form))
+        assert pixels[0, :, 0].tolist() == expected, form
+        assert (pixels[..., 0] == pixels[..., 2]).all()
+    grey = b"P5 5 1 65535\n" + values.astype(">u2").tobytes()
+    assert decode(grey)[0, :, 1].tolist() == expected
+
+
+def test_sixteen_bit_colour_is_scaled() -> None:
+    row = b"\0" + np.array([65535, 32768, 0], dtype=">u2").tobytes()
+    assert decode(png(1, 1, 16, 2, row))[0, 0].tolist() == [255, 128, 0]
+
+
+def test_floats_state_no_range() -> None:
+    with pytest.raises(ImageError, match="no range of brightness"):
+        decode(encoded(Image.fromarray(np.ones((4, 4), dtype=np.float32)), "TIFF"))
+
+
+def test_cmyk_jpeg_is_converted() -> None:
+    pixels = decode(encoded(picture().convert("CMYK"), "JPEG", quality=95))
+    assert np.abs(pixels.astype(int) - np.asarray(picture()).astype(int)).mean() < 12
+
+
+def test_grey_one_bit_and_palette() -> None:
+    grey = decode(encoded(picture().convert("L")))
+    assert (grey[..., 0] == grey[..., 1]).all()
+    assert set(np.unique(decode(encoded(picture().convert("1"))))) == {0, 255}
+    palette = decode(encoded(picture().convert("P", palette=Image.Palette.ADAPTIVE)))
+    assert np.abs(palette.astype(int) - np.asarray(picture()).astype(int)).mean() < 8
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparency_lies_over_white(mode: str) -> None:
+    image = Image.new("RGBA", (4, 2), (0, 0, 0, 255))
+    image.paste((0, 0, 0, 0), (0, 0, 2, 2))
+    data = encoded(image.convert(mode), "PNG")
+    pixels = decode(data)
+    assert (pixels[:, :2] == 255).all()
+    assert (pixels[:, 2:] == 0).all()
+
+
+def test_half_transparent_black_is_mid_grey() -> None:
+    pixels = decode(encoded(Image.new("RGBA", (1, 1), (0, 0, 0, 128))))
+    assert pixels[0, 0].tolist() == [127, 127, 127]  # 255 × (1 − 128/255)
+
+
+def test_palette_with_a_transparent_entry_does_not_warn() -> None:
+    image = picture().convert("P")
+    data = encoded(image, "PNG", transparency=bytes([0] * 256))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (decode(data) == 255).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_exif_orientation_is_applied(form: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = picture()
+    # What a viewer does to the stored picture, after the EXIF standard's table.
+    flips = {
+        1: lambda p: p,
+        2: lambda p: p[:, ::-1],
+        3: lambda p: p[::-1, ::-1],
+        4: lambda p: p[::-1],
+        5: lambda p: p.transpose(1, 0, 2),
+        6: lambda p: np.rot90(p, -1),
+        7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda p: np.rot90(p, 1),
+    }
+    options = {"lossless": True} if form == "WEBP" else {}
+    data = encoded(stored, form, exif=exif.tobytes(), **options)
+    expected = flips[orientation](np.asarray(stored)).astype(int)
+    pixels = decode(data)
+    assert pixels.shape == expected.shape
+    assert np.abs(pixels.astype(int) - expected).mean() < 12
+
+
+def test_a_broken_exif_block_counts_as_upright() -> None:
+    data = encoded(picture(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff garbage")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert decode(data).shape == (32, 48, 3)
+
+
+def test_a_batch_keeps_its_order_and_its_bad_rows() -> None:
+    good = encoded(picture())
+    images, errors = decode_batch([good, None, b"", b"junk", good])
+    assert [image is None for image in images] == [False, True, True, True, False]
+    assert errors[0] is None
+    assert errors[4] is None
+    assert errors[1] == "no bytes"
+    assert "zero bytes" in str(errors[2])
+    assert "not an image" in str(errors[3])
+    assert decode_batch([]) == ([], [])
+
+
+def test_threads_leave_the_warning_filters_as_they_were() -> None:
+    data = [encoded(picture()), b"GIF89a junk", encoded(picture(), "WEBP")]
+    before = list(warnings.filters)
+    threads = [threading.Thread(target=lambda: decode_batch(data * 20)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(warnings.filters) == before

@@ -1,0 +1,77 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.schemas import IMAGES
+from c2b_ray.steps.predict import predict, question
+from c2b_ray.world import render, sample
+from c2b_ray.world.table import png
+
+
+class Fixed:
+    """Gives the logits that it was made with, a row per image, and notes what it was shown."""
+
+    def __init__(self, labels, logits):
+        self.labels, self.revision, self._logits = tuple(labels), "1", np.asarray(logits, np.float32)
+        self.seen = []
+
+    def logits(self, images, keys):
+        self.seen += list(zip(images, keys, strict=True))
+        return self._logits[: len(images)]
+
+
+def table(*rows):
+    return pa.Table.from_pylist(
+        [{"image_id": f"i{n}", "key": f"k{n}", "bytes": data, "error": error} for n, (data, error) in enumerate(rows)],
+        IMAGES,
+    )
+
+
+SCENE = sample(1, 5)[0]
+GOOD = (png(SCENE), None)
+
+
+def test_class_probability_is_the_mean_over_the_labels_of_the_class():
+    # softmax of log(p) is p: .4 .1 .3 .2; bus = mean(.4, .1) = .25, boat = .3, though the likeliest label is coach
+    model = Fixed(["coach", "minibus", "ship", "tree"], [np.log([0.4, 0.1, 0.3, 0.2])])
+    asked = question("x:y", model, ["bus", "boat"], {"bus": [0, "minibus"], "boat": ["ship"]})
+    (row,) = predict(table(GOOD), model, asked).to_pylist()
+    assert (row["label"], row["predicted_class"]) == ("coach", "boat")
+    assert row["label_probability"] == pytest.approx(0.4)
+    assert row["class_probability"] == pytest.approx(0.3)
+    np.testing.assert_array_equal(model.seen[0][0], render(SCENE))
+    assert model.seen[0][1] == "k0"
+
+
+def test_bad_images_and_nan_logits_are_rows_with_an_error_in_their_place():
+    model = Fixed(["bus", "boat"], [[1, 0], [np.nan, 0], [-np.inf, 0]])
+    asked = question("x:y", model, ["bus", "boat"], None)
+    rows = predict(table(GOOD, (b"", None), GOOD, (None, "gone"), GOOD), model, asked).to_pylist()
+    assert [row["predicted_class"] for row in rows] == ["bus", None, None, None, "boat"]
+    assert rows[3]["error"] == "gone"
+    assert "not numbers" in rows[2]["error"]
+    assert rows[1]["error"]
+    assert len(model.seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("label_map", "field", "words"),
+    [
+        (None, "classes", "did you mean 'boat'"),
+        ({"bus": [0]}, "label_map", "'boats'"),
+        ({"bus": [0], "boats": [7]}, "label_map.boats", "labels 0 to 1"),
+        ({"bus": [0], "boats": ["boot"]}, "label_map.boats", "did you mean 'boat'"),
+    ],
+)
+def test_a_class_that_no_label_maps_to(label_map, field, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        question("x:y", Fixed(["bus", "boat"], []), ["bus", "boats"], label_map)
+    assert caught.value.field == field
+
+
+def test_the_id_depends_on_what_was_asked():
+    model = Fixed(["bus", "boat"], [])
+    a = question("x:y", model, ["bus", "boat"], None)
+    b = question("x:y", model, ["bus", "boat"], {"bus": [1], "boat": [0]})
+    assert a.prediction_id("i") != b.prediction_id("i")

@@ -1,0 +1,69 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from c2b_ray.models.scripted import ScriptedLanguageModel
+from c2b_ray.steps.propose import Hypothesis, merge, propose
+
+
+def reply(**attributes):
+    return json.dumps({"attributes": [{"name": k, "values": v} for k, v in attributes.items()]})
+
+
+def test_replies_are_normalised_merged_and_joined_by_given_hypotheses():
+    model = ScriptedLanguageModel([reply(Weather=["Snow", "rain ", "snow"], climate=["rain", "snow", "fog"], hue=["red"])])
+    proposals, rejected = propose("task", ["bus"], model, {"Setting": ["beach", "street"]}, seed=0)
+    assert rejected.num_rows == 0
+    rows = {row["attribute"]: row for row in proposals.to_pylist()}
+    assert set(rows) == {"setting", "weather"}  # hue has one value; climate's values cover weather's
+    assert rows["weather"]["bias_classes"] == ["snow", "rain", "fog"]
+    assert rows["weather"]["merged_from"] == ["weather", "climate"]
+    assert rows["setting"]["source"] == "user"
+
+
+def test_a_users_values_are_not_added_to():
+    model = ScriptedLanguageModel([reply(weather=["snow", "rain", "hail"])])
+    proposals, _ = propose("task", ["bus"], model, {"weather": ["snow", "rain"]}, seed=0)
+    (row,) = proposals.to_pylist()
+    assert row["bias_classes"] == ["snow", "rain"]
+    assert row["source"] == "user+language_model"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Weather matters most, I think.", "not JSON"),
+        ('{"attributes": [{"name": "weather", "val', "not JSON"),
+        ("", "empty reply"),
+        ('{"attributes": [{"name": "weather", "values": ["snow"]}]}', "attributes/0/values"),
+        ('{"attributes": []}', "attributes"),
+        ("[1, 2]", "another form"),
+    ],
+)
+def test_bad_replies_are_kept_and_asked_again(text, reason):
+    model = ScriptedLanguageModel([text, reply(weather=["snow", "rain"])])
+    proposals, rejected = propose("task", ["bus"], model, None, seed=0)
+    assert proposals.num_rows == 1
+    (row,) = rejected.to_pylist()
+    assert row["reply"] == text
+    assert row["about"] == "bus"
+    assert reason in row["reason"]
+
+
+def test_a_model_that_never_answers_leaves_the_given_hypotheses():
+    model = ScriptedLanguageModel(["prose"] * 3)
+    proposals, rejected = propose("task", ["bus"], model, {"weather": ["snow", "rain"]}, seed=0)
+    assert proposals["attribute"].to_pylist() == ["weather"]
+    assert rejected.num_rows == 3
+
+
+words = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+@given(st.lists(st.tuples(words, st.lists(words, max_size=6)), max_size=6))
+def test_merging_is_idempotent_and_leaves_something_to_compare(raw):
+    once = merge(Hypothesis(name, tuple(values), "language_model", (name,)) for name, values in raw)
+    assert len({h.attribute for h in once}) == len(once)
+    assert all(len(set(h.bias_classes)) == len(h.bias_classes) >= 2 for h in once)

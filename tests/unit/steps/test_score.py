@@ -1,0 +1,64 @@
+import math
+
+import pyarrow as pa
+import pytest
+
+from c2b_ray.schemas import DRAWS, PREDICTIONS
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.propose import propose
+from c2b_ray.steps.score import score
+
+
+def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1):
+    """Scores of one class and attribute; `counts`: value → (right, wrong, without a prediction)."""
+    proposals, _ = propose("task", ["bus"], None, {"weather": list(counts)}, seed=0)
+    captions, _ = caption("task", proposals, None, captions_per_cell, seed=0)
+    draws, predictions = [], []
+    for row in captions.to_pylist():
+        right, wrong, missing = counts[row["bias_class"]]
+        for i, answer in enumerate(["bus"] * right + ["boat"] * wrong + [None] * missing):
+            image = f"{row['bias_class']}-{i}"
+            draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": i, "similarity": 0.5})
+            if row["number"] == 0:
+                error = None if answer else "broken"
+                names = {"prediction_id": f"m-{image}", "image_id": image, "classifier": "m"}
+                predictions.append({**names, "predicted_class": answer, "error": error})
+    tables = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
+    rows = score(captions, *tables, tau, alpha).to_pylist()
+    return {row["bias_class"]: row for row in rows}
+
+
+def test_counts_phi_and_verdicts():
+    rows = run({"snow": (60, 140, 3), "rain": (180, 20, 0), "clear": (180, 20, 0)})
+    snow = rows["snow"]
+    assert (snow["n"], snow["correct"], snow["errors"]) == (200, 60, 3)
+    assert snow["accuracy"] == pytest.approx(0.3)
+    assert snow["phi"] == pytest.approx(0.3 - 0.9)
+    assert rows["rain"]["phi"] == pytest.approx(0.9 - 0.6)
+    assert snow["phi_low"] < snow["phi"] < snow["phi_high"] < -0.05
+    assert (snow["verdict"], snow["paper_verdict"]) == ("against", -1)
+    assert (rows["rain"]["verdict"], rows["rain"]["paper_verdict"]) == ("for", 1)
+    assert snow["images_to_settle"] is None
+
+
+def test_the_papers_rule_calls_noise_a_bias_and_the_verdict_does_not():
+    rows = run({"snow": (15, 5, 0), "rain": (17, 3, 0)})
+    assert [row["paper_verdict"] for row in rows.values()] == [-1, 1]
+    assert [row["verdict"] for row in rows.values()] == ["undetermined"] * 2
+    assert all(row["images_to_settle"] > 20 for row in rows.values())
+
+
+def test_enough_images_of_an_unbiased_cell_say_none():
+    rows = run({"snow": (1800, 200, 0), "rain": (1800, 200, 0)})
+    assert {row["verdict"] for row in rows.values()} == {"none"}
+
+
+def test_missing_is_not_zero():
+    rows = run({"snow": (0, 0, 4), "rain": (8, 2, 0)})
+    assert math.isnan(rows["snow"]["accuracy"])
+    assert all(math.isnan(row["phi"]) and row["verdict"] == "undetermined" for row in rows.values())
+    assert rows["snow"]["errors"] == 4
+
+
+def test_an_image_that_two_captions_of_a_cell_drew_counts_once():
+    assert run({"snow": (3, 1, 0), "rain": (3, 1, 0)}, captions_per_cell=2)["snow"]["n"] == 4

@@ -1,0 +1,65 @@
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from c2b_ray.errors import RunError, SourceError, StorageError
+from c2b_ray.schemas import REJECTED
+from c2b_ray.store import files, load_run
+from c2b_ray.store.run import open_run
+
+ROW = pa.Table.from_pylist([{"step": "propose", "about": "bus", "reply": "?", "reason": "not JSON"}], REJECTED)
+
+
+def test_a_run_is_opened_again_with_what_it_holds(tmp_path):
+    with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
+        run.write("rejected", ROW)
+        run.update({"models": {"x": 1}})
+        run.update({"models": {"y": 2}})
+    with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
+        assert run.rejected.equals(ROW)
+        assert run.manifest["models"] == {"x": 1, "y": 2}
+    assert load_run(tmp_path / "run").scores.num_rows == 0
+    assert [name for name in files.entries(tmp_path / "run") if "tmp" in name] == []
+
+
+def test_another_run_or_other_files_are_refused(tmp_path):
+    with open_run(tmp_path / "run", "a", {"tau": 0.05}):
+        pass
+    with pytest.raises(RunError, match="its tau differs"), open_run(tmp_path / "run", "b", {"tau": 0.1}):
+        pass
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(RunError, match=r"thesis\.txt"), open_run(tmp_path / "mine", "a", {}):
+        pass
+    with pytest.raises(SourceError, match="no run there"):
+        load_run(tmp_path / "mine")
+
+
+def test_a_second_process_is_refused(tmp_path):
+    code = (
+        "import sys; from c2b_ray.store.run import open_run\n"
+        "from c2b_ray.errors import RunError\n"
+        "try:\n    with open_run(sys.argv[1], 'a', {}): pass\n"
+        "except RunError as error: print(error)"
+    )
+    with open_run(tmp_path / "run", "a", {}):
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True)
+    assert "another process is writing" in done.stdout
+
+
+def test_a_place_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="a part of the path is a file"):
+        files.make_directory(tmp_path / "file" / "run")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    place = tmp_path / "a.txt"
+    files.write_bytes(place, b"old")
+    monkeypatch.setattr("os.fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(StorageError, match="disk is full"):
+        files.write_bytes(place, b"new")
+    assert place.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
