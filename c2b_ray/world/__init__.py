@@ -1,0 +1,10 @@
+"""The embedded world: procedural scenes of everyday objects whose every attribute is known.
+
+Knows scenes, their pictures and their captions; does not know of models, training or audits.
+"""
+
+from c2b_ray.world.captions import caption
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
+
+__all__ = ["ATTRIBUTES", "CLASSES", "Scene", "caption", "render", "sample"]

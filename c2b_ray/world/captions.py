@@ -1,0 +1,299 @@
+"""Describes a scene in words, in many different ways.
+
+Knows wordings of classes and attributes; does not know pictures, and says nothing about horizon, place or jitter.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from c2b_ray.world.scenes import ATTRIBUTES, Scene
+
+# Each completes "a photo of a bus ...". No phrase uses a word that belongs to another attribute, except "day", which
+# caption() keeps out of scenes that are not in daylight.
+PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
+    "colour": {
+        name: (f"in {name}", f"painted {name}", f"that is {name}", f"coloured {name}", f"{name} in colour")
+        for name in ATTRIBUTES["colour"]
+    },
+    "setting": {
+        "street": (
+            "on a street",
+            "in the street",
+            "on a city street",
+            "on a road in town",
+            "with a street and buildings behind it",
+            "in front of a row of buildings",
+        ),
+        "beach": (
+            "on a beach",
+            "at the beach",
+            "on a sandy beach",
+            "by the sea",
+            "with a beach and the sea behind it",
+        ),
+        "forest": (
+            "in a forest",
+            "in the forest",
+            "in the woods",
+            "in front of many trees",
+            "with a forest behind it",
+        ),
+        "mountains": (
+            "in the mountains",
+            "in front of mountains",
+            "among the mountains",
+            "with mountains behind it",
+            "in front of rocky peaks",
+        ),
+    },
+    "lighting": {
+        "day": ("by day", "during the day", "in daylight", "in the daytime", "in broad daylight", "in day lighting"),
+        "sunset": (
+            "at sunset",
+            "during sunset",
+            "at dusk",
+            "in the evening glow",
+            "as the sun goes down",
+            "in sunset light",
+        ),
+        "night": (
+            "at night",
+            "by night",
+            "during the night",
+            "at nighttime",
+            "in the dark of the night",
+            "under the moon",
+        ),
+    },
+    "weather": {
+        "clear": (
+            "in clear weather",
+            "under a clear sky",
+            "under clear skies",
+            "in fine weather",
+            "in dry weather",
+            "on a clear day",
+        ),
+        "rain": (
+            "in the rain",
+            "in rainy weather",
+            "while rain is falling",
+            "during heavy rain",
+            "in a downpour",
+            "on a rainy day",
+        ),
+        "snow": (
+            "in the snow",
+            "in snowy weather",
+            "while snow is falling",
+            "during a snowfall",
+            "on a snowy day",
+        ),
+        "fog": ("in the fog", "in foggy weather", "shrouded in fog", "in thick fog", "in misty haze", "on a foggy day"),
+    },
+    "size": {
+        "small": (
+            "seen small and far away",
+            "that looks small",
+            "small in the frame",
+            "in the distance",
+            "taking up little of the picture",
+        ),
+        "large": (
+            "seen large and close up",
+            "that looks large",
+            "large in the frame",
+            "in close-up",
+            "filling much of the picture",
+        ),
+    },
+    "pattern": {
+        "plain": (
+            "without any pattern",
+            "with a plain surface",
+            "that is plain",
+            "in a plain finish",
+            "of one uniform tone",
+        ),
+        "striped": (
+            "with stripes",
+            "that is striped",
+            "with a striped pattern",
+            "covered in stripes",
+        ),
+        "dotted": (
+            "with dots",
+            "that is dotted",
+            "with a dotted pattern",
+            "covered in polka dots",
+        ),
+    },
+    "companion": {
+        "none": ("with nobody beside it", "on its own", "all alone", "with nothing next to it", "with no companion"),
+        "dog": ("with a dog", "with a dog beside it", "next to a dog", "accompanied by a dog", "and a dog"),
+        "person": (
+            "with a person",
+            "with a person beside it",
+            "next to a person",
+            "accompanied by a person",
+            "and a person",
+        ),
+        "balloon": (
+            "with a balloon",
+            "with a balloon beside it",
+            "next to a balloon",
+            "with a balloon on a string",
+            "and a balloon",
+        ),
+    },
+}
+
+# Words that may stand before the class word, where the value has any.
+ADJECTIVES: dict[str, dict[str, tuple[str, ...]]] = {
+    "colour": {name: (name, f"{name}-coloured") for name in ATTRIBUTES["colour"]},
+    "size": {"small": ("small", "little", "tiny", "distant"), "large": ("large", "big", "huge", "close-up")},
+    "pattern": {
+        "plain": ("plain", "unpatterned"),
+        "striped": ("striped", "stripy"),
+        "dotted": ("dotted", "polka-dotted", "spotted"),
+    },
+    "companion": {"none": ("lone", "solitary", "single")},
+}
+
+_LEADS = (
+    "a photo of",
+    "a picture of",
+    "a picture showing",
+    "an image of",
+    "a snapshot of",
+    "a drawing of",
+    "a scene with",
+    "a view of",
+    "a photograph showing",
+    "this is",
+    "there is",
+    "we see",
+)
+_ABSENT = {("companion", "none"), ("pattern", "plain"), ("weather", "clear")}  # what people rarely remark upon
+_ABOUT_OBJECT = ("colour", "size", "pattern")
+_ABOUT_PLACE = ("setting", "lighting", "weather")
+
+
+def caption(scene: Scene, seed: int) -> str:
+    """One description, the same one for the same scene and seed."""
+    random = Random(f"{seed} {scene!r}")  # noqa: S311 (no secret)
+    frames, weights = zip(*_FRAMES, strict=True)
+    frame: Callable[[Scene, list[str], Random], str] = random.choices(frames, weights)[0]
+    text = frame(scene, _mentioned(scene, random), random)
+    if random.random() < 0.35:
+        text = text[0].upper() + text[1:]
+        if random.random() < 0.7:
+            text += "."
+    return text
+
+
+def _mentioned(scene: Scene, random: Random) -> list[str]:
+    """The attributes to speak of, in random order: all of them in a quarter of captions, else each with p = 0.7."""
+    names = list(ATTRIBUTES)
+    random.shuffle(names)
+    if random.random() < 0.25:
+        return names
+    chosen = [name for name in names if random.random() < 0.7]
+    return [n for n in chosen if (n, scene.attribute(n)) not in _ABSENT or random.random() < 0.5]
+
+
+def _phrase(scene: Scene, name: str, random: Random) -> str:
+    options = PHRASES[name][scene.attribute(name)]
+    if scene.lighting != "day":
+        options = tuple(option for option in options if not option.endswith(" day")) or options
+    return random.choice(options)
+
+
+def _noun(scene: Scene, names: list[str], random: Random) -> tuple[str, list[str]]:
+    """The class word with some attributes before it, and the names still to be mentioned."""
+    words: list[str] = []
+    rest: list[str] = []
+    for name in names:
+        options = ADJECTIVES.get(name, {}).get(scene.attribute(name), ())
+        if options and random.random() < 0.7:
+            # The plain word most of the time: prompts of users and of language models use it.
+            words.append(options[0] if random.random() < 0.6 else random.choice(options))
+        else:
+            rest.append(name)
+    if random.random() < 0.7:
+        words.sort(key=lambda word: word.split("-")[0] in ATTRIBUTES["colour"])  # "small red", as English has it
+    # What is said of the object comes first: "a house with a dog, purple in colour" would paint the dog.
+    rest.sort(key=lambda name: name not in _ABOUT_OBJECT)
+    return " ".join([*words, scene.target_class]), rest
+
+
+def _article(noun: str, random: Random) -> str:
+    a = "an" if noun[0] in "aeiou" else "a"
+    return random.choices((a, "the", "one"), (0.85, 0.1, 0.05))[0] + " " + noun
+
+
+def _phrase_frame(scene: Scene, names: list[str], random: Random) -> str:
+    """a photo of a small red bus on a street, at night"""
+    noun, rest = _noun(scene, names, random)
+    glue = random.choice((" ", ", ", " "))
+    head = f"{random.choice(_LEADS)} {_article(noun, random)}"
+    return " ".join([head, glue.join(_phrase(scene, name, random) for name in rest)]).strip()
+
+
+def _bare_frame(scene: Scene, names: list[str], random: Random) -> str:
+    """red bus on a street at night"""
+    noun, rest = _noun(scene, names, random)
+    head = noun if random.random() < 0.5 else _article(noun, random)
+    return " ".join([head, *(_phrase(scene, name, random) for name in rest)])
+
+
+def _opening_frame(scene: Scene, names: list[str], random: Random) -> str:
+    """at night, on a street: a small red bus with a dog"""
+    before = [name for name in names if name in _ABOUT_PLACE]
+    noun, rest = _noun(scene, [name for name in names if name not in _ABOUT_PLACE], random)
+    body = " ".join([_article(noun, random), *(_phrase(scene, name, random) for name in rest)])
+    if not before:
+        return body
+    opening = random.choice((", ", " ")).join(_phrase(scene, name, random).replace(" behind it", "") for name in before)
+    return opening + random.choice((", ", ", there is ", ": ", ", we see ")) + body
+
+
+def _sentences_frame(scene: Scene, names: list[str], random: Random) -> str:
+    """there is a red bus on a street. the picture was taken at night. it stands next to a dog"""
+    about = [name for name in names if name in _ABOUT_OBJECT]
+    place = [name for name in names if name in _ABOUT_PLACE]
+    noun, rest = _noun(scene, about, random)
+    parts = [" ".join([random.choice(_LEADS), _article(noun, random), *(_phrase(scene, n, random) for n in rest)])]
+    if place:
+        verb = random.choice(("it stands", "the picture was taken", "it is seen", f"the {scene.target_class} is"))
+        parts.append(" ".join([verb, *(_phrase(scene, name, random) for name in place)]))
+    if "companion" in names:
+        parts.append(f"it is shown {_phrase(scene, 'companion', random).removeprefix('and ')}")
+    return ". ".join(parts)
+
+
+def _list_frame(scene: Scene, names: list[str], random: Random) -> str:
+    """bus, red, street, night"""
+    values = [scene.attribute(name) for name in names]
+    lead = random.choice(("", "a photo of ", "an image: "))
+    words = [f"no {name}" if value == "none" else value for name, value in zip(names, values, strict=True)]
+    return lead + ", ".join([_article(scene.target_class, random) if lead else scene.target_class, *words])
+
+
+def _named_frame(scene: Scene, names: list[str], random: Random) -> str:
+    """a photo of a bus, setting: beach, lighting: night"""
+    head = _article(scene.target_class, random)
+    if random.random() < 0.6:
+        head = f"{random.choice(_LEADS)} {head}"
+    form, joint = random.choice((("{}: {}", ", "), ("{} is {}", ", "), ("with {} {}", ", "), ("with {} {}", " ")))
+    return joint.join([head, *(form.format(name, scene.attribute(name)) for name in names)])
+
+
+_FRAMES: tuple[tuple[Callable[[Scene, list[str], Random], str], float], ...] = (
+    (_phrase_frame, 0.40),
+    (_bare_frame, 0.14),
+    (_opening_frame, 0.16),
+    (_sentences_frame, 0.14),
+    (_list_frame, 0.07),
+    (_named_frame, 0.09),
+)

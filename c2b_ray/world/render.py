@@ -1,0 +1,151 @@
+"""Renders a scene to a 64 by 64 picture, the same one every time.
+
+Knows where things go and how a shape is filled; does not know how scenes are chosen or what they are called in words.
+"""
+
+import colorsys
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+
+import numpy as np
+from PIL import Image, ImageChops, ImageDraw
+
+from c2b_ray.world.backgrounds import CANVAS, SCALE, SIDE, Colour, Surroundings, foreground, mix, surroundings, tone
+from c2b_ray.world.objects import COMPANIONS, INKS, SHAPES, Points, Shape
+from c2b_ray.world.scenes import Scene
+
+# Hue in degrees, saturation, value. Yellow keeps well clear of white's saturation: sunset warms white.
+_COLOURS = {
+    "red": (358.0, 0.86, 0.86),
+    "blue": (218.0, 0.84, 0.86),
+    "green": (140.0, 0.78, 0.66),
+    "yellow": (50.0, 0.92, 0.98),
+    "purple": (280.0, 0.68, 0.70),
+    "white": (220.0, 0.01, 0.97),
+}
+_SIZES = {"small": 22.0, "large": 40.0}  # pixels along the object's longer side
+_FEET = {"small": 53.0, "large": 58.0}  # the row an object stands on: what is far away stands higher in the frame
+_PITCH = {"small": 5.0, "large": 7.5}  # pixels from one stripe or dot to the next
+_DARK_PATTERN: Colour = (40, 40, 52)
+_LIGHT_PATTERN: Colour = (250, 248, 240)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """Where a shape goes, in canvas pixels."""
+
+    x: float
+    y: float
+    scale: float
+    mirrored: bool
+
+    def points(self, points: Points) -> list[tuple[float, float]]:
+        across = -self.scale if self.mirrored else self.scale
+        return [(self.x + across * px, self.y + self.scale * py) for px, py in points]
+
+
+def render(scene: Scene) -> np.ndarray:
+    """The scene's picture, uint8 (64, 64, 3)."""
+    random = Random(scene.jitter)  # noqa: S311 (no secret)
+    around = surroundings(scene.setting, scene.lighting, scene.weather, scene.horizon, random)
+    shape = SHAPES[scene.target_class]
+    size = _SIZES[scene.size] * random.uniform(0.95, 1.05)
+    foot = _FEET[scene.size] + random.uniform(-1.5, 1.5)
+    margin = shape.half_width * size + 1
+    middle = margin + scene.x * (SIDE - 2 * margin)
+    _shadow(around, middle, foot, shape.half_width * size)
+    place = _Placement(middle * SCALE, (foot - shape.lift * size) * SCALE, size * SCALE, random.random() < 0.5)
+    pattern = _pattern_mask(scene.pattern, _PITCH[scene.size]) if scene.pattern != "plain" else None
+    _paint(around, shape, place, _object_colour(scene.colour, random), pattern)
+    if scene.companion != "none":
+        _companion(around, scene.companion, middle, foot, margin)
+    picture = around.image.reduce(SCALE)
+    foreground(picture, scene.lighting, scene.weather, random)
+    return np.array(picture)
+
+
+def _object_colour(name: str, random: Random) -> Colour:
+    hue, saturation, value = _COLOURS[name]
+    r, g, b = colorsys.hsv_to_rgb(
+        ((hue + random.uniform(-7, 7)) % 360) / 360,
+        min(1.0, saturation * random.uniform(0.92, 1.08)),
+        min(1.0, value * random.uniform(0.95, 1.03)),
+    )
+    return round(255 * r), round(255 * g), round(255 * b)
+
+
+def _companion(around: Surroundings, name: str, middle: float, foot: float, margin: float) -> None:
+    """Beside the object, on the side with more room, and in front of it where a large object leaves too little."""
+    shape, size, colour = COMPANIONS[name]
+    half = shape.half_width * size
+    side = 1 if middle < SIDE / 2 else -1
+    x = min(max(middle + side * (margin + half + 0.5), half + 0.5), SIDE - half - 0.5)
+    place = _Placement(x * SCALE, (foot + 1.5) * SCALE, size * SCALE, side > 0)
+    _paint(around, shape, place, colour, None)
+
+
+def _shadow(around: Surroundings, middle: float, foot: float, half: float) -> None:
+    box = ((middle - half) * SCALE, (foot - 1.2) * SCALE, (middle + half) * SCALE, (foot + 2.2) * SCALE)
+    left, top, right, bottom = (round(edge) for edge in box)
+    mask = Image.new("L", (right - left, bottom - top))
+    ImageDraw.Draw(mask).ellipse((0, 0, right - left - 1, bottom - top - 1), 90)
+    around.image.paste((0, 0, 0), (left, top), mask)
+
+
+def _paint(around: Surroundings, shape: Shape, place: _Placement, colour: Colour, pattern: Image.Image | None) -> None:
+    """Layer by layer; an outline under the body keeps any colour apart from any background."""
+    paint = tone(colour, around.lighting, around.weather, "object")
+    inks = {"paint": paint, "shade": mix(paint, (0, 0, 0), 0.35), **_fixed_inks(around.lighting, around.weather)}
+    for part in shape.under:
+        _part(around.draw, place, part.points, part.width, inks[part.ink])
+    bodies = [place.points(part.points) for part in shape.body]
+    for points in bodies:
+        around.draw.line([*points, points[0]], inks["outline"], width=2 * SCALE)
+    left, top, mask = _mask(bodies)
+    around.image.paste(paint, (left, top), mask)
+    if pattern is not None:
+        # On white and yellow a light pattern would vanish, on the other colours a dark one would at night.
+        light = sum(colour[:2]) < 400
+        ink = tone(_LIGHT_PATTERN if light else _DARK_PATTERN, around.lighting, around.weather, "object")
+        piece = pattern.crop((left, top, left + mask.width, top + mask.height))
+        around.image.paste(ink, (left, top), ImageChops.darker(mask, piece))
+    for part in shape.over:
+        _part(around.draw, place, part.points, part.width, inks[part.ink])
+
+
+def _mask(polygons: list[list[tuple[float, float]]]) -> tuple[int, int, Image.Image]:
+    """The polygons' union, no larger than it must be: pasting through a mask is the dearest step of a picture."""
+    across = [x for points in polygons for x, _ in points]
+    down = [y for points in polygons for _, y in points]
+    left, top = max(0, int(min(across))), max(0, int(min(down)))
+    mask = Image.new("L", (int(max(across)) + 2 - left, int(max(down)) + 2 - top))
+    draw = ImageDraw.Draw(mask)
+    for points in polygons:
+        draw.polygon([(x - left, y - top) for x, y in points], 255)
+    return left, top, mask
+
+
+@lru_cache(maxsize=16)
+def _fixed_inks(lighting: str, weather: str) -> dict[str, Colour]:
+    return {name: tone(ink, lighting, weather, "object") for name, ink in INKS.items()}
+
+
+def _part(draw: ImageDraw.ImageDraw, place: _Placement, points: Points, width: float, ink: Colour) -> None:
+    if width:
+        draw.line(place.points(points), ink, width=max(SCALE, round(width * place.scale)))
+    else:
+        draw.polygon(place.points(points), ink)
+
+
+@lru_cache(maxsize=4)
+def _pattern_mask(pattern: str, pitch: float) -> Image.Image:
+    """Stripes that lean against the rain, or dots on a hexagonal grid, over the whole canvas."""
+    rows, columns = np.mgrid[0:CANVAS, 0:CANVAS] / (SCALE * pitch)
+    if pattern == "striped":
+        on = (columns - 0.7 * rows) % 1.22 < 0.47
+    else:
+        offset = 0.5 * (np.floor(rows / 0.87) % 2)
+        across, down = (columns + offset) % 1 - 0.5, (rows / 0.87 % 1 - 0.5) * 0.87
+        on = across**2 + down**2 < 0.29**2
+    return Image.fromarray((on * 255).astype(np.uint8))
