@@ -107,15 +107,18 @@ SCORES = pa.schema(
     ]
 )
 
-EMBEDDINGS = pa.schema(
-    [
-        pa.field("key", _text, nullable=False),
-        pa.field("bytes", pa.binary()),
-        pa.field("embedding", pa.list_(pa.float32())),  # unit norm; null where `error` says why
-        pa.field("metadata", _text, nullable=False),  # the source's other columns, as a JSON object
-        pa.field("error", _text),
-    ]
-)
+
+def embeddings(dimension: int) -> pa.Schema:
+    """Of the table that an index is built from, for an encoder of that dimension."""
+    return pa.schema(
+        [
+            pa.field("key", _text, nullable=False),
+            pa.field("bytes", pa.binary()),
+            pa.field("embedding", pa.list_(pa.float32(), dimension)),  # unit norm; null where `error` says why
+            pa.field("metadata", _text, nullable=False),  # the source's other columns, as a JSON object
+            pa.field("error", _text),
+        ]
+    )
 
 
 def content_id(*parts: Any) -> str:

@@ -1,43 +1,45 @@
 """Where an audit's models run: in Ray Data's actors and this process, or behind Ray Serve.
 
-Both give the same roles, so an audit reads the same. It knows catalogue and Serve handles, and no model.
+Both give the same roles, so an audit reads the same. It knows the catalogue and Serve's handles, and no model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.pipelines.cluster import ensure_ray
 from c2b_ray.roles import Classifier, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.serving.app import ensure
 
 VIAS = ("actors", "serve")
+T = TypeVar("T")
 
 
 class Backend(Protocol):
-    """Roles for this process, and picklable factories of the roles that workers need."""
+    """A language model for this process; of the other roles, factories that can be sent to workers."""
 
     def language_model(self, spec: str) -> LanguageModel: ...
 
-    def encoder(self, spec: str) -> TextImageEncoder: ...
+    def encoder(self, spec: str) -> Callable[[], TextImageEncoder]: ...
 
     def index(self, path: str) -> Callable[[], ImageIndex]: ...
 
     def classifier(self, spec: str) -> Callable[[], Classifier]: ...
 
 
-class Actors:
-    """Each model loads where it is used."""
+class InActors:
+    """Each model loads in the process that uses it."""
 
     def language_model(self, spec: str) -> LanguageModel:
         return catalog.language_model(spec)
 
-    def encoder(self, spec: str) -> TextImageEncoder:
-        return catalog.encoder(spec)
+    def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
+        return partial(catalog.encoder, spec)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
         return partial(catalog.index, path)
@@ -46,16 +48,37 @@ class Actors:
         return partial(catalog.classifier, spec)
 
 
+class BehindServe:
+    """Each model answers from an app of Ray Serve, which is started if none runs it yet and stopped with `stack`."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def language_model(self, spec: str) -> LanguageModel:
+        model = self._stack.enter_context(ensure(language_model=spec)).language_model
+        assert model is not None
+        return model
+
+    def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
+        model = self._stack.enter_context(ensure(encoder=spec)).encoder
+        assert model is not None
+        return partial(_itself, model)
+
+    def index(self, path: str) -> Callable[[], ImageIndex]:
+        return partial(_itself, self._stack.enter_context(ensure(index=True)).index(path))
+
+    def classifier(self, spec: str) -> Callable[[], Classifier]:
+        return partial(_itself, self._stack.enter_context(ensure(classifiers=True)).classifier(spec))
+
+
+def _itself(model: T) -> T:
+    return model
+
+
 @contextmanager
 def backend(via: str) -> Iterator[Backend]:
     """A backend with Ray running beneath it; what it started, it stops."""
     if via not in VIAS:
         raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
-    with ensure_ray():
-        if via == "actors":
-            yield Actors()
-            return
-        from c2b_ray.audits.served import served
-
-        with served() as models:
-            yield models
+    with ensure_ray(), ExitStack() as stack:
+        yield InActors() if via == "actors" else BehindServe(stack)

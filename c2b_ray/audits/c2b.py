@@ -93,7 +93,7 @@ def _retrieved_images(
         index = models.index(path)()
     _write_hypotheses(asked, run, models, steps)
     with steps.step("retrieve"):
-        encoder = models.encoder(index.encoder)
+        encoder = models.encoder(index.encoder)()
         draws, wanted = retrieve(run.captions, encoder, index, asked.images_per_caption)
         run.write("draws", draws)
         run.update(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from c2b_ray.audits import index
+from c2b_ray.audits.backend import backend
 from c2b_ray.audits.c2b import audit
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.store.run import Run
@@ -12,6 +13,7 @@ from c2b_ray.world.scenes import CLASSES
 from c2b_ray.world.table import write_sample
 
 TASK = "Classify pictures of everyday objects outdoors."
+LANGUAGE_MODEL, ENCODER = "world:lm", "world:clip"
 CLASSIFIERS = ["world:resnet-planted-0", "world:resnet-control-0"]
 SEED = 2026
 
@@ -19,16 +21,22 @@ SEED = 2026
 def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> Run:
     """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
     table, indexed = out / "scenes.parquet", out / "index"
-    with Steps(listener).step("render scenes"):
+    steps = Steps(listener)
+    with steps.step("render scenes"):
         if not table.exists():
             write_sample(table, images, SEED)
-    if not (indexed / "manifest.json").exists():
-        index.build(str(table), "world:clip", str(indexed), via, listener)
-    asked = {
-        "task": TASK,
-        "classes": list(CLASSES),
-        "classifier": CLASSIFIERS,
-        "language_model": "world:lm",
-        "images": {"source": "retrieve", "index": str(indexed)},
-    }
-    return audit(asked, out / "run", via, listener)
+    with backend(via) as models:
+        # Held until the audit is over: the encoder that builds the index goes on to answer the audit.
+        with steps.step("start the models"):
+            models.encoder(ENCODER)
+            models.language_model(LANGUAGE_MODEL)
+        if not (indexed / "manifest.json").exists():
+            index.build(str(table), ENCODER, str(indexed), via, listener)
+        asked = {
+            "task": TASK,
+            "classes": list(CLASSES),
+            "classifier": CLASSIFIERS,
+            "language_model": LANGUAGE_MODEL,
+            "images": {"source": "retrieve", "index": str(indexed)},
+        }
+        return audit(asked, out / "run", via, listener)

@@ -6,14 +6,13 @@ It composes the embedding pipeline, the encoder and the index; how either works 
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from c2b_ray.audits.backend import backend
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.errors import SourceError
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.index import build_from, embed_source
+from c2b_ray.pipelines import index as pipeline
 
 
 def build(images: str, encoder: str, out: str, via: str = "actors", listener: Listener | None = None) -> dict[str, Any]:
@@ -24,13 +23,20 @@ def build(images: str, encoder: str, out: str, via: str = "actors", listener: Li
     steps = Steps(listener)
     with backend(via) as models:
         with steps.step("load the encoder"):
-            loaded = models.encoder(encoder)
-            made_by = {"images": images, "encoder": encoder, "encoder_revision": loaded.revision}
-        factory = partial(catalog.encoder, encoder) if via == "actors" else partial(models.encoder, encoder)
-        with steps.step("embed") as on_progress:
-            embed_source(images, factory, made_by, out, on_progress)
-    with steps.step("index"):
-        return build_from(out, made_by)
+            factory = models.encoder(encoder)
+            loaded = factory()
+            made_by = {
+                "images": images,
+                "encoder": encoder,
+                "encoder_revision": loaded.revision,
+                "dimension": loaded.dimension,
+            }
+        if (summary := pipeline.built(out, made_by)) is not None:
+            return summary
+        with steps.step("embed images") as on_progress:
+            pipeline.embed_source(images, factory, made_by, out, on_progress)
+    with steps.step("build the index"):
+        return pipeline.build(out, made_by)
 
 
 def search(index: str, caption: str, k: int) -> list[dict[str, Any]]:

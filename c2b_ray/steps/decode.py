@@ -40,8 +40,8 @@ from c2b_ray.roles import Pixels
 MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64 * 10**6
 
-# The classes are called directly, not through Image.open: that would warn about sizes before ours is checked, and open a
-# telephone's two-picture JPEG as an animation.
+# The classes are called directly, not through Image.open: that would warn about sizes before ours is checked, and open
+# a telephone's two-picture JPEG as an animation.
 _FORMATS: tuple[tuple[type[ImageFile.ImageFile], tuple[bytes, ...]], ...] = (
     (JpegImagePlugin.JpegImageFile, (b"\xff\xd8\xff",)),
     (PngImagePlugin.PngImageFile, (b"\x89PNG\r\n\x1a\n",)),
@@ -115,7 +115,7 @@ def _pixels(image: ImageFile.ImageFile, max_pixels: int) -> Pixels:
 
 
 def _bits(image: ImageFile.ImageFile) -> int:
-    """Bits of a grey sample, where Pillow leaves samples as they are (modes I;16 and I); TIFF alone has others than 16."""
+    """Bits of a grey sample where Pillow leaves samples as they are (modes I;16 and I); 16 save in a TIFF."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         sample = image.tag_v2.get(TiffImagePlugin.BITSPERSAMPLE, (16,))
         return int(sample[0] if isinstance(sample, tuple) else sample)

@@ -7,14 +7,14 @@ import json
 import pyarrow as pa
 
 from c2b_ray.roles import TextImageEncoder
-from c2b_ray.schemas import EMBEDDINGS
+from c2b_ray.schemas import embeddings
 from c2b_ray.steps.decode import decode_batch
 
 OWN = ("key", "bytes", "error")
 
 
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
-    """A table of `schemas.EMBEDDINGS`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
+    """A table of `schemas.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
     pixels, found = decode_batch(rows["bytes"].to_pylist())
     errors = [given or new for given, new in zip(rows["error"].to_pylist(), found, strict=True)]
     good = [i for i, error in enumerate(errors) if error is None]
@@ -25,12 +25,12 @@ def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
             vectors[i] = vector.tolist()
     extra = [name for name in rows.column_names if name not in OWN]
     metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.select(extra).to_pylist()]
-    return pa.table(
-        {
-            "key": rows["key"],
-            "bytes": rows["bytes"],
-            "embedding": pa.array(vectors, pa.list_(pa.float32())),
-            "metadata": pa.array(metadata or [], pa.string()) if extra else pa.array(["{}"] * rows.num_rows),
-            "error": pa.array(errors, pa.string()),
-        },
-    ).cast(EMBEDDINGS)
+    schema = embeddings(encoder.dimension)
+    columns = {
+        "key": rows["key"],
+        "bytes": rows["bytes"],
+        "embedding": pa.array(vectors, schema.field("embedding").type),
+        "metadata": pa.array(metadata if extra else ["{}"] * rows.num_rows, pa.string()),
+        "error": pa.array(errors, pa.string()),
+    }
+    return pa.table(columns).cast(schema)

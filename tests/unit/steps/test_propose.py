@@ -13,11 +13,11 @@ def reply(**attributes):
 
 
 def test_replies_are_normalised_merged_and_joined_by_given_hypotheses():
-    model = ScriptedLanguageModel([reply(Weather=["Snow", "rain ", "snow"], climate=["rain", "snow", "fog"], hue=["red"])])
+    model = ScriptedLanguageModel([reply(Weather=["Snow", "rain ", "snow"], climate=["rain", "snow", "fog"], hue=["red", "Red "])])
     proposals, rejected = propose("task", ["bus"], model, {"Setting": ["beach", "street"]}, seed=0)
     assert rejected.num_rows == 0
     rows = {row["attribute"]: row for row in proposals.to_pylist()}
-    assert set(rows) == {"setting", "weather"}  # hue has one value; climate's values cover weather's
+    assert set(rows) == {"setting", "weather"}  # hue is one value, twice; climate's values cover weather's
     assert rows["weather"]["bias_classes"] == ["snow", "rain", "fog"]
     assert rows["weather"]["merged_from"] == ["weather", "climate"]
     assert rows["setting"]["source"] == "user"

@@ -1,0 +1,120 @@
+"""How well audits find what was planted: every classifier of the world's zoo, against its measured φ.
+
+    python bench/audits.py retrieve|labelled [--scenes N] [--images N] [--seed S] [--truth N]
+
+An audit is run as a user would run it, on scenes whose seeds no training has seen, and judged against the true φ of every
+cell, measured on `--truth` freshly rendered scenes per class. Rows as in the issue's table:
+
+    found       share of cells with true |φ| ≥ 0.15 that the audit calls for/against (controls aside)
+    true        share of the called cells whose true |φ| > τ
+    direction   share of the called cells with the right sign
+    controls    share of the controls' cells that are called
+
+`paper` is the paper's rule on the same counts; it is there to compare, not to be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import c2b_ray
+from c2b_ray.audits.index import build
+from c2b_ray.models import catalog
+from c2b_ray.world import CLASSES
+from c2b_ray.world.planting import ZOO
+from c2b_ray.world.table import write_sample
+from c2b_ray.world.truth import bias, true_accuracies
+
+TASK = "Sort snapshots of ordinary things by what they show."  # in no training wording
+STRONG = 0.15
+TAU = 0.05
+
+
+def truth(names: list[str], scenes_per_class: int, seed: int) -> dict[tuple[str, str, str, str], float]:
+    """(classifier, class, attribute, value) → true φ."""
+    tables = true_accuracies({name: catalog.classifier(name) for name in names}, scenes_per_class, seed)
+    return {
+        (name, row["target_class"], row["attribute"], row["value"]): row["phi"]
+        for name, table in tables.items()
+        for row in bias(table).to_pylist()
+    }
+
+
+def run_audit(source: str, names: list[str], args: argparse.Namespace, place: Path) -> c2b_ray.Run:
+    table = place / "scenes.parquet"
+    write_sample(table, args.scenes, args.seed)
+    asked = {"task": TASK, "classes": list(CLASSES), "classifier": names, "seed": args.seed}
+    if source == "labelled":
+        asked["images"] = {"source": "labelled", "table": str(table)}
+    else:
+        build(str(table), "world:clip", str(place / "index"), "actors")
+        asked["images"] = {"source": "retrieve", "index": str(place / "index")}
+        asked["language_model"] = "world:lm"
+        asked["images_per_caption"] = args.images
+        asked["captions_per_cell"] = args.captions
+    return c2b_ray.audit(asked, place / "run", via=args.via)
+
+
+def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
+    def is_called(row: dict) -> bool:
+        return row["verdict"] in ("for", "against") if called == "verdict" else row["paper_verdict"] != 0
+
+    def key(row: dict) -> tuple[str, str, str, str]:
+        return row["classifier"], row["target_class"], row["attribute"], row["bias_class"]
+
+    planted = [r for r in rows if "control" not in r["classifier"]]
+    controls = [r for r in rows if "control" in r["classifier"]]
+    hits = {key(r) for r in planted if is_called(r)}
+    strong = [k for k, v in phi.items() if abs(v) >= STRONG and "control" not in k[0]]
+    findings = [r for r in planted if is_called(r) and key(r) in phi]
+    true = [r for r in findings if abs(phi[key(r)]) > TAU]
+    right = [r for r in findings if np.sign(phi[key(r)]) == np.sign(r["phi"])]
+    return {
+        "found": round(sum(k in hits for k in strong) / max(1, len(strong)), 4),
+        "strong_cells": len(strong),
+        "true": round(len(true) / max(1, len(findings)), 4),
+        "direction": round(len(right) / max(1, len(findings)), 4),
+        "findings": len(findings),
+        "controls": round(sum(map(is_called, controls)) / max(1, len(controls)), 4),
+        "control_cells": len(controls),
+        "missed": sorted(["/".join(k) + f" {phi[k]:+.2f}" for k in strong if k not in hits])[:12],
+        "wrong": sorted("/".join(key(r)) + f" {phi[key(r)]:+.2f} as {r['phi']:+.2f}" for r in findings if r not in true)[:12],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", choices=["retrieve", "labelled"])
+    parser.add_argument("--scenes", type=int, default=40_000)
+    parser.add_argument("--images", type=int, default=200, help="images per caption")
+    parser.add_argument("--captions", type=int, default=2, help="captions per cell")
+    parser.add_argument("--seed", type=int, default=100_001)
+    parser.add_argument("--truth", type=int, default=4000, help="scenes per class")
+    parser.add_argument("--via", default="actors")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    names = [f"world:{name}" for name in ZOO]
+    place = args.out or Path(tempfile.mkdtemp())
+    place.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    run = run_audit(args.source, names, args, place)
+    seconds = time.perf_counter() - began
+    cache = place / f"truth-{args.truth}.json"
+    if not cache.exists():
+        phi = truth(names, args.truth, args.seed + 1_000_000)
+        cache.write_text(json.dumps([[*k, v] for k, v in phi.items()]))
+    phi = {tuple(row[:4]): row[4] for row in json.loads(cache.read_text())}
+    rows = run.scores.to_pylist()
+    for called in ("verdict", "paper"):
+        print(json.dumps({"source": args.source, "rule": called, **judge(rows, phi, called)}, indent=1))
+    print(json.dumps({"audit_seconds": round(seconds, 1), "steps": run.manifest["seconds"]}))
+
+
+if __name__ == "__main__":
+    main()
