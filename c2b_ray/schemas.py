@@ -104,6 +104,11 @@ SCORES = pa.schema(
         pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
         pa.field("paper_verdict", pa.int8(), nullable=False),  # 1, -1, 0: |φ| > τ alone
         pa.field("images_to_settle", pa.int64()),  # per cell; null where settled or where no number would do
+        pa.field("mistaken_for", _text),  # the commonest wrong answer, null where there is none
+        pa.field("mistaken", pa.int64(), nullable=False),  # how many images got that answer
+        # How many images were answered with the class that the bias class itself names (the texture of another class,
+        # say); null where it names none. The target class's own cell counts its right answers.
+        pa.field("answered_bias_class", pa.int64()),
     ]
 )
 

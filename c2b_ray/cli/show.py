@@ -56,8 +56,8 @@ class ProgressBar:
             self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
         elif event.progress is not None:
             bad = f", {event.progress.errors} bad" if event.progress.errors else ""
-            note = f"{event.progress.rate:.0f}/s{bad}"
-            self._bars.update(task, total=event.progress.total, completed=event.progress.done, note=note)
+            note = f"{event.progress.rows_per_second:.0f}/s{bad}"
+            self._bars.update(task, total=event.progress.total, completed=event.progress.rows, note=note)
 
 
 def print_json(value: Any) -> None:

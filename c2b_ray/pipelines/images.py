@@ -6,11 +6,13 @@ It knows which step runs over which table, and leaves reading, writing and resum
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 import ray
 
+from c2b_ray.pipelines.parts import opened, read_stage
 from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stage
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES, PREDICTIONS
@@ -26,18 +28,22 @@ CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=128, rows_per_file=1024, n
 def collect(wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress) -> StageResult:
     """The bytes of the `wanted` images (`image_id`, `row`) from `source` into Parquet parts under `out`."""
     rows = ray.data.from_arrow(_blocks(wanted, FETCH.batch_size))
-    return run_stage(rows, fetch, source, out, id_column="image_id", config=FETCH, on_progress=on_progress)
+    config = replace(FETCH, total=wanted.num_rows)
+    return run_stage(rows, fetch, source, out, id_column="image_id", config=config, on_progress=on_progress)
 
 
 def classify(
     images: str, classifier: Callable[[], Classifier], asked: Question, out: str, on_progress: OnProgress
 ) -> StageResult:
     """The classifier's predictions of every image under `images`, into Parquet parts under `out`."""
-    rows = ray.data.read_parquet(images).map_batches(
+    parts = opened(images)
+    paths = [f"{parts.path}/{name}" for name in parts.names()]
+    rows = ray.data.read_parquet(paths, filesystem=parts.filesystem, partitioning=None).map_batches(
         partial(_with_prediction_id, asked=asked), batch_format="pyarrow", batch_size=None
     )
+    config = replace(CLASSIFY, total=len(read_stage(images, ["image_id"])))
     step = partial(_predict, asked=asked)
-    return run_stage(rows, step, classifier, out, id_column="prediction_id", config=CLASSIFY, on_progress=on_progress)
+    return run_stage(rows, step, classifier, out, id_column="prediction_id", config=config, on_progress=on_progress)
 
 
 def _with_prediction_id(batch: pa.Table, asked: Question) -> pa.Table:

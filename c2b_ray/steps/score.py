@@ -5,7 +5,7 @@ A cell is a (target class, attribute, bias class). It knows which draws belong t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
+from c2b_ray.steps.propose import normalise
 
 Group = tuple[str, str]
 
@@ -24,11 +25,14 @@ def score(captions: pa.Table, draws: pa.Table, predictions: pa.Table, tau: float
     not in `n`. The false discovery rate is controlled over all cells of one classifier.
     """
     cells = _images_of_cells(captions, draws)
+    classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     tables = []
     for classifier in dict.fromkeys(predictions["classifier"].to_pylist()):
         answers = _answers(predictions, classifier)
         rows = [row for group in cells.items() for row in _group_rows(classifier, group, answers, tau, alpha)]
         _judge(rows, tau, alpha)
+        for row in rows:
+            row.update(_wrong_answers(row, cells, answers, classes))
         tables.append(pa.Table.from_pylist(rows, SCORES))
     return pa.concat_tables(tables) if tables else SCORES.empty_table()
 
@@ -78,6 +82,23 @@ def _group_rows(
         {**names, "bias_class": bias_class, **{name: values[i].item() for name, values in columns.items()}}
         for i, bias_class in enumerate(cells)
     ]
+
+
+def _wrong_answers(
+    row: dict[str, Any], cells: dict[Group, dict[str, set[str]]], answers: dict[str, str | None], classes: set[str]
+) -> dict[str, Any]:
+    target, bias_class = row["target_class"], row["bias_class"]
+    given = Counter(answers.get(image) for image in cells[target, row["attribute"]][bias_class])
+    # Ties go to the first name, so that a rerun says the same.
+    wrong = sorted((-count, name) for name, count in given.items() if name not in (None, target))
+    count, name = wrong[0] if wrong else (0, None)
+    named = {normalise(answer): n for answer, n in given.items() if answer}
+    cue = normalise(bias_class)
+    return {
+        "mistaken_for": name,
+        "mistaken": -count,
+        "answered_bias_class": named.get(cue, 0) if cue in classes | named.keys() else None,
+    }
 
 
 def _judge(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:

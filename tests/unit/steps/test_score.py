@@ -62,3 +62,10 @@ def test_missing_is_not_zero():
 
 def test_an_image_that_two_captions_of_a_cell_drew_counts_once():
     assert run({"snow": (3, 1, 0), "rain": (3, 1, 0)}, captions_per_cell=2)["snow"]["n"] == 4
+
+
+def test_the_commonest_wrong_answer_is_named():
+    rows = run({"snow": (1, 3, 0), "rain": (4, 0, 0), "boat": (1, 2, 1)})
+    assert [(r["mistaken_for"], r["mistaken"]) for r in rows.values()] == [("boat", 3), (None, 0), ("boat", 2)]
+    # "boat" is a class too: its cell counts how many images were answered with it
+    assert [r["answered_bias_class"] for r in rows.values()] == [None, None, 2]

@@ -1,0 +1,148 @@
+"""The command line on a small world: index, audit, report, and what bad input says."""
+
+import json
+import sys
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from c2b_ray import cli, load_run
+from c2b_ray.world.table import write_sample
+
+SCENES = 300
+
+
+@pytest.fixture
+def c2b(monkeypatch, capsys):
+    """Runs `c2b ARGUMENTS`; returns its exit status, what it printed, and what it complained of."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["c2b", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            cli.main()
+        said = capsys.readouterr()
+        return done.value.code or 0, said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("world")
+    write_sample(place / "scenes.parquet", SCENES, seed=1001)
+    return place
+
+
+@pytest.fixture
+def index(place, c2b):
+    status, out, _ = c2b(
+        "index", "build", "--images", place / "scenes.parquet", "--encoder", "world:clip", "--out", place / "index", "--json"
+    )
+    assert status == 0
+    assert json.loads(out)["images"] == SCENES
+    return place / "index"
+
+
+@pytest.fixture
+def audit_file(index, tmp_path):
+    def write(**changes):
+        asked = {
+            "task": "Tell buses from boats.",
+            "classes": ["bus", "boat"],
+            "classifier": "world:resnet-planted-0",
+            "images": {"source": "retrieve", "index": str(index)},
+            "attributes": {"weather": ["fog", "clear"]},
+            "images_per_caption": 12,
+            **changes,
+        }
+        path = tmp_path / "audit.yaml"
+        path.write_text(yaml.safe_dump(asked))
+        return path
+
+    return write
+
+
+def test_search_finds_what_the_caption_says(index, c2b):
+    status, out, _ = c2b("index", "search", index, "a photo of a bus in the fog", "-k", 5, "--json")
+    hits = json.loads(out)
+    assert status == 0
+    assert len(hits) == 5
+    assert sum(hit["metadata"]["target_class"] == "bus" for hit in hits) >= 4
+    assert [hit["similarity"] for hit in hits] == sorted((hit["similarity"] for hit in hits), reverse=True)
+
+
+def test_an_audit_and_its_report(audit_file, c2b, tmp_path):
+    status, out, _ = c2b("audit", audit_file(), "--out", tmp_path / "run", "--json")
+    assert status == 0
+    said = json.loads(out)
+    run = load_run(tmp_path / "run")
+    assert run.scores.num_rows == 4
+    assert sum(said["verdicts"].values()) == 4
+    assert run.manifest["status"] == "finished"
+    assert run.manifest["counts"]["prediction_errors"] == 0
+    assert Path(said["report"]).read_text().startswith("<!")
+    before = run.scores
+    status, _, _ = c2b("audit", audit_file(), "--out", tmp_path / "run")  # the same again changes nothing
+    assert status == 0
+    assert load_run(tmp_path / "run").scores.equals(before)
+    status, _, err = c2b("audit", audit_file(tau=0.1), "--out", tmp_path / "run")
+    assert status == 2
+    assert "its tau differs" in err
+    status, out, _ = c2b("report", tmp_path / "run")
+    assert status == 0
+    assert "report.html" in out
+
+
+def test_bad_images_are_rows_with_an_error(tmp_path, c2b):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    whole = BytesIO()
+    Image.new("RGB", (80, 60), "red").save(whole, "JPEG")
+    for name, data in {"good": whole.getvalue(), "cut": whole.getvalue()[:300], "empty": b"", "text": b"hello"}.items():
+        (folder / f"{name}.jpg").write_bytes(data)
+    status, out, _ = c2b(
+        "index", "build", "--images", folder, "--encoder", "world:clip", "--out", tmp_path / "index", "--json"
+    )
+    summary = json.loads(out)
+    assert status == 0
+    assert (summary["images"], summary["errors"]) == (1, 3)
+    status, out, _ = c2b("index", "search", tmp_path / "index", "a boat", "--json")
+    assert [hit["key"] for hit in json.loads(out)] == ["good.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clases": ["x"]}, "did you mean 'classes'"),
+        ({"classifier": "world:resnet-plant-0"}, "world:resnet-plant"),
+        ({"classifier": "tim:resnet18"}, "did you mean 'timm'"),
+        ({"classes": ["bus", "boot"]}, "did you mean 'boat'"),
+        ({"images": {"source": "retrieve", "index": "nowhere"}}, "nowhere"),
+    ],
+)
+def test_bad_input_says_what_is_wrong_and_exits_2(audit_file, c2b, tmp_path, changes, words):
+    status, out, err = c2b("audit", audit_file(**changes), "--out", tmp_path / "run")
+    assert status == 2
+    assert words in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_an_empty_folder_is_bad_input(tmp_path, c2b):
+    (tmp_path / "photos").mkdir()
+    status, _, err = c2b(
+        "index", "build", "--images", tmp_path / "photos", "--encoder", "world:clip", "--out", tmp_path / "index"
+    )
+    assert status == 2
+    assert "photos" in err
+
+
+def test_schema_and_models(c2b):
+    status, out, _ = c2b("audit", "--print-schema")
+    assert status == 0
+    assert "images_per_caption" in json.loads(out)["properties"]
+    status, out, _ = c2b("models", "--json")
+    assert "world:clip" in json.loads(out)["world"]
