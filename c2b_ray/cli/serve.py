@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from c2b_ray.errors import SourceError
+
 
 def serve(
-    config: Annotated[str | None, typer.Argument(metavar="[CONFIG.yaml]", help="By default the laptop's.")] = None,
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.yaml]", help="By default the laptop's.")] = None,
 ) -> None:
     """Start Ray Serve with the deployments of a config file and wait; Ctrl-C drains and stops it."""
-    from c2b_ray.serving.run import serve_until_interrupted
+    from c2b_ray.serving.app import LAPTOP
 
-    serve_until_interrupted(config)
+    path = config or LAPTOP
+    if not path.is_file():
+        raise SourceError(f"{path}: no such Serve config; deployments/ has some to begin from")
+    # Ray's own command: it joins a running cluster or starts one, and drains on Ctrl-C, which reaches it as well.
+    command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
+    try:
+        status = subprocess.call(command)  # noqa: S603 — no shell, and the path is the user's own
+    except KeyboardInterrupt:
+        return
+    if status:
+        raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""Metrics: pure functions of numbers, a file per family.
+
+They know NumPy and SciPy alone; nothing of images, models, tables, Ray or runs. Every docstring states formula, shapes,
+range, what 0 means, what empty input gives, and the paper; where a paper and its code disagree it names both and the
+default.
+"""
+
+from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
+from c2b_ray.metrics.consistency import error_consistency
+from c2b_ray.metrics.distances import frechet_distance, kernel_distance
+from c2b_ray.metrics.intervals import bias_score_interval, bias_score_p_values, rogan_gladen, wilson_interval
+from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
+from c2b_ray.metrics.retrieval import recall_at
+from c2b_ray.metrics.scores import bias_scores, kl_from_uniform, paper_verdicts
+from c2b_ray.metrics.skew import max_skew, ndkl
+from c2b_ray.metrics.testing import (
+    MOST_IMAGES,
+    Verdict,
+    benjamini_hochberg,
+    images_to_settle,
+    inverse_sampling_rate,
+    verdicts,
+)
+
+__all__ = [
+    "MOST_IMAGES",
+    "Verdict",
+    "benjamini_hochberg",
+    "bias_score_interval",
+    "bias_score_p_values",
+    "bias_scores",
+    "directional_bias_amplification",
+    "error_consistency",
+    "frechet_distance",
+    "images_to_settle",
+    "inverse_sampling_rate",
+    "kernel_distance",
+    "kl_from_uniform",
+    "leakage",
+    "max_skew",
+    "ndkl",
+    "orthogonality_penalty",
+    "paper_verdicts",
+    "project_to_hyperplane",
+    "recall_at",
+    "rogan_gladen",
+    "total_variation_loss",
+    "verdicts",
+    "wilson_interval",
+]

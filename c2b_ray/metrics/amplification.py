@@ -1,0 +1,77 @@
+"""Spurious correlations: how much a model's outputs lean on an attribute, beyond what the truth does.
+
+Knows indicator arrays of attributes, targets and predictions; knows nothing of what they mean or of the models that
+made them.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from c2b_ray.metrics.scores import Ints
+
+__all__ = ["directional_bias_amplification", "leakage"]
+
+
+def directional_bias_amplification(attributes: ArrayLike, targets: ArrayLike, predictions: ArrayLike) -> float:
+    """Directional bias amplification, attribute -> target: does the model predict targets from the attribute too
+    eagerly?
+
+    mean over pairs (a, t) of y_at * (P(predicted t | a) - P(true t | a)),   y_at = sign(P(a, t) - P(a) P(t)) in the
+    truth
+
+    Wang & Russakovsky 2021, section 4; Ramos et al. 2025, Eqs. 4 to 6. Two rules exist for a pair that is exactly
+    independent, P(a, t) = P(a) P(t): the papers' formula has u = 1[P(a, t) > P(a) P(t)] and so counts it as negative
+    (-1); the authors' code takes the sign and counts it as 0. The default, and the only rule here, is the code's: an
+    independent pair has no direction to amplify. That code compares floats, where an independent pair often comes out
+    above or below; here n_at * N and n_a * n_t are compared as integers. Its nanmean drops attributes without rows; so
+    does this function: the mean is over the pairs of attribute values that occur, and a caller who must know counts
+    them first.
+
+    Args: attributes (N, A), targets (N, T), predictions (N, T): 0/1 or bool, one-hot or multi-hot, rows aligned.
+    Returns: float in [-1, 1]. Above 0: predictions follow the attribute more than the truth does; 0: as much (or every
+    pair independent). NaN where there are no rows, no targets, or no row with an attribute.
+    Raises: ValueError for other values than 0 and 1 or for shapes that do not fit.
+    """
+    a, t, p = (
+        _indicators("attributes", attributes),
+        _indicators("targets", targets),
+        _indicators("predictions", predictions),
+    )
+    if len(a) != len(t) or t.shape != p.shape:
+        raise ValueError(f"need (N, A), (N, T), (N, T); got {a.shape}, {t.shape}, {p.shape}")
+    n_a, n_at = a.sum(axis=0), a.T @ t
+    direction = np.sign(n_at * len(a) - n_a[:, None] * t.sum(axis=0))
+    occurs = n_a > 0
+    if not occurs.any() or t.shape[1] == 0:
+        return float("nan")
+    change = (a.T @ p - n_at)[occurs] / n_a[occurs, None]
+    return float((direction[occurs] * change).mean())
+
+
+def leakage(confidence: ArrayLike, correct: ArrayLike) -> float:
+    """How well an attribute can be guessed from captions: the score of which LIC is a difference.
+
+    1/N * sum of confidence_i over the i whose guess is right
+
+    LIC (Hirota et al. 2022); Ramos et al. 2025, Eq. 7. LIC = leakage of a model's captions - leakage of human captions.
+
+    Args: confidence: shape (N,), in [0, 1], the guesser's probability of the true group; correct: shape (N,), 0/1 or
+    bool, whether its guess is that group.
+    Returns: float in [0, 1]. 0: no guess is right. NaN for N = 0.
+    Raises: ValueError for values outside these ranges or for shapes that differ.
+    """
+    sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if sure.ndim != 1 or sure.shape != right.shape:
+        raise ValueError(f"confidence and correct must both have shape (N,), got {sure.shape} and {right.shape}")
+    if not ((sure >= 0) & (sure <= 1)).all() or not np.isin(right, (0, 1)).all():
+        raise ValueError("confidence must lie in [0, 1] and correct must be 0 or 1")
+    return float((sure * right).mean()) if sure.size else float("nan")
+
+
+def _indicators(name: str, values: ArrayLike) -> Ints:
+    given = np.asarray(values)
+    if given.ndim != 2:
+        raise ValueError(f"{name} must have two axes, got shape {given.shape}")
+    if not np.isin(given, (0, 1)).all():
+        raise ValueError(f"{name} must hold 0 and 1 only")
+    return given.astype(np.int64)

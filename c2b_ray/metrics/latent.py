@@ -1,0 +1,92 @@
+"""The objective of a latent-space search in NumPy: total variation, orthogonality, projection onto a hyperplane.
+
+Knows predictions along a walk and vectors of a latent space; knows nothing of generators, classifiers or gradients.
+These are the values that a search's differentiable version is checked against.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import qr
+
+from c2b_ray.metrics.scores import Floats
+
+__all__ = ["orthogonality_penalty", "project_to_hyperplane", "total_variation_loss"]
+
+FLOOR = 1e-10  # the code's; the paper's Eq. 3 has none and is infinite for a constant prediction
+RANK_TOLERANCE = 1e-10  # relative to the largest: a smaller pivot is a direction that the others already span
+
+
+def total_variation_loss(predictions: ArrayLike) -> float:
+    """How little the classifier's answer moves along the walk: the loss that the search minimises.
+
+    L_V = -log(1e-10 + mean of |p_(i+1) - p_i|), natural logarithm
+
+    Li & Xu 2021, Eq. 3. The paper has no 1e-10 and states one walk; the code adds it and takes one logarithm of the
+    mean over batch and steps. The code's version is the default and the only one: it is finite, and equal to the
+    paper's for one walk.
+
+    Args: predictions: probabilities of shape (steps,) or (batch, steps), in the order of the walk.
+    Returns: float in [-1e-10, 23.03]. 0: every step flips the answer from 0 to 1 or back; 23.03 = -log(1e-10): it never
+    moves. NaN for fewer than two steps or an empty batch, and where a prediction is NaN.
+    Raises: ValueError for another number of axes.
+    """
+    p = np.asarray(predictions, dtype=np.float64)
+    if p.ndim not in (1, 2):
+        raise ValueError(f"predictions must have shape (steps,) or (batch, steps), got {p.shape}")
+    changes = np.abs(np.diff(p, axis=-1))
+    return -float(np.log(FLOOR + changes.mean())) if changes.size else float("nan")
+
+
+def orthogonality_penalty(normal: ArrayLike, others: ArrayLike) -> float:
+    """How much a normal leans into the span of other normals.
+
+    mean over i of (q_i . w/|w|)^2,   q = an orthonormal basis of the span of the others
+
+    Li & Xu 2021, section 4.3. The paper's Eq. 4 is the signed, unnormalised sum of w.w_k, which is unbounded below, so
+    that anti-alignment wins; the code uses this mean over QR-orthonormalised normals, target included, and it is the
+    default and the only one here. The value does not depend on the basis. Others that depend on one another count once
+    (the code's QR would invent directions for them).
+
+    Args: normal: shape (d,), not zero; others: shape (K, d), any lengths.
+    Returns: float in [0, 1/rank of others]. 0: orthogonal to all of them, or no others (K = 0, or all of them zero).
+    Raises: ValueError for a zero normal or for shapes that do not fit.
+    """
+    w = _normal(normal)
+    rows = np.asarray(others, dtype=np.float64)
+    if rows.size == 0:
+        return 0.0
+    if rows.ndim != 2 or rows.shape[1] != w.size:
+        raise ValueError(f"normal has shape {w.shape}; others must have shape (K, {w.size}), got {rows.shape}")
+    basis, triangle, _ = qr(rows.T, mode="economic", pivoting=True)
+    pivots = np.abs(np.diagonal(triangle))
+    spanned = basis[:, pivots > RANK_TOLERANCE * pivots[0]]
+    dots = spanned.T @ (w / np.linalg.norm(w))
+    return float((dots**2).mean()) if dots.size else 0.0
+
+
+def project_to_hyperplane(points: ArrayLike, normal: ArrayLike, offset: float) -> Floats:
+    """The nearest points of the hyperplane w.x + o = 0.
+
+    p - w * (p.w + o) / |w|^2
+
+    Li & Xu 2021, section 4.2. The authors' code computes p - w * (p.w + o/|w|^2), which is right only for |w| = 1; here
+    is the right one.
+
+    Args: points: shape (..., d); normal w: shape (d,), not zero; offset o.
+    Returns: float64 of the points' shape; a point that lies on the hyperplane comes back as it is. No points in, none
+    out.
+    Raises: ValueError for a zero normal or for shapes that do not fit.
+    """
+    w = _normal(normal)
+    p = np.asarray(points, dtype=np.float64)
+    if p.ndim == 0 or p.shape[-1] != w.size:
+        raise ValueError(f"normal has shape {w.shape}; points must have shape (..., {w.size}), got {p.shape}")
+    projected: Floats = p - ((p @ w + offset) / (w @ w))[..., None] * w
+    return projected
+
+
+def _normal(normal: ArrayLike) -> Floats:
+    w = np.asarray(normal, dtype=np.float64)
+    if w.ndim != 1 or not np.isfinite(w).all() or not w.any():
+        raise ValueError(f"a normal is a finite vector (d,) other than zero, got {normal!r}")
+    return w

@@ -1,0 +1,135 @@
+"""Scores of one attribute's cells: how much better or worse a classifier does on one bias class than on the others.
+
+Knows counts (how many images of a cell, how many of them right) and rates; knows nothing of images, classifiers, tables
+or uncertainty (`intervals` has that). A cell without data is NaN and is left out, never counted as 0.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import rel_entr
+
+__all__ = ["bias_scores", "kl_from_uniform", "paper_verdicts"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def bias_scores(correct: ArrayLike, total: ArrayLike) -> Floats:
+    """Bias score of every bias class: its accuracy minus the mean accuracy of the others.
+
+    phi_j = A_j - 1/m * sum of A_k over k != j,   A_j = correct_j / total_j,   m = number of other cells that hold data
+
+    Classifier-to-Bias (CVPR 2025), Eq. 1. Its divisor is 1/(n-1) over all other classes; here a class without data is
+    left out of the others' mean, so m = n-1 when every cell holds data.
+
+    Args: correct, total: integers of shape (..., n), the n bias classes of one attribute on the last axis.
+    Returns: float64 of shape (..., n) in [-1, 1], positive where the classifier favours the class. 0: as accurate as on
+    the others. The scores of a row sum to 0; with two cells they are the accuracy gap and its negative. NaN where total
+    is 0, and everywhere in a row with fewer than two cells that hold data. No classes in, no scores out.
+    Raises: ValueError where not 0 <= correct <= total in whole numbers (with index and values), or where shapes differ.
+    """
+    accuracy, held = accuracies(*checked_cells(correct, total))
+    return accuracy - mean_of_others(accuracy, held)
+
+
+def paper_verdicts(correct: ArrayLike, total: ArrayLike, tau: float | str | Decimal | Fraction) -> Ints:
+    """The paper's own verdict on every bias class: the sign of phi where |phi| > tau, else 0.
+
+    Classifier-to-Bias (CVPR 2025), section 4.1, with phi of `bias_scores`. The inequality is strict and decided in
+    exact rational arithmetic: 0.80 against 0.75 is not beyond 0.05, though their float difference is. `tau` means the
+    decimal that it prints as, so the float 0.05 is exactly 1/20; a Fraction is taken as it is.
+
+    Args: correct, total: integers of shape (..., n); tau: threshold, 0 or more.
+    Returns: int64 of shape (..., n): 1 biased for the class, -1 against it, 0 neither. A cell whose phi is undefined is
+    0 too, which is the paper's habit and the reason why `verdicts` says "undetermined" instead. No classes in, none
+    out.
+    Raises: ValueError as `bias_scores` does, and for a tau that is negative or not finite.
+    """
+    right, seen = checked_cells(correct, total)
+    threshold = _exact(tau)
+    signs = np.zeros(right.shape, dtype=np.int64)
+    for row in np.ndindex(right.shape[:-1]):
+        cells = {
+            j: Fraction(c, t) for j, (c, t) in enumerate(zip(right[row].tolist(), seen[row].tolist(), strict=True)) if t
+        }
+        if len(cells) < 2:
+            continue
+        whole = sum(cells.values(), Fraction(0))
+        for j, accuracy in cells.items():
+            phi = accuracy - (whole - accuracy) / (len(cells) - 1)
+            signs[(*row, j)] = (phi > threshold) - (phi < -threshold)
+    return signs
+
+
+def kl_from_uniform(rates: Sequence[float] | NDArray[np.floating]) -> float:
+    """How far rates of groups are from being equal: KL(p || uniform) of the rates scaled to sum to 1, natural
+    logarithm.
+
+    KL = sum over a of p_a * log(p_a * |A|),   p_a = r_a / sum of r
+
+    Social bias transfer in CLIP (Ramos et al. 2025), Eq. 1 with r = recall@k, and Eq. 3 with any other score.
+
+    Args: rates: floats of shape (groups,), 0 or more (recall@k, accuracy, CIDEr).
+    Returns: float in [0, log(groups)]. 0: all equal (or one group only). NaN for no groups, for rates that are all 0,
+    and where any rate is NaN: a group without data makes the disparity unknown, not small.
+    Raises: ValueError for a negative or infinite rate, or for an input that is not one-dimensional.
+    """
+    r = np.asarray(rates, dtype=np.float64)
+    if r.ndim != 1:
+        raise ValueError(f"rates must be one-dimensional, got shape {r.shape}")
+    for index in np.flatnonzero((r < 0) | np.isinf(r)):
+        raise ValueError(f"rates[{index}] = {r[index]}: a rate is finite and 0 or more")
+    if np.isnan(r).any() or not r.any():
+        return float("nan")
+    p = r / r.max()
+    p /= p.sum()
+    return max(0.0, float(rel_entr(p, np.full_like(p, 1 / len(p))).sum()))
+
+
+def checked_counts(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
+    """Both as int64 arrays of one shape with 0 <= correct <= total, or a ValueError that names index and values."""
+    c, t = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    if c.shape != t.shape:
+        raise ValueError(f"correct has shape {c.shape}, total has shape {t.shape}")
+    sound = np.isfinite(t) & (np.floor(c) == c) & (np.floor(t) == t) & (c >= 0) & (c <= t)
+    for index in np.argwhere(~sound):
+        at = tuple(index.tolist())
+        raise ValueError(f"cell {at}: correct={c[at]}, total={t[at]}; need whole numbers with 0 <= correct <= total")
+    return c.astype(np.int64), t.astype(np.int64)
+
+
+def checked_cells(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
+    """`checked_counts` with at least one axis, the last of which holds the classes."""
+    c, t = checked_counts(correct, total)
+    if c.ndim == 0:
+        raise ValueError("correct and total need an axis of bias classes; got scalars")
+    return c, t
+
+
+def accuracies(correct: Ints, total: Ints) -> tuple[Floats, NDArray[np.bool_]]:
+    """Accuracy of each cell (NaN without data) and which cells hold data."""
+    held = total > 0
+    return np.divide(correct, total, out=np.full(total.shape, np.nan), where=held), held
+
+
+def mean_of_others(values: Floats, held: NDArray[np.bool_]) -> Floats:
+    """For every j on the last axis, the mean of values over the other held cells; NaN where there is none."""
+    off_diagonal = 1.0 - np.eye(values.shape[-1])
+    count = held @ off_diagonal
+    total: Floats = np.where(held, values, 0.0) @ off_diagonal
+    mean: Floats = np.divide(total, count, out=np.full(values.shape, np.nan), where=count > 0)
+    return mean
+
+
+def _exact(tau: float | str | Decimal | Fraction) -> Fraction:
+    try:
+        threshold = Fraction(str(tau))
+    except ValueError as error:
+        raise ValueError(f"tau = {tau!r} is not a finite number") from error
+    if threshold < 0:
+        raise ValueError(f"tau = {tau!r} is negative")
+    return threshold

@@ -1,0 +1,171 @@
+"""Deciding: many p-values at once, a verdict per cell, how many images would settle it, and rates from sampling to a
+quota.
+
+Knows numbers only: p-values, scores, limits and counts. Which cells form one family of tests, and what is drawn next,
+is the caller's business.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, mean_of_others
+
+__all__ = ["MOST_IMAGES", "Verdict", "benjamini_hochberg", "images_to_settle", "inverse_sampling_rate", "verdicts"]
+
+Verdict = Literal["for", "against", "none", "undetermined"]
+Values = NDArray[Any] | Sequence[float]
+
+MOST_IMAGES = 10_000_000  # per cell; beyond it `images_to_settle` answers that no number would do
+HALVINGS = 60
+
+
+def benjamini_hochberg(p_values: ArrayLike) -> Floats:
+    """False-discovery-rate-adjusted p-values.
+
+    q of the i-th smallest of m p-values = the least of p_(j) * m / j over j >= i
+
+    Benjamini & Hochberg 1995, section 2, as step-up adjusted p-values: rejecting where q <= alpha keeps the expected
+    share of false rejections at most alpha for independent (or positively dependent) tests.
+
+    Args: p_values: floats in [0, 1] of any shape, all of it one family. NaN: no test was made.
+    Returns: float64 of that shape in [0, 1], q >= p. NaN stays NaN and does not count in m; empty in, empty out.
+    Raises: ValueError for a value outside [0, 1].
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    for index in np.argwhere((p < 0) | (p > 1)):
+        raise ValueError(f"p_values{index.tolist()} = {p[tuple(index)]} lies outside [0, 1]")
+    q = np.full(p.shape, np.nan)
+    tested = ~np.isnan(p)
+    family = p[tested]
+    order = np.argsort(family)
+    stepped = family[order] * family.size / np.arange(1, family.size + 1)
+    adjusted = np.empty_like(family)
+    adjusted[order] = np.minimum.accumulate(stepped[::-1])[::-1]
+    q[tested] = np.minimum(adjusted, 1.0)
+    return q
+
+
+def verdicts(
+    phi: ArrayLike, phi_low: ArrayLike, phi_high: ArrayLike, q_values: ArrayLike, tau: float, alpha: float
+) -> list[Verdict]:
+    """The four-valued verdict on every cell.
+
+    "for" (phi > 0) or "against" (phi < 0) where |phi| > tau and q <= alpha; else "none" where [phi_low, phi_high] lies
+    within [-tau, tau]; else "undetermined". This project's rule, not the paper's (`paper_verdicts`): a small sample is
+    "undetermined", and "none" is a finding that needs as much evidence as a bias.
+
+    Args: four arrays of shape (cells,); phi and its limits from `bias_scores` and `bias_score_interval` at 1-alpha, q
+    from `benjamini_hochberg`; tau: 0 or more; alpha: in (0, 1).
+    Returns: a list of cells strings. A NaN in phi or its limits gives "undetermined", a NaN q no "for" or "against". No
+    cells in, [] out.
+    Raises: ValueError where shapes differ or are not one-dimensional, or for tau or alpha.
+    """
+    score, low, high, q = (np.asarray(values, dtype=np.float64) for values in (phi, phi_low, phi_high, q_values))
+    if score.ndim != 1 or not score.shape == low.shape == high.shape == q.shape:
+        raise ValueError(f"need four arrays of one shape (cells,), got {score.shape, low.shape, high.shape, q.shape}")
+    _checked_levels(tau, alpha=alpha)
+    found = (np.abs(score) > tau) & (q <= alpha)
+    within = (low >= -tau) & (high <= tau) & ~np.isnan(score)
+    answers: list[Verdict] = []
+    for is_found, is_for, is_within in zip(found.tolist(), (score > 0).tolist(), within.tolist(), strict=True):
+        if is_found:
+            answers.append("for" if is_for else "against")
+        else:
+            answers.append("none" if is_within else "undetermined")
+    return answers
+
+
+def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: float = 0.05, power: float = 0.8) -> Ints:
+    """How many images per cell would settle the verdict, were the observed accuracies the truth.
+
+    With V_j = v_j + sum over k != j of v_k / m^2 and v = s(1-s), s = (correct + 2)/(total + 4), the estimate of phi_j
+    from n images in every cell is near normal with variance V_j/n. The answer is the least n at which
+      |phi| > tau:  phi_estimate -+ z*sqrt(V/n) lies beyond tau on phi's side with probability `power`:
+                    n = V * ((z + z_power) / (|phi| - tau))^2
+      |phi| < tau:  it lies within [-tau, tau] with probability `power` (two one-sided tests; solved by bisection)
+    with z the two-sided normal quantile of alpha. s is Agresti & Coull's (1998) add-two smoothing, so that accuracies
+    of 0 and 1 do not promise certainty after one image. alpha is for one test: divide it by what multiplicity costs.
+
+    Args: correct, total: integers of shape (..., n); tau: 0 or more; alpha, power: in (0, 1).
+    Returns: int64 of shape (..., n): images in each cell (in all, not on top of the present ones), 1 or more; also for
+    cells that are settled already. -1 where no number up to MOST_IMAGES would do: |phi| = tau or next to it, or phi
+    undefined. No classes in, none out.
+    Raises: ValueError as `bias_scores` does, or for tau, alpha or power.
+    """
+    c, t = checked_cells(correct, total)
+    _checked_levels(tau, alpha=alpha, power=power)
+    accuracy, held = accuracies(c, t)
+    distance = np.abs(accuracy - mean_of_others(accuracy, held))
+    smoothed = (c + 2) / (t + 4)
+    variance = smoothed * (1 - smoothed)
+    others = np.maximum(held.sum(axis=-1, keepdims=True) - 1, 1)
+    variance = variance + mean_of_others(variance, held) / others
+    z = float(-ndtri(alpha / 2))
+    beyond = _over(z + float(ndtri(power)), distance - tau)
+    needed = np.where(distance > tau, beyond, _precision_within(distance, tau, z, power))
+    with np.errstate(over="ignore"):
+        images = np.maximum(np.ceil(variance * np.maximum(needed, 0.0) ** 2), 1.0)
+    return np.where(images <= MOST_IMAGES, np.nan_to_num(images, nan=-1.0, posinf=-1.0), -1.0).astype(np.int64)
+
+
+@overload
+def inverse_sampling_rate(failures: int, draws: int) -> float: ...
+@overload
+def inverse_sampling_rate(failures: Values, draws: Values) -> Floats: ...
+def inverse_sampling_rate(failures: int | Values, draws: int | Values) -> float | Floats:
+    """Failure rate when drawing stopped at the k-th failure, which was draw number n.
+
+    (k - 1) / (n - 1)
+
+    Haldane 1945: unbiased for k >= 2, where k/n is biased high because the last draw always fails. Wiles et al. 2022
+    stop at 20 failures (section 4) and print rates without saying which of the two they are.
+
+    Args: failures k, draws n: whole numbers of one shape, or two ints, 0 <= k <= n. Only for draws that stopped at a
+    failure: a search that gave up at its limit has the ordinary rate k/n.
+    Returns: float, or float64 of that shape, in [0, 1]. NaN for k < 2: after one failure the formula says 0, which is
+    neither unbiased nor credible. Empty in, empty out.
+    Raises: ValueError where not 0 <= failures <= draws in whole numbers, or where shapes differ.
+    """
+    k, n = np.asarray(failures, dtype=np.float64), np.asarray(draws, dtype=np.float64)
+    if k.shape != n.shape:
+        raise ValueError(f"failures has shape {k.shape}, draws has shape {n.shape}")
+    for index in np.argwhere(~((np.floor(k) == k) & (np.floor(n) == n) & (k >= 0) & (k <= n) & (n < np.inf))):
+        at = tuple(index.tolist())
+        raise ValueError(f"at {at}: failures={k[at]}, draws={n[at]}; need whole numbers with 0 <= failures <= draws")
+    rate = np.divide(k - 1, n - 1, out=np.full(k.shape, np.nan), where=k >= 2)
+    return float(rate) if rate.ndim == 0 else rate
+
+
+def _checked_levels(tau: float, **levels: float) -> None:
+    if not 0 <= tau < np.inf:
+        raise ValueError(f"tau = {tau} must be finite and 0 or more")
+    for name, level in levels.items():
+        if not 0 < level < 1:
+            raise ValueError(f"{name} = {level} must lie strictly between 0 and 1")
+
+
+def _over(numerator: float, denominator: Floats) -> Floats:
+    """numerator/denominator where the latter is positive, else infinite; NaN stays."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.where(np.isnan(denominator), np.nan, numerator / np.maximum(denominator, 0.0))
+
+
+def _precision_within(distance: Floats, tau: float, z: float, power: float) -> Floats:
+    """The least 1/(standard error) at which an interval lies within [-tau, tau] with the given probability.
+
+    One side alone needs at least (z + z_power)/(tau - |phi|); sharing the risk evenly between both sides always
+    suffices.
+    """
+    room = tau - distance
+    least, most = _over(z + float(ndtri(power)), room), _over(z + float(ndtri((1 + power) / 2)), room)
+    least = np.maximum(least, 0.0)
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        with np.errstate(invalid="ignore"):
+            chance = ndtr(middle * room - z) - ndtr(z - middle * (tau + distance))
+        least, most = np.where(chance >= power, least, middle), np.where(chance >= power, middle, most)
+    return most

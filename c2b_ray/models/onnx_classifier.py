@@ -1,0 +1,257 @@
+"""Classifiers from ONNX files, through onnxruntime.
+
+    onnx:PATH[?option=value&...]
+
+An ONNX file says what shape it takes and not what the numbers in it mean. Each setting is therefore an option, else an
+entry of the file's own metadata (`metadata_props` of the same name), else the default of this table:
+
+    mean, std    one number or three      ImageNet's (0.485, 0.456, 0.406; 0.229, 0.224, 0.225)
+    scale        pixels are multiplied    1/255, before mean and std
+    size         side in pixels           what the input's shape says, else 224
+    resize       shorter side before it   the same: the crop trims the longer side alone
+    layout       nchw or nhwc             where the input's shape has its 3
+    labels       file of names            (metadata: a JSON list, or names with commas between), else label_0, …
+    input, output                         the graph's first
+
+Also: threads (2), batch (64), device (cpu, cuda). Pictures are resized bilinearly with antialiasing, as torchvision
+does. A uint8 input gets the pixels as they are. Outputs that a Softmax node gives are probabilities: their logarithm is
+taken. It knows neither what the labels mean nor where images come from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from PIL import Image
+
+from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import BATCH, batches, label_names, numbers, positive, to_pil
+from c2b_ray.roles import Floats, Pixels
+from c2b_ray.schemas import content_id
+
+_SETTINGS = ("mean", "std", "scale", "size", "resize", "layout")
+_OPTIONS = (*_SETTINGS, "labels", "input", "output", "threads", "batch", "device")
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(uint8)": "uint8",
+}
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SIDE = 224
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From uint8 (height, width, 3) to one row of the input tensor; each field as in the module's table."""
+
+    height: int
+    width: int
+    resize: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float
+    channels_last: bool
+    dtype: str
+
+    def __call__(self, image: Pixels) -> NDArray[Any]:
+        """(3, height, width), or (height, width, 3) where channels come last."""
+        pixels = np.asarray(self._cropped(to_pil(image)))
+        if self.dtype != "uint8":
+            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
+            pixels = ((pixels * np.float32(self.scale) - mean) / std).astype(self.dtype)
+        return pixels if self.channels_last else pixels.transpose(2, 0, 1)
+
+    def _cropped(self, image: Image.Image) -> Image.Image:
+        short = min(self.height, self.width)
+        tall, wide = round(self.resize * self.height / short), round(self.resize * self.width / short)
+        # The picture is made to cover tall × wide: one side fits, the other keeps the proportion (rounded down, as
+        # torchvision does) and is trimmed.
+        if image.width * tall <= image.height * wide:
+            size = (wide, max(tall, wide * image.height // image.width))
+        else:
+            size = (max(wide, tall * image.width // image.height), tall)
+        image = image.resize(size, Image.Resampling.BILINEAR)
+        left, top = round((size[0] - self.width) / 2), round((size[1] - self.height) / 2)
+        return image.crop((left, top, left + self.width, top + self.height))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What the file says of its input and output; `sides` (height, width) and `fixed_batch` are None where free."""
+
+    input: str
+    output: str
+    dtype: str
+    channels_last: bool
+    sides: tuple[int | None, int | None]
+    fixed_batch: int | None
+    probabilities: bool
+
+
+class OnnxClassifier:
+    """An ONNX graph with its preprocessing and label names; implements `roles.Classifier`."""
+
+    def __init__(self, session: Any, graph: Graph, prepare: Preprocessing, batch: int) -> None:
+        self._session = session
+        self._graph = graph
+        self._prepare = prepare
+        self._batch = graph.fixed_batch or batch
+        self._labels: tuple[str, ...] = ()
+        self._revision = ""
+
+    def name(self, labels: tuple[str, ...], revision: str) -> None:
+        """The names come last: how many there are is known once the graph has run."""
+        self._labels, self._revision = labels, revision
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._labels
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+        """Logits, float32 (images, labels). `keys` are not looked at. ServiceError where the graph does not run."""
+        found = [self._rows(part) for part in batches(images, self._batch)]
+        return np.concatenate(found) if found else np.zeros((0, len(self._labels)), np.float32)
+
+    def _rows(self, images: Sequence[Pixels]) -> Floats:
+        rows = np.stack([self._prepare(image) for image in images])
+        if self._graph.fixed_batch:
+            # Rows of a batch do not see each other, so the last image repeated fills it up.
+            rows = np.concatenate([rows, np.repeat(rows[-1:], self._graph.fixed_batch - len(rows), axis=0)])
+        try:
+            (answer,) = self._session.run([self._graph.output], {self._graph.input: rows})
+        except Exception as error:  # onnxruntime's exceptions share no base class
+            raise ServiceError(f"the ONNX graph failed on {len(images)} images: {error}") from error
+        output: Floats = np.asarray(answer, dtype=np.float32)
+        if len(output) != len(rows):
+            raise ServiceError(f"the ONNX graph answered {len(rows)} images with shape {output.shape}")
+        output = output[: len(images)].reshape(len(images), -1)
+        if self._graph.probabilities:
+            output = np.log(np.maximum(output, np.finfo(np.float32).tiny))  # NaN stays NaN
+        return output
+
+
+def load(spec: Spec) -> OnnxClassifier:
+    """The classifier of an `onnx:` spec; WeightsError where the file is none, or takes no image."""
+    options = spec.options_among(_OPTIONS)
+    path = Path(spec.name)
+    model = _model(path)
+    session = _session(spec, path)
+    own = dict(session.get_modelmeta().custom_metadata_map)
+    settings = {key: own[key] for key in _SETTINGS if key in own} | options
+    settled = Spec(spec.text, spec.scheme, spec.name, settings)
+    graph = _graph(settled, session, model)
+    prepare = _preprocessing(settled, graph)
+    classifier = OnnxClassifier(session, graph, prepare, positive(spec, "batch", BATCH))
+    try:
+        count = classifier.logits([np.zeros((prepare.height, prepare.width, 3), np.uint8)], [""]).shape[1]
+    except ServiceError as error:
+        raise WeightsError(f"{spec.text}: {error}") from error
+    labels = label_names(settled, count, _names(own.get("labels", "")))
+    external = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
+    content = [file.read_bytes() for file in (path, *(path.parent / name for name in sorted(external)))]
+    classifier.name(labels, content_id("onnx", *content, repr(prepare), graph.output, labels))
+    return classifier
+
+
+def _model(path: Path) -> Any:
+    """The file as onnx reads it, without weights that lie beside it."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # protobuf's own, whose implementation varies
+        raise WeightsError(f"{path}: not an ONNX file, or a damaged one") from error
+    if not model.graph.node:
+        raise WeightsError(f"{path}: not an ONNX file: it holds no graph")
+    return model
+
+
+def _session(spec: Spec, path: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = positive(spec, "threads", THREADS)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # its warnings about unused initialisers go to stderr otherwise
+    device = spec.options.get("device", "cpu").partition(":")[0]
+    provider = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}.get(device)
+    if provider not in onnxruntime.get_available_providers():
+        raise SpecError(f"{spec.text}: this onnxruntime has no device {device!r}; device=cpu always works")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=[provider])
+    except Exception as error:  # onnxruntime's exceptions share no base class
+        raise WeightsError(f"{path}: onnxruntime cannot load it: {error}") from error
+
+
+def _graph(spec: Spec, session: Any, model: Any) -> Graph:
+    taken = _chosen(spec, "input", session.get_inputs())
+    given = _chosen(spec, "output", session.get_outputs())
+    shape = [side if isinstance(side, int) and side > 0 else None for side in taken.shape]
+    dtype = _DTYPES.get(taken.type)
+    layouts = [name for name, axis in (("nchw", 1), ("nhwc", 3)) if len(shape) == 4 and shape[axis] in (3, None)]
+    layout = spec.options.get("layout", layouts[0] if layouts else "").lower()
+    if dtype is None or not layouts or len(session.get_inputs()) > 1:
+        inputs = ", ".join(f"{i.name} {i.type} {i.shape}" for i in session.get_inputs())
+        raise WeightsError(f"{spec.text}: expected one image input, N×3×H×W or N×H×W×3; the graph takes {inputs}")
+    if layout not in layouts:
+        raise SpecError(
+            f"{spec.text}: layout={layout!r} does not fit the input {taken.shape}; {nearest(layout, layouts)}"
+        )
+    last = layout == "nhwc"
+    sides = (shape[1], shape[2]) if last else (shape[2], shape[3])
+    makers = {name: node.op_type for node in model.graph.node for name in node.output}
+    return Graph(taken.name, given.name, dtype, last, sides, shape[0], makers.get(given.name) == "Softmax")
+
+
+def _chosen(spec: Spec, option: str, among: Sequence[Any]) -> Any:
+    names = {node.name: node for node in among}
+    wanted = spec.options.get(option, among[0].name)
+    if wanted not in names:
+        raise SpecError(f"{spec.text}: the graph has no {option} {wanted!r}; {nearest(wanted, names)}")
+    return names[wanted]
+
+
+def _preprocessing(spec: Spec, graph: Graph) -> Preprocessing:
+    side = positive(spec, "size", SIDE)
+    height, width = (fixed or side for fixed in graph.sides)
+    if "size" in spec.options and (height, width) != (side, side):
+        raise SpecError(f"{spec.text}: size={side}, but the graph takes {height} × {width}")
+    resize = positive(spec, "resize", min(height, width))
+    if resize < min(height, width):
+        raise SpecError(f"{spec.text}: resize={resize} is smaller than the {height} × {width} that the graph takes")
+    scale = 1 / 255
+    if "scale" in spec.options:
+        try:
+            scale = float(spec.options["scale"])
+        except ValueError:
+            scale = math.nan
+        if not math.isfinite(scale):
+            raise SpecError(f"{spec.text}: scale={spec.options['scale']!r} is not a number")
+    mean, std = numbers(spec, "mean") or MEAN, numbers(spec, "std") or STD
+    return Preprocessing(height, width, resize, tuple(mean), tuple(std), scale, graph.channels_last, graph.dtype)
+
+
+def _names(text: str) -> list[str] | None:
+    """Label names from a file's metadata: a JSON list, or names with commas or line ends between."""
+    if not text.strip():
+        return None
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = text.splitlines() if "\n" in text.strip() else text.split(",")
+    return [str(name).strip() for name in names] if isinstance(names, list) else None

@@ -1,0 +1,182 @@
+"""A table of predictions in place of a classifier: whoever cannot share a model shares what it answered.
+
+    table:PATH.csv, table:PATH.parquet (local, or a URI such as s3://bucket/predictions.parquet)
+
+Three shapes, told apart by their columns (`file` may also be called key, path, filename or file_name):
+
+    file, class, probability     long; labels are sorted; a class that a file does not list has probability 0
+    file, one column per label   wide, of probabilities; labels in the columns' order
+    file, label                  the predicted label alone, as probability 1
+
+Logits are natural logarithms of probabilities, those of 0 a large negative number. So softmax gives the probabilities
+back, divided by their sum where a file lists its likeliest classes only. It knows keys and looks at no pixel.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from c2b_ray.errors import SourceError
+from c2b_ray.models.catalog import Spec
+from c2b_ray.roles import Floats, Pixels
+from c2b_ray.schemas import content_id
+
+FILE = ("file", "key", "path", "filename", "file_name")
+CLASS = ("class", "label", "prediction", "predicted", "predicted_class", "predicted_label")
+PROBABILITY = ("probability", "prob", "predicted_probability")
+
+FLOOR = float(np.finfo(np.float32).tiny)
+"""Stands for probability 0: its logarithm, −87, is finite, and softmax makes 0 of it."""
+
+
+class TableClassifier:
+    """Predictions by key; implements `roles.Classifier`. `probabilities` is float32 (files, labels)."""
+
+    def __init__(self, files: Sequence[str], labels: tuple[str, ...], probabilities: Floats, path: str) -> None:
+        self._labels = labels
+        self._logits = np.log(np.maximum(probabilities, FLOOR, dtype=np.float32))
+        self._logits[~(probabilities > 0).any(axis=1)] = np.nan  # nothing is known of such a file
+        self._rows = {file: row for row, file in enumerate(files)}
+        self._normal = {_normalised(file): row for file, row in self._rows.items()}
+        if len(self._normal) < len(files):
+            twice = next(f for f, row in self._rows.items() if self._normal[_normalised(f)] != row)
+            raise SourceError(f"{path}: {twice!r} is listed under another spelling too")
+        self._revision = content_id("table", list(files), labels, np.ascontiguousarray(self._logits).tobytes())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._labels
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+        """Log-probabilities, float32 (keys, labels); a row of NaN for a key that the table does not list.
+
+        A key is looked up as it is, then as a normalised relative path (`./a//b.jpg` is `a/b.jpg`). `images` are not
+        looked at.
+        """
+        found = np.full((len(keys), len(self._labels)), np.nan, np.float32)
+        for place, key in enumerate(keys):
+            row = self._rows.get(key)
+            row = self._normal.get(_normalised(key)) if row is None else row
+            if row is not None:
+                found[place] = self._logits[row]
+        return found
+
+
+def load(spec: Spec) -> TableClassifier:
+    """The predictions of a `table:` spec; SourceError names the row or column that cannot be used."""
+    spec.options_among(())
+    path = spec.name
+    table = _table(path)
+    file = _column(table, FILE)
+    if file is None or table.num_columns < 2 or len(table) == 0:
+        raise SourceError(f"{path}: expected rows with a column 'file' and predictions; it has {table.column_names}")
+    if table[file].null_count:
+        raise SourceError(f"{path}: row {_first(table[file].is_null())}: no {file}")
+    files = table[file].cast(pa.string())
+    label = _column(table, CLASS)
+    if label is None or pa.types.is_floating(table[label].type):
+        return _wide(path, files.to_pylist(), table.drop_columns([file]))
+    return _long(path, files, table, label)
+
+
+def _table(path: str) -> pa.Table:
+    try:
+        system, name = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+        with system.open_input_file(name) as stream:
+            if name.lower().endswith(".parquet"):
+                return pyarrow.parquet.read_table(stream)
+            if name.lower().endswith((".csv", ".csv.gz")):
+                return _csv(stream)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path}: the table of predictions cannot be read: {error}") from error
+    raise SourceError(f"{path}: expected a .csv or .parquet file")
+
+
+def _csv(stream: Any) -> pa.Table:
+    # Names stay text: Arrow would make numbers of classes called 7 and 007, and dates of some files.
+    text = dict.fromkeys((*FILE, *CLASS), pa.string())
+    convert = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
+    return pyarrow.csv.read_csv(stream, convert_options=convert)
+
+
+def _wide(path: str, files: list[str], columns: pa.Table) -> TableClassifier:
+    for name in columns.column_names:
+        kind = columns[name].type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise SourceError(f"{path}: column {name!r} is {kind}, expected probabilities")
+    values = [columns[name].cast(pa.float32()).to_numpy(zero_copy_only=False) for name in columns.column_names]
+    probabilities = np.stack(values, axis=1)
+    _check_probabilities(path, probabilities)
+    seen: dict[str, int] = {}
+    for row, file in enumerate(files, 1):
+        if seen.setdefault(file, row) != row:
+            raise SourceError(f"{path}: row {row}: {file!r} is there already, in row {seen[file]}")
+    return TableClassifier(files, tuple(columns.column_names), probabilities, path)
+
+
+def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str) -> TableClassifier:
+    classes = table[label].cast(pa.string())
+    if classes.null_count:
+        raise SourceError(f"{path}: row {_first(classes.is_null())}: no {label}")
+    probability = _column(table, PROBABILITY)
+    given = np.ones(len(table), np.float32)
+    if probability is not None:
+        try:
+            given = table[probability].cast(pa.float32()).to_numpy(zero_copy_only=False)
+        except pa.ArrowException as error:
+            raise SourceError(f"{path}: column {probability!r}: {error}") from error
+    _check_probabilities(path, given[:, None])
+    names = files.combine_chunks().dictionary_encode()
+    labels = tuple(sorted(pc.unique(classes).to_pylist()))
+    rows = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    columns = pc.index_in(classes, value_set=pa.array(labels, pa.string())).to_numpy().astype(np.int64)
+    cells = rows * len(labels) + columns
+    # One answer per file where no probability comes with it, else one per file and class.
+    _check_distinct(path, cells if probability is not None else rows, files, classes)
+    probabilities = np.zeros((len(names.dictionary), len(labels)), np.float32)
+    probabilities[rows, columns] = given
+    return TableClassifier(names.dictionary.to_pylist(), labels, probabilities, path)
+
+
+def _check_distinct(path: str, cells: NDArray[np.int64], files: pa.ChunkedArray, classes: pa.ChunkedArray) -> None:
+    _, firsts = np.unique(cells, return_index=True)
+    if len(firsts) < len(cells):
+        row = int(np.setdiff1d(np.arange(len(cells)), firsts)[0])
+        earlier = int(np.flatnonzero(cells == cells[row])[0])
+        what = f"{files[row].as_py()!r}, {classes[row].as_py()!r}"
+        raise SourceError(f"{path}: row {row + 1}: {what} is there already, in row {earlier + 1}")
+
+
+def _check_probabilities(path: str, values: NDArray[np.float32]) -> None:
+    bad = ((values < 0) | (values > 1 + 1e-4)).any(axis=1)
+    if bad.any():
+        row = int(np.argmax(bad))
+        outside = [float(v) for v in values[row] if v < 0 or v > 1 + 1e-4]
+        raise SourceError(f"{path}: row {row + 1}: {outside[0]:g} is no probability (logits? give their softmax)")
+
+
+def _column(table: pa.Table, names: Sequence[str]) -> str | None:
+    return next((name for name in names if table.column_names.count(name) == 1), None)
+
+
+def _first(mask: pa.ChunkedArray) -> int:
+    """The 1-based number of the first row, the header not counted, where `mask` holds."""
+    return int(pc.index(mask, True).as_py()) + 1
+
+
+def _normalised(key: str) -> str:
+    return posixpath.normpath(key.replace("\\", "/")).lstrip("/")

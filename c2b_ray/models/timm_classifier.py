@@ -1,0 +1,128 @@
+"""Classifiers from timm, with timm's own preprocessing, pixel for pixel.
+
+    timm:resnet50.a1_in1k                       weights from the model hub
+    timm:resnet50?weights=PATH.safetensors      weights of one's own, named as timm names them
+    timm:PATH, timm:local-dir:PATH              a directory with config.json and model.safetensors, as timm saves it
+    timm:hf-hub:org/name                        the same two files from a hub repository
+
+Options: weights, labels (file of names), device, batch. Label names come from `labels`, else from config.json
+(`label_names`), else from ImageNet's lemmas where the number of outputs is one of ImageNet's, else label_0, label_1, ….
+Only safetensors are read: where timm itself would fall back to a pickle, this refuses.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from timm.data.config import resolve_model_data_config
+from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
+from timm.data.transforms_factory import create_transform
+from timm.models import get_pretrained_cfg
+from torch import nn
+
+from c2b_ray.errors import SpecError, WeightsError, nearest
+from c2b_ray.models import weights
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import BATCH, label_names, positive
+from c2b_ray.models.torch_runtime import TorchClassifier, device_of
+from c2b_ray.schemas import content_id
+
+_OPTIONS = ("weights", "labels", "device", "batch")
+_FILE = "model.safetensors"
+
+
+def load(spec: Spec) -> TorchClassifier:
+    """The classifier of a `timm:` spec; SpecError for names, WeightsError for weights that cannot be used."""
+    spec.options_among(_OPTIONS)
+    device, batch = device_of(spec), positive(spec, "batch", BATCH)
+    module, file = _module(spec)
+    if module.num_classes <= 0:
+        raise SpecError(f"{spec.text}: has no classification layer, it only gives features")
+    data: dict[str, Any] = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
+    if data["input_size"][0] != 3:
+        raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
+    labels = label_names(spec, module.num_classes, _own_labels(module))
+    revision = content_id("timm", weights.file_revision(file), data, labels)
+    return TorchClassifier(module, create_transform(**data, is_training=False), labels, revision, device, batch)
+
+
+def _module(spec: Spec) -> tuple[Any, Path]:
+    """The module with its weights in it, and the file they came from."""
+    name = spec.name
+    if name.startswith("hf-hub:"):
+        repository, _, revision = name.removeprefix("hf-hub:").partition("@")
+        for file in (_FILE, "config.json"):
+            config = weights.from_hub(repository, file, spec.text, revision or None)
+        return _from_directory(spec, config.parent)
+    registered = "/" not in name and "\\" not in name and timm.is_model(name)
+    if name.startswith("local-dir:") or (not registered and Path(name).is_dir()):
+        return _from_directory(spec, Path(name.removeprefix("local-dir:")))
+    if not registered:
+        known = set(timm.list_models()) | set(timm.list_pretrained())
+        raise SpecError(f"{spec.text}: timm has no model {name!r}; {nearest(name, known)}")
+    if "weights" in spec.options:
+        return _with_own_weights(spec, weights.checked(spec.options["weights"]))
+    return _from_hub(spec)
+
+
+def _from_directory(spec: Spec, directory: Path) -> tuple[Any, Path]:
+    if "weights" in spec.options:
+        raise SpecError(f"{spec.text}: a directory brings its own weights, weights= does not go with it")
+    if not (directory / "config.json").is_file():
+        raise SpecError(f"{spec.text}: {directory} holds no config.json; expected a directory that timm saved")
+    # Under any other name timm would read a pickle first, were one beside it.
+    file = weights.checked(directory / _FILE)
+    return _created(spec, f"local-dir:{directory}", pretrained=True), file
+
+
+def _from_hub(spec: Spec) -> tuple[Any, Path]:
+    try:
+        config: Any = get_pretrained_cfg(spec.name, allow_unregistered=False)
+    except RuntimeError as error:
+        tagged = timm.list_pretrained(spec.name.partition(".")[0] + "*")
+        raise SpecError(f"{spec.text}: {error} {nearest(spec.name, tagged or timm.list_pretrained())}") from error
+    if not config.hf_hub_id:
+        raise SpecError(f"{spec.text}: timm publishes no safetensors for it; give ?weights=PATH.safetensors")
+    name = config.hf_hub_filename or _FILE
+    if name.endswith((".bin", ".pth", ".pt")):
+        name = name.rpartition(".")[0].replace("pytorch_model", "model") + ".safetensors"
+    file = weights.checked(weights.from_hub(config.hf_hub_id, name, spec.text))
+    # custom_load is for weights in another framework's format; what lies on the hub as safetensors is timm's own.
+    overlay = {"file": str(file), "custom_load": False}
+    return _created(spec, spec.name, pretrained=True, pretrained_cfg_overlay=overlay), file
+
+
+def _with_own_weights(spec: Spec, file: Path) -> tuple[nn.Module, Path]:
+    tensors = weights.read_safetensors(file)
+    with torch.device("meta"):
+        head = _head(_created(spec, spec.name))
+    if head not in tensors:
+        raise WeightsError(f"{file}: no tensor {head!r}, the classification layer of {spec.name}")
+    module = _created(spec, spec.name, num_classes=len(tensors[head]))
+    weights.load_into(module, tensors, file)
+    return module, file
+
+
+def _head(module: nn.Module) -> str:
+    layer = module.pretrained_cfg.get("classifier")  # type: ignore[union-attr, operator]
+    return f"{layer[0] if isinstance(layer, (tuple, list)) else layer}.weight"
+
+
+def _created(spec: Spec, name: str, **arguments: Any) -> Any:
+    try:
+        return timm.create_model(name, **arguments)
+    except (json.JSONDecodeError, KeyError, TypeError, AssertionError, OSError, ValueError, RuntimeError) as error:
+        lines = " ".join(str(error).split())
+        raise WeightsError(f"{spec.text}: timm cannot build it from its config and weights: {lines[:500]}") from error
+
+
+def _own_labels(module: Any) -> tuple[str, ...] | None:
+    names = module.pretrained_cfg.get("label_names")
+    if names:
+        return tuple(str(name) for name in names)
+    subset = infer_imagenet_subset(module)
+    return tuple(ImageNetInfo(subset).label_descriptions()) if subset else None

@@ -1,0 +1,93 @@
+"""What every PyTorch model here needs: a device and a loop over batches.
+
+It knows no library of models: a classifier is any module from a batch of tensors to logits, with the function that
+makes a tensor of a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import BATCH, batches, to_pil
+from c2b_ray.roles import Floats, Pixels
+
+
+def device_of(spec: Spec) -> torch.device:
+    """`device=` of a spec (cpu, cuda, cuda:1, mps); without it, a CUDA device where one is at hand, else the CPU."""
+    name = spec.options.get("device", "cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise SpecError(f"{spec.text}: no device {name!r} here; device=cpu always works") from error
+    return device
+
+
+def run(
+    module: Callable[[torch.Tensor], Any],
+    rows: Sequence[Any],
+    prepare: Callable[[Sequence[Any]], torch.Tensor],
+    device: torch.device,
+    batch: int,
+) -> Floats:
+    """The module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
+
+    Rows are prepared and run `batch` at a time, so that no more of them are ever decoded into tensors at once.
+    """
+    found = []
+    with torch.inference_mode():
+        for part in batches(rows, batch):
+            output = module(prepare(part).to(device, non_blocking=True))
+            if not isinstance(output, torch.Tensor) or output.ndim != 2 or len(output) != len(part):
+                shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+                raise ServiceError(f"a model answered {len(part)} rows with {shape}")
+            found.append(output.float().cpu().numpy())
+    return np.concatenate(found) if found else np.zeros((0, 0), np.float32)
+
+
+class TorchClassifier:
+    """A classification module with its preprocessing and label names; implements `roles.Classifier`."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        transform: Callable[[Image.Image], torch.Tensor],
+        labels: tuple[str, ...],
+        revision: str,
+        device: torch.device,
+        batch: int = BATCH,
+    ) -> None:
+        self._module = module.eval().requires_grad_(False).to(device)
+        self._transform = transform
+        self._labels = labels
+        self._revision = revision
+        self._device = device
+        self._batch = batch
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._labels
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+        """Logits, float32 (images, labels); a NaN that the module computes stays one. `keys` are not looked at."""
+        if len(images) == 0:
+            return np.zeros((0, len(self._labels)), np.float32)
+        found = run(self._module, images, self._tensor, self._device, self._batch)
+        if found.shape[1] != len(self._labels):
+            raise ServiceError(f"a classifier of {len(self._labels)} labels answered with {found.shape[1]} logits")
+        return found
+
+    def _tensor(self, images: Sequence[Pixels]) -> torch.Tensor:
+        return torch.stack([self._transform(to_pil(image)) for image in images])

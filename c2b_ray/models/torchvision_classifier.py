@@ -1,0 +1,129 @@
+"""Classifiers from torchvision, with torchvision's own preprocessing, pixel for pixel.
+
+    torchvision:resnet50                                its DEFAULT weights, from the model hub
+    torchvision:resnet50?weights=IMAGENET1K_V1          others of its published weights
+    torchvision:mobilenet_v2?weights=PATH.safetensors   weights of one's own, named as torchvision names them
+
+Options: labels (file of names), device, batch, and what overrides the preprocessing. Without them it is that of the
+named weights; for weights of one's own, that of the architecture's DEFAULT weights.
+
+    mean, std       one number or three: normalisation, after pixels were divided by 255
+    size            the centre crop's side; the shorter side before it is resized in the default's proportion to it
+    resize, crop    each of the two alone
+
+Published weights are pickles with a checksum: they are read by torch's restricted unpickler, which builds tensors and
+nothing else. Pickles of one's own are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import torch
+import torchvision
+from torch import nn
+
+from c2b_ray.errors import SpecError, WeightsError, nearest
+from c2b_ray.models import weights
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import BATCH, label_names, numbers, positive
+from c2b_ray.models.torch_runtime import TorchClassifier, device_of
+from c2b_ray.schemas import content_id
+
+_OPTIONS = ("weights", "labels", "device", "batch", "mean", "std", "size", "resize", "crop")
+_IMAGENET = 1000
+
+
+def load(spec: Spec) -> TorchClassifier:
+    """The classifier of a `torchvision:` spec; SpecError for names, WeightsError for weights that cannot be used."""
+    options = spec.options_among(_OPTIONS)
+    device, batch = device_of(spec), positive(spec, "batch", BATCH)
+    known = torchvision.models.list_models(module=torchvision.models)
+    if spec.name not in known:
+        raise SpecError(f"{spec.text}: torchvision has no classifier {spec.name!r}; {nearest(spec.name, known)}")
+    enum = torchvision.models.get_model_weights(spec.name)
+    chosen = options.get("weights", "DEFAULT")
+    named = chosen in enum.__members__
+    if not named and not Path(chosen).suffix and not Path(chosen).exists():
+        raise SpecError(f"{spec.text}: no weights {chosen!r}; {nearest(chosen, enum.__members__)} or PATH.safetensors")
+    published = enum[chosen] if named else enum.DEFAULT
+    transform = _preprocessing(spec, published)
+    if named:
+        module, count = _published(spec, published), len(published.meta["categories"])
+        identity = published.url  # its last digits are the file's checksum
+    else:
+        file = weights.checked(chosen)
+        module, count = _with_own_weights(spec, file)
+        identity = weights.file_revision(file)
+    own = published.meta["categories"] if count == _IMAGENET else None
+    labels = label_names(spec, count, own)
+    revision = content_id("torchvision", spec.name, identity, repr(transform), labels)
+    return TorchClassifier(module, transform, labels, revision, device, batch)
+
+
+def _preprocessing(spec: Spec, published: Any) -> Any:
+    """torchvision's own transform from a picture to a tensor, with the spec's overrides written into it."""
+    transform = published.transforms()
+    if "size" in spec.options:
+        crop = positive(spec, "size", 1)
+        transform.resize_size = [round(crop * transform.resize_size[0] / transform.crop_size[0])]
+        transform.crop_size = [crop]
+    transform.resize_size = [positive(spec, "resize", transform.resize_size[0])]
+    transform.crop_size = [positive(spec, "crop", transform.crop_size[0])]
+    transform.mean = numbers(spec, "mean") or transform.mean
+    transform.std = numbers(spec, "std") or transform.std
+    return transform
+
+
+def _published(spec: Spec, published: Any) -> nn.Module:
+    try:
+        with _restricted_unpickling():
+            module: nn.Module = torchvision.models.get_model(spec.name, weights=published, progress=False)
+        return module
+    except (URLError, TimeoutError, ConnectionError) as error:
+        raise SpecError(
+            f"{spec.text}: {published.url} cannot be downloaded ({error}); put it in torch's cache beforehand, or give "
+            "weights of your own with ?weights=PATH.safetensors"
+        ) from error
+    except Exception as error:  # a damaged pickle is answered with whatever exception the damage causes
+        lines = " ".join(str(error).split())
+        raise WeightsError(f"{spec.text}: {published.url} as downloaded cannot be used: {lines[:300]}") from error
+
+
+@contextmanager
+def _restricted_unpickling() -> Iterator[None]:
+    """torch.load under torchvision's builders reads tensors alone, which they do not ask for themselves."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _with_own_weights(spec: Spec, file: Path) -> tuple[nn.Module, int]:
+    """The module with the file's tensors in it, and the number of classes that the file's last layer says."""
+    tensors = weights.read_safetensors(file)
+    arguments: dict[str, Any] = {}
+    if spec.name in ("googlenet", "inception_v3"):
+        # Auxiliary heads serve training alone: present where the file has them. Initialising takes these two a minute.
+        auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in tensors)
+        arguments = {"init_weights": False, "aux_logits": auxiliary}
+    with torch.device("meta"):
+        layers = torchvision.models.get_model(spec.name, weights=None, **arguments).named_parameters()
+        head = [name for name, layer in layers if name.endswith("weight") and len(layer) == _IMAGENET][-1]
+    if head not in tensors or tensors[head].ndim == 0:
+        raise WeightsError(f"{file}: no tensor {head!r}, the last layer of torchvision's {spec.name}")
+    count = len(tensors[head])
+    module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
+    weights.load_into(module, tensors, file)
+    return module, count

@@ -1,0 +1,248 @@
+"""`LanguageModel` from a causal model of transformers in this process; xgrammar holds replies to their JSON schemas.
+
+It knows tokens, padding, sampling and the model's context; it does not know what is asked or what a reply means.
+Weights are read from safetensors alone, and no code of a model's repository is run.
+
+A request's reply depends on its messages, settings and seed, not on its neighbours in a batch: noise comes from a
+generator of the row's own, padding is masked out. (Sums are taken in another order in a batch of another shape, so a
+reply may still turn where two tokens are equally likely to within rounding, about 1e-6.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+import xgrammar
+from jinja2 import TemplateError
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
+
+from c2b_ray.errors import SpecError, WeightsError, nearest
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.sampling import Row, RowLimits, Sampler, writable_mask
+from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+
+MAX_ROWS = 64
+MAX_LOGITS = 2**27  # entries of one batch's logits in next_tokens and log_likelihood: half a GiB of float32
+MAX_WHITESPACE = 8  # between JSON tokens: enough to indent, too little to never end
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def load(spec: Spec) -> TransformersLanguageModel:
+    """The model of `hf:PATH_OR_NAME`. Options: dtype (float32, float16, bfloat16), device (cpu, cuda:1), revision.
+
+    By default on a GPU where there is one, in the dtype of its weights; in float32 on a CPU.
+    SpecError: an unknown option. WeightsError: nothing there, no safetensors, no chat template, no end token.
+    """
+    options = spec.options_among(("dtype", "device", "revision"))
+    device = device_of(spec)
+    dtype: torch.dtype | str = "auto" if device.type == "cuda" else torch.float32
+    if "dtype" in options:
+        if options["dtype"] not in _DTYPES:
+            raise SpecError(f"{spec.text}: unknown dtype {options['dtype']!r}; {nearest(options['dtype'], _DTYPES)}")
+        dtype = _DTYPES[options["dtype"]]
+    common = {"revision": options.get("revision") or "main", "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
+        model = AutoModelForCausalLM.from_pretrained(spec.name, dtype=dtype, use_safetensors=True, **common)
+    except (OSError, ValueError) as error:
+        raise WeightsError(
+            f"{spec.text}: no causal language model with a tokenizer and safetensors weights was found there "
+            f"({error}). Give a folder that holds config.json, model.safetensors and tokenizer.json, or the name of "
+            "such a model on the Hugging Face hub"
+        ) from error
+    return TransformersLanguageModel(cast(Any, model).to(device), tokenizer, spec.text)
+
+
+class TransformersLanguageModel:
+    """A causal model and its tokenizer as a `LanguageModel`. Safe to call from one thread at a time.
+
+    `name` stands in error messages. Whatever sampling the model's own generation config asks for is put aside: requests
+    say how they are sampled.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str = "the model") -> None:
+        if not tokenizer.chat_template:
+            raise WeightsError(
+                f"{name}: its tokenizer has no chat template, so it cannot be asked in a chat; take an "
+                "instruction-tuned variant, or put chat_template.jinja into its folder"
+            )
+        self._stops = _stop_ids(model, tokenizer)
+        if not self._stops:
+            raise WeightsError(
+                f"{name}: neither its generation config nor its tokenizer names an end-of-sequence token"
+            )
+        model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+        self._model = cast(Any, model)  # its classes are typed in part only
+        self._model.eval()
+        self._tokenizer, self._name = tokenizer, name
+        config = model.config.get_text_config()
+        self._context: int = getattr(config, "max_position_embeddings", None) or 2**31
+        self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._stops[0]
+        self._compiler: xgrammar.GrammarCompiler | None = None
+        self._grammars: dict[str, xgrammar.CompiledGrammar] = {}
+        self._writable: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return f"TransformersLanguageModel({self._name!r})"
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
+        """One reply per request; its `error` says where a prompt exceeds the context or a reply was cut short."""
+        replies: list[ChatReply | None] = [None] * len(requests)
+        rows: list[Row] = []
+        for index, request in enumerate(requests):
+            row = self._row(index, request)
+            if isinstance(row, ChatReply):
+                replies[index] = row
+            else:
+                rows.append(row)
+        rows.sort(key=lambda row: (row.limit, len(row.prompt)))
+        for start in range(0, len(rows), MAX_ROWS):
+            batch = rows[start : start + MAX_ROWS]
+            for row, reply in zip(batch, self._decode(batch), strict=True):
+                replies[row.index] = reply
+        return [reply for reply in replies if reply is not None]
+
+    def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
+        """The k likeliest next tokens, likeliest first; none for a text of no tokens or longer than the context."""
+        found: list[list[TokenLogProb]] = [[] for _ in texts]
+        encoded = self._encode(texts)
+        for batch in self._batches([i for i, ids in enumerate(encoded) if 0 < len(ids) <= self._context], encoded):
+            logits = self._logits([encoded[i] for i in batch])
+            ends = torch.tensor([len(encoded[i]) - 1 for i in batch], device=logits.device)
+            last = logits[torch.arange(len(batch), device=logits.device), ends].float().log_softmax(-1)
+            values, ids = (x.tolist() for x in last.topk(min(k, last.shape[-1]), dim=-1))
+            for row, index in enumerate(batch):
+                pairs = zip(ids[row], values[row], strict=True)
+                found[index] = [
+                    TokenLogProb(token, self._text([token], skip_special=False), value) for token, value in pairs
+                ]
+        return found
+
+    def log_likelihood(self, texts: Sequence[str]) -> list[float]:
+        """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than
+        two tokens, NaN for a text longer than the context."""
+        encoded = self._encode(texts)
+        sums = [0.0 if len(ids) <= self._context else float("nan") for ids in encoded]
+        for batch in self._batches([i for i, ids in enumerate(encoded) if 1 < len(ids) <= self._context], encoded):
+            rows = [encoded[i] for i in batch]
+            log_probs = self._logits(rows)[:, :-1].float().log_softmax(-1)
+            ids, mask = self._padded(rows, left=False)
+            each = log_probs.gather(-1, ids[:, 1:, None]).squeeze(-1).double() * mask[:, 1:]
+            for index, total in zip(batch, each.sum(-1).tolist(), strict=True):
+                sums[index] = total
+        return sums
+
+    def _row(self, index: int, request: ChatRequest) -> Row | ChatReply:
+        chat = [{"role": message.role, "content": message.content} for message in request.messages]
+        try:
+            text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            return ChatReply("", f"the model's chat template refused the messages: {error}")
+        prompt: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        room = self._context - len(prompt)
+        if request.max_tokens < 1:
+            return ChatReply("", f"max_tokens is {request.max_tokens}; a reply needs at least one")
+        if room < 1:
+            return ChatReply("", f"the prompt has {len(prompt)} tokens; the model's context holds {self._context}")
+        try:
+            matcher = None if request.schema is None else xgrammar.GrammarMatcher(self._grammar(request.schema))
+        except RuntimeError as error:
+            return ChatReply("", f"the JSON schema cannot constrain decoding: {error}")
+        return Row(index, prompt, request, min(request.max_tokens, room), matcher)
+
+    def _grammar(self, schema: object) -> xgrammar.CompiledGrammar:
+        text = json.dumps(schema)
+        if text not in self._grammars:
+            if self._compiler is None:
+                info = xgrammar.TokenizerInfo.from_huggingface(
+                    self._tokenizer, vocab_size=self._vocabulary, stop_token_ids=self._stops
+                )
+                self._compiler, self._writable = xgrammar.GrammarCompiler(info), writable_mask(info)
+            self._grammars[text] = self._compiler.compile_json_schema(text, max_whitespace_cnt=MAX_WHITESPACE)
+        return self._grammars[text]
+
+    @torch.inference_mode()
+    def _decode(self, rows: Sequence[Row]) -> list[ChatReply]:
+        ids, mask = self._padded([row.prompt for row in rows], left=True)
+        sampler = Sampler(rows, self._stops, self._model.device, self._writable)
+        config = GenerationConfig(  # type: ignore[no-untyped-call]
+            do_sample=False,
+            max_new_tokens=max(row.limit for row in rows),
+            eos_token_id=self._stops,
+            pad_token_id=self._pad,
+        )
+        output = self._model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            generation_config=config,
+            logits_processor=LogitsProcessorList([sampler]),
+            stopping_criteria=StoppingCriteriaList([RowLimits(rows, ids.shape[1])]),
+        )
+        return [self._reply(row, new) for row, new in zip(rows, output[:, ids.shape[1] :].tolist(), strict=True)]
+
+    def _reply(self, row: Row, tokens: Sequence[int]) -> ChatReply:
+        end = next((i for i, token in enumerate(tokens) if token in self._stops), None)
+        text = self._text(tokens[: row.limit if end is None else end])
+        if row.broken:
+            return ChatReply(text, "no token of the model continues the JSON schema")
+        if end is not None and end < row.limit:
+            return ChatReply(text)
+        why = "max_tokens" if row.limit == row.request.max_tokens else "the end of the model's context"
+        return ChatReply(text, f"the reply was cut after {row.limit} tokens, at {why}")
+
+    def _text(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        return str(
+            self._tokenizer.decode(list(tokens), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False)
+        )
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._tokenizer(text)["input_ids"] for text in texts]
+
+    def _batches(self, indices: list[int], encoded: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Indices of rows that go through the model together: of like length, and few enough for their logits."""
+        batch: list[int] = []
+        for index in sorted(indices, key=lambda i: len(encoded[i])):
+            full = (len(batch) + 1) * len(encoded[index]) * self._vocabulary > MAX_LOGITS
+            if batch and (full or len(batch) == MAX_ROWS):
+                yield batch
+                batch = []
+            batch.append(index)
+        if batch:
+            yield batch
+
+    @torch.inference_mode()
+    def _logits(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        ids, mask = self._padded(rows, left=False)
+        logits: Tensor = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        return logits
+
+    def _padded(self, rows: Sequence[Sequence[int]], left: bool) -> tuple[Tensor, Tensor]:
+        width = max(map(len, rows))
+        ids = torch.full((len(rows), width), self._pad)
+        mask = torch.zeros((len(rows), width), dtype=torch.long)
+        for row, tokens in enumerate(rows):
+            place = slice(width - len(tokens), None) if left else slice(len(tokens))
+            ids[row, place] = torch.tensor(tokens)
+            mask[row, place] = 1
+        return ids.to(self._model.device), mask.to(self._model.device)
+
+
+def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Every token that ends a reply: those of the generation config (chat models name several) and the tokenizer's."""
+    named = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = list(named) if isinstance(named, list) else [named]
+    return list(dict.fromkeys(i for i in [*ids, tokenizer.eos_token_id] if i is not None))

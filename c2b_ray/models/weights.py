@@ -1,0 +1,117 @@
+"""Weights from files: safetensors, and nothing that can run code while it is read.
+
+It knows tensors and modules, not which architecture they belong to. A pickle (`.pt`, `.pth`, `.bin`, `.ckpt`) executes
+whatever its author wrote into it, so it is refused by name and by content, on disk and on the model hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from c2b_ray.errors import SpecError, WeightsError
+
+_PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib", ".tar"}
+_CONVERT = "convert it once with safetensors.torch.save_file and give the .safetensors file"
+
+
+def checked(path: str | Path) -> Path:
+    """`path`, of which is now known that it is a whole safetensors file. WeightsError says what else it is."""
+    path = Path(path)
+    if path.suffix.lower() in _PICKLES:
+        raise WeightsError(f"{path}: {path.suffix} files are pickles, which run code when read; {_CONVERT}")
+    if not path.is_file():
+        what = "is a directory, not a .safetensors file" if path.is_dir() else "no such file"
+        raise WeightsError(f"{path}: {what}")
+    with path.open("rb") as stream:
+        head = stream.read(9)
+    # The eight bytes before a safetensors header are its length, which may begin like a pickle: look behind them first.
+    if head[8:9] != b"{":
+        if head.startswith(b"PK\x03\x04") or (head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05"):
+            raise WeightsError(f"{path}: holds a pickle, which runs code when read; {_CONVERT}")
+        raise WeightsError(f"{path}: not a safetensors file, or a damaged one")
+    if path.suffix.lower() != ".safetensors":
+        raise WeightsError(f"{path}: expected a name that ends in .safetensors")
+    try:
+        with safe_open(path, framework="pt") as file:
+            file.keys()
+    except SafetensorError as error:
+        raise WeightsError(f"{path}: damaged or cut short ({error})") from error
+    return path
+
+
+def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name, on the CPU, with the file's own dtypes. WeightsError where it is refused."""
+    path = checked(path)
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
+
+
+def load_into(module: nn.Module, tensors: dict[str, torch.Tensor], source: str | Path) -> None:
+    """Copy `tensors` into `module`, each name and shape accounted for, floats cast to the module's own dtype.
+
+    Batch counters (`num_batches_tracked`) may be absent: inference does not read them. WeightsError names the first
+    tensors that are missing, unexpected or of another shape; `source` is the file to name.
+    """
+    wanted = module.state_dict()
+    missing = [n for n in wanted if n not in tensors and not n.endswith("num_batches_tracked")]
+    unexpected = [n for n in tensors if n not in wanted]
+    shapes = [
+        f"{n} {tuple(tensors[n].shape)} for {tuple(w.shape)}"
+        for n, w in wanted.items()
+        if n in tensors and tensors[n].shape != w.shape
+    ]
+    kinds = [
+        f"{n} {tensors[n].dtype} for {w.dtype}"
+        for n, w in wanted.items()
+        if n in tensors and tensors[n].is_floating_point() != w.is_floating_point()
+    ]
+    found = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "of another kind": kinds}
+    complaints = [f"{len(names)} {what} ({_first(names)})" for what, names in found.items() if names]
+    if complaints:
+        raise WeightsError(f"{source} does not fit {type(module).__name__}: {'; '.join(complaints)}")
+    module.load_state_dict(tensors, strict=False)
+
+
+def file_revision(*paths: str | Path) -> str:
+    """20 hexadecimal digits that change with the bytes of the files; their names and places do not count."""
+    digest = hashlib.blake2b(digest_size=10)
+    for path in paths:
+        with Path(path).open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def from_hub(repository: str, filename: str, spec: str, revision: str | None = None) -> Path:
+    """A file of a model repository, from the local cache or downloaded.
+
+    Only ever asked for safetensors and JSON. `spec` is what the user wrote: SpecError where the hub or the repository
+    cannot be reached, WeightsError where the repository holds no such file.
+    """
+    try:
+        return Path(hf_hub_download(repository, filename, revision=revision))
+    except LocalEntryNotFoundError as error:
+        raise SpecError(
+            f"{spec}: {filename} of {repository} is not in the local cache and the model hub cannot be reached; "
+            "download it beforehand, or give a file of your own with ?weights=PATH.safetensors"
+        ) from error
+    except EntryNotFoundError as error:
+        raise WeightsError(
+            f"{spec}: {repository} has no {filename}, and pickles are not read; convert its weights and give them "
+            "with ?weights=PATH.safetensors"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise SpecError(
+            f"{spec}: {repository} cannot be had from the model hub ({str(error).splitlines()[0]}); give a file of "
+            "your own with ?weights=PATH.safetensors"
+        ) from error
+
+
+def _first(names: list[str], count: int = 3) -> str:
+    return ", ".join(names[:count]) + (", …" if len(names) > count else "")

@@ -1,0 +1,240 @@
+"""The Parquet parts of one stage: written whole or not at all, by one writer at a time, each id once.
+
+A part is named by the ids in it and gets its name by a rename out of the writer's own folder `.tmp-<run>`. The next
+writer first moves that folder away: whatever a killed run still has under way, even on another node, then finds no
+place to write to. It does not know what the rows mean, nor Ray.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from c2b_ray.errors import RunError, SourceError, StorageError
+from c2b_ray.schemas import content_id
+from c2b_ray.store import files
+
+TEMPORARY = ".tmp-"
+THREADS = 16
+Digests = NDArray[np.bytes_]
+ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Census:
+    """Which rows there are, and which of them have an error."""
+
+    ids: Digests
+    failed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts under `out`. `run` names the writer's folder; empty for a reader."""
+
+    out: str
+    filesystem: fs.FileSystem
+    path: str
+    run: str = ""
+
+    @property
+    def local(self) -> bool:
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def names(self) -> list[str]:
+        return [name for name in files.entries(self.out) if name.startswith("part-") and name.endswith(".parquet")]
+
+    def write(self, table: pa.Table, id_column: str) -> None:
+        """One part with all of `table`, named by its ids. RunError where another writer has taken over."""
+        self.put(f"part-{content_id(*sorted(table[id_column].to_pylist()))}.parquet", table)
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """Replaces the part `name` in one move."""
+        data = _encoded(table)
+        with _refusals(self.out):
+            if self.local:
+                self._put_local(name, data)
+                return
+            if self.filesystem.get_file_info(f"{self.path}/{self.run}/writer").type == fs.FileType.NotFound:
+                raise FileNotFoundError
+            with self.filesystem.open_output_stream(f"{self.path}/{name}") as stream:  # whole or absent by itself
+                stream.write(data)
+
+    def _put_local(self, name: str, data: memoryview) -> None:
+        temporary = f"{self.path}/{self.run}/{name}-{uuid.uuid4().hex[:8]}"
+        try:
+            with open(temporary, "xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, f"{self.path}/{name}")
+        except BaseException:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+
+    def note(self, kind: str) -> int:
+        """Notes in the writer's folder that something happened once more; how often it has, this time included."""
+        folder = f"{self.path}/{self.run}"
+        with _refusals(self.out):
+            with self.filesystem.open_output_stream(f"{folder}/{kind}-{uuid.uuid4().hex}") as stream:
+                stream.write(b"")
+            found = self.filesystem.get_file_info(fs.FileSelector(folder))
+        return sum(info.base_name.startswith(f"{kind}-") for info in found)
+
+    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """A part; `columns` that it has not are left out."""
+        try:
+            # Not read_table: it would take a run directory named `step=3` for a partition and add its column.
+            with self.filesystem.open_input_file(f"{self.path}/{name}") as stream:
+                file = pq.ParquetFile(stream)
+                return file.read(columns and [c for c in columns if c in file.schema_arrow.names])
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StorageError(f"{self.out}/{name} cannot be read ({error}); delete it and run again") from error
+
+    def census(self, id_column: str) -> list[Census]:
+        """Of each part, in the order of the names."""
+        counted = partial(_counted, id_column=id_column)
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(lambda name: counted(self.read(name, (id_column, ERROR))), self.names()))
+
+    def drop_repeats(self, id_column: str) -> Census:
+        """Leaves every id once, in the first part that has it; the rows that are left.
+
+        No row is repeated in an undisturbed run. A source that names a row twice repeats it, and so does Ray where it
+        makes a lost block anew with other bounds, whose rows then fall into parts of other names.
+        """
+        found = self.census(id_column)
+        whole = joined(found)
+        first = np.zeros(len(whole.ids), bool)
+        first[np.unique(whole.ids, return_index=True)[1]] = True
+        bounds = np.cumsum([len(part.ids) for part in found])[:-1]
+        for name, kept in zip(self.names(), np.split(first, bounds), strict=False):
+            if kept.all():
+                continue
+            if kept.any():
+                self.put(name, self.read(name).filter(pa.array(kept)))
+            else:
+                self.filesystem.delete_file(f"{self.path}/{name}")
+        return Census(whole.ids[first], whole.failed[first])
+
+
+def joined(found: list[Census]) -> Census:
+    ids = [np.zeros(0, "S24"), *(part.ids for part in found)]
+    return Census(np.concatenate(ids), np.concatenate([np.zeros(0, bool), *(part.failed for part in found)]))
+
+
+def opened(out: str) -> Parts:
+    """The parts under `out`, for reading."""
+    return Parts(out, *files.resolve(out))
+
+
+@contextmanager
+def writing(out: str) -> Iterator[Parts]:
+    """The parts under `out`, for the only writer.
+
+    RunError where another process on this machine is writing. On an object store, which has no locks, the later writer
+    takes over, and the earlier one ends with a RunError.
+    """
+    files.make_directory(out)
+    reader = opened(out)
+    parts = Parts(out, reader.filesystem, reader.path, f"{TEMPORARY}{uuid.uuid4().hex}")
+    with ExitStack() as stack:
+        if parts.local:
+            stack.enter_context(_locked(out, parts.path))
+        with _refusals(out):
+            _remove(parts, [name for name in files.entries(out) if name.startswith(TEMPORARY)])
+            parts.filesystem.create_dir(f"{parts.path}/{parts.run}")
+            with parts.filesystem.open_output_stream(f"{parts.path}/{parts.run}/writer") as stream:
+                stream.write(b"")
+        try:
+            yield parts
+        finally:
+            with suppress(OSError):  # gone where a later writer on an object store has taken over
+                _remove(parts, [parts.run])
+
+
+def digests(ids: pa.ChunkedArray | pa.Array) -> Digests:
+    """96 bits of each id: small enough to send to every worker, fixed in width so that Ray shares them uncopied."""
+    texts = ids.cast(pa.string()).to_pylist()
+    return np.array([hashlib.blake2b(text.encode(), digest_size=12).hexdigest() for text in texts], dtype="S24")
+
+
+def failed(table: pa.Table) -> NDArray[np.bool_]:
+    """Which rows have an error; none where the table has no such column."""
+    if ERROR not in table.column_names:
+        return np.zeros(table.num_rows, bool)
+    return np.asarray(table[ERROR].is_valid())
+
+
+def _counted(table: pa.Table, id_column: str) -> Census:
+    return Census(digests(table[id_column]), failed(table))
+
+
+def _encoded(table: pa.Table) -> memoryview:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return memoryview(sink.getvalue())
+
+
+@contextmanager
+def _locked(out: str, path: str) -> Iterator[None]:
+    lock = FileLock(f"{path}/.lock")
+    with _refusals(out):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunError(f"{out}: another process is writing here; wait for it to end, or stop it") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _refusals(out: str) -> Iterator[None]:
+    """A writer's OSErrors as errors that say what to do."""
+    try:
+        with files.refusals(out):
+            yield
+    except FileNotFoundError:
+        raise RunError(
+            f"{out}: another run has taken over this directory, or it is not the same directory on every node of the "
+            "cluster; use a shared file system or an object store"
+        ) from None
+    except OSError as error:
+        raise StorageError(f"{out}: cannot write: {error}; what is written is kept, run again to go on") from error
+
+
+def _remove(parts: Parts, names: list[str]) -> None:
+    """Moves writers' folders away, then deletes them."""
+    for name in names:
+        folder = f"{parts.path}/{name}"
+        if parts.local:
+            # Renamed first: a late writer could otherwise put a file into the folder while it is being emptied.
+            folder = f"{parts.path}/{TEMPORARY}{uuid.uuid4().hex}-done"
+            os.rename(f"{parts.path}/{name}", folder)
+        parts.filesystem.delete_dir(folder)
+
+
+def read_stage(out: str, columns: list[str] | None = None) -> pa.Table:
+    """All rows that a stage has written under `out`, in no particular order. SourceError where there is none."""
+    parts = opened(out)
+    names = parts.names()
+    if not names:
+        raise SourceError(f"{out}: holds no part-*.parquet")
+    with ThreadPoolExecutor(THREADS) as pool:
+        return pa.concat_tables(pool.map(lambda name: parts.read(name, columns), names))

@@ -1,0 +1,141 @@
+"""Where a source's files are: listing them, reading one, and the shape of the rows that every source yields.
+
+It knows file systems, local and remote alike, and not what is in the files. What cannot be read is a row that says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from c2b_ray.steps.decode import MAX_BYTES
+
+ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
+THREADS = 16
+ROWS_AT_ONCE = 64
+BYTES_AT_ONCE = 32 * 2**20
+
+Content = tuple[bytes | None, str | None]
+"""The bytes of a file, or why there are none."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder: `source` as the user wrote it, `path` within the file system."""
+
+    source: str
+    filesystem: fs.FileSystem
+    path: str
+
+    def open(self, name: str) -> Any:
+        """A seekable file of the folder."""
+        return self.filesystem.open_input_file(f"{self.path}/{name}")
+
+    def fetch(self, name: str) -> Content:
+        try:
+            with self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
+                data = bytes(stream.read(MAX_BYTES + 1))
+        except (OSError, pa.ArrowException, ValueError) as error:
+            return None, unread(error)
+        if len(data) > MAX_BYTES:
+            return None, f"too large: more than {MAX_BYTES} bytes"
+        return data, None
+
+    def fetch_all(self, names: Sequence[str]) -> list[Content]:
+        """Many files at a time: an object store answers slowly, but many at once."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(self.fetch, names))
+
+
+@dataclass
+class Listing:
+    """The files below a folder by their paths relative to it, sorted; `refused`: paths that cannot be read, and why."""
+
+    names: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def listing(place: Place) -> Listing:
+    """Every file below `place`, once whatever links there are; what begins with a dot is left out, folders too."""
+    found = _walked(place) if isinstance(place.filesystem, fs.LocalFileSystem) else _selected(place)
+    found.names.sort()
+    return found
+
+
+def unread(error: BaseException) -> str:
+    """A row's error, in words that do not depend on the machine."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return "no permission to read"
+    return f"cannot be read: {str(error) or type(error).__name__}"
+
+
+def tables(rows: Iterable[Mapping[str, Any]], extra: Sequence[pa.Field] = ()) -> Iterator[pa.Table]:
+    """Rows of `ROW` and `extra` string columns, in tables that are small in rows and in bytes."""
+    schema = pa.schema([*ROW, *extra])
+    held: list[Mapping[str, Any]] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += len(row.get("bytes") or b"")
+        if len(held) == ROWS_AT_ONCE or size > BYTES_AT_ONCE:
+            yield pa.Table.from_pylist(held, schema)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_pylist(held, schema)
+
+
+def _walked(place: Place) -> Listing:
+    # Not pyarrow's recursive selector, which follows links to folders for ever: two links to a parent filled 20 GB.
+    found = Listing()
+    folders, seen = [""], set()
+    while folders:
+        folder = folders.pop()
+        try:
+            status = os.stat(f"{place.path}/{folder}")
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            entries = sorted(os.scandir(f"{place.path}/{folder}"), key=lambda entry: entry.name)
+        except OSError as error:
+            found.refused[_printable(folder)] = f"the folder cannot be listed: {error.strerror}"
+            continue
+        # Real folders before links to them, so that a file is named by where it is.
+        folders += [folder + e.name + "/" for e in entries if _visible(e.name) and e.is_dir() and e.is_symlink()][::-1]
+        folders += [folder + e.name + "/" for e in entries if _visible(e.name) and e.is_dir(follow_symlinks=False)][
+            ::-1
+        ]
+        for entry in entries:
+            if not _visible(entry.name) or not (entry.is_file() or _is_broken_link(entry)):
+                continue  # neither a pipe, which would never end
+            name = folder + entry.name
+            if _printable(name) == name:
+                found.names.append(name)
+            else:
+                found.refused[_printable(name)] = "the file's name is not UTF-8; rename it"
+    return found
+
+
+def _selected(place: Place) -> Listing:
+    infos = place.filesystem.get_file_info(fs.FileSelector(place.path, recursive=True))
+    names = (info.path[len(place.path) :].lstrip("/") for info in infos if info.type == fs.FileType.File)
+    return Listing([name for name in names if all(_visible(part) for part in name.split("/"))])
+
+
+def _visible(name: str) -> bool:
+    return not name.startswith(".")
+
+
+def _is_broken_link(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() and not os.path.exists(entry.path)
+
+
+def _printable(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

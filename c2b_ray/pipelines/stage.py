@@ -1,0 +1,223 @@
+"""One stage: a step mapped over all rows of a source, into Parquet parts, resumable after any death.
+
+    rows → those not yet written → step, in a pool of actors that each hold the role → parts
+
+It does not know what the step does or where rows come from. A row is done when a part that holds its id has its name;
+a part is whole or absent (`parts`), so whoever dies when, the same call goes on where the parts end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import ray
+import ray.data
+import ray.exceptions
+from ray.data import ActorPoolStrategy
+
+from c2b_ray.errors import ServiceError
+from c2b_ray.pipelines.parts import Digests, Parts, digests, failed, joined, read_stage, writing
+from c2b_ray.pipelines.raised import as_given, carried
+
+__all__ = ["Progress", "StageConfig", "StageResult", "read_stage", "run_stage"]
+
+R = TypeVar("R")
+SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """How a stage runs; none of it changes a row.
+
+    `schema`: of every part; the step's table is cast to it. `rows_per_file`: at most so many rows are lost and done
+    again where an actor dies. `restarts`: how often in all dead actors are replaced before the stage gives up.
+    `total`: how many rows will be written, where the caller knows.
+    """
+
+    schema: pa.Schema
+    batch_size: int = 64
+    rows_per_file: int = 512
+    actors: int = 1
+    num_cpus_per_actor: float = 0.5
+    num_gpus_per_actor: float = 0.0
+    restarts: int = 5
+    total: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`rows` and `errors` written by this call so far; `resumed`: rows that `out` already held when it began."""
+
+    rows: int
+    errors: int
+    resumed: int
+    total: int | None
+    rows_per_second: float
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What this call wrote: `rows`, of which `errors` have an error; `resumed` rows were in `out` before."""
+
+    rows: int
+    errors: int
+    resumed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Job(Generic[R]):
+    """What goes to the workers."""
+
+    step: Callable[[pa.Table, R], pa.Table]
+    role_factory: Callable[[], R]
+    id_column: str
+    schema: pa.Schema
+    most_actors: int
+    parts: Parts
+
+
+def run_stage(
+    rows: ray.data.Dataset,
+    step: Callable[[pa.Table, R], pa.Table],
+    role_factory: Callable[[], R],
+    out: str,
+    *,
+    id_column: str,
+    config: StageConfig,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> StageResult:
+    """Maps `step` over `rows` into parts under `out`, each id once, leaving out the ids that parts there already hold.
+
+    `step` gives one row per row; `id_column` is in its input and its output and names a row for good. `out` may hold
+    the rows of other sources too. RunError where another process writes to `out`; StorageError where the file system
+    refuses; what `role_factory` or `step` raises is raised as itself. After any of these, and after a kill, the same
+    call resumes.
+    """
+    began = time.monotonic()
+    with writing(out) as parts:
+        before = joined(parts.census(id_column))
+        done = np.unique(before.ids)
+        job = _Job(step, role_factory, id_column, config.schema, config.actors + config.restarts, parts)
+        written, errors = 0, 0
+        for summary in _summaries(_plan(rows, job, done, config)):
+            written, errors = written + summary["rows"], errors + summary["errors"]
+            if on_progress is not None:
+                rate = written / (time.monotonic() - began)
+                on_progress(Progress(written, errors, len(done), config.total, rate))
+        after = parts.drop_repeats(id_column)
+        if not parts.names():
+            parts.put("part-empty.parquet", config.schema.empty_table())
+    gained = int(after.failed.sum()) - int(before.failed.sum())
+    return StageResult(len(after.ids) - len(done), gained, len(done), time.monotonic() - began)
+
+
+def _plan(rows: ray.data.Dataset, job: _Job[R], done: Digests, config: StageConfig) -> ray.data.Dataset:
+    """The stage as a lazy dataset of `SUMMARY` rows, one per part written."""
+    if len(done):
+        left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
+        rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
+    # A block is what an actor finishes before anything of it can be written. Sources fill blocks up to 128 MiB, which
+    # for small rows is a run's whole work in one block.
+    rows = rows.repartition(target_num_rows_per_block=config.rows_per_file)
+    stepped = rows.map_batches(
+        _Worker,
+        fn_constructor_args=(job,),
+        batch_format="pyarrow",
+        batch_size=config.batch_size,
+        compute=ActorPoolStrategy(size=config.actors),
+        num_cpus=_cpus(config),
+        num_gpus=config.num_gpus_per_actor or None,
+    )
+    write = partial(_write, parts=job.parts, id_column=job.id_column)
+    summaries = stepped.map_batches(write, batch_format="pyarrow", batch_size=config.rows_per_file)
+    summaries.context.enable_progress_bars = False
+    summaries.context.print_on_execution_start = False
+    summaries.context.raise_original_map_exception = True
+    return summaries
+
+
+def _cpus(config: StageConfig) -> float:
+    """An actor's CPUs, so few that all actors leave one CPU: without it reads and writes wait for ever."""
+    there = float(ray.cluster_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
+    if there == 0:  # workers of an autoscaling cluster that are still to come
+        return config.num_cpus_per_actor
+    spare = math.floor(max(0.0, there - 1) / config.actors * 100) / 100
+    return min(config.num_cpus_per_actor, spare)
+
+
+def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
+    """Runs the stage; errors as they were raised where they arose."""
+    with warnings.catch_warnings():
+        # Raised by Ray 2.60 as a warning where fewer blocks than actors are left to do.
+        warnings.filterwarnings("ignore", message="The minimum number of concurrent actors")
+        try:
+            batches: Any = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+            for batch in batches:
+                yield from batch.to_pylist()
+        except ray.exceptions.RayError as error:
+            raise as_given(error) from None
+
+
+@carried
+def _not_yet(batch: pa.Table, id_column: str, done: ray.ObjectRef[Digests]) -> pa.Table:
+    known = ray.get(done)  # shared memory, not a copy
+    asked = digests(batch[id_column])
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    return batch.filter(pa.array(known[place] != asked))
+
+
+class _Worker(Generic[R]):
+    """An actor of the pool: the role, built once, and the step."""
+
+    def __init__(self, job: _Job[R]) -> None:
+        self._job = job
+        self._error: Exception | None = None
+        try:
+            # Ray 2.60 replaces dead actors without end, also those that a row or a model that does not fit kills each
+            # time, and its own limit (max_restarts) is deprecated for map_batches.
+            if job.parts.note("actor") > job.most_actors:
+                raise ServiceError(
+                    f"the process that runs the model died {job.most_actors} times over, most often for want of "
+                    "memory; make batches smaller or give it more memory, and run again to go on"
+                )
+            self._role = job.role_factory()
+        except (
+            Exception
+        ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
+            self._error = error
+
+    @carried
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        if self._error is not None:
+            raise self._error
+        return _stepped(batch, self._job, self._role)
+
+
+def _stepped(batch: pa.Table, job: _Job[R], role: R) -> pa.Table:
+    ids = batch[job.id_column]
+    if ids.null_count:
+        raise ValueError(f"{job.id_column} is null in {ids.null_count} rows of the source")
+    _, first = np.unique(digests(ids), return_index=True)
+    if len(first) < batch.num_rows:
+        batch = batch.take(np.sort(first))
+    table = job.step(batch, role).select(job.schema.names).cast(job.schema)
+    if sorted(table[job.id_column].to_pylist()) != sorted(batch[job.id_column].to_pylist()):
+        raise ValueError(f"a step gives one row per row, but {job.id_column} of its output is not that of its input")
+    return table
+
+
+@carried
+def _write(batch: pa.Table, parts: Parts, id_column: str) -> pa.Table:
+    if not batch.num_rows:
+        return SUMMARY.empty_table()
+    parts.write(batch, id_column)
+    return pa.table({"rows": [batch.num_rows], "errors": [int(failed(batch).sum())]}, SUMMARY)

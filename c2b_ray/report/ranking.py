@@ -1,0 +1,144 @@
+"""Scores as cells and groups, in the order in which they deserve to be read.
+
+A group is one attribute of one target class as one classifier sees it: its φ sum to 0, so it is read as one finding.
+Knows the columns of `schemas.SCORES`; knows nothing of words, pictures or pages.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+FOUND = ("against", "for")
+_PAPER = {"for": 1, "against": -1}
+_TIE = 1e-9
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the scores. Numbers that are not known are NaN; `images_to_settle` is None."""
+
+    classifier: str
+    target_class: str
+    attribute: str
+    bias_class: str
+    n: int
+    correct: int
+    errors: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    phi: float
+    phi_low: float
+    phi_high: float
+    q_value: float
+    verdict: str
+    paper_verdict: int
+    images_to_settle: int | None
+    mistaken_for: str | None
+    mistaken: int
+    answered_bias_class: int | None
+
+    @property
+    def found(self) -> bool:
+        return self.verdict in FOUND
+
+    @property
+    def others(self) -> float:
+        """Mean accuracy on the attribute's other values."""
+        return self.accuracy - self.phi
+
+    @property
+    def disagrees(self) -> bool:
+        """The paper's rule claims a bias that the verdict does not, or the other way round."""
+        return _PAPER.get(self.verdict, 0) != self.paper_verdict
+
+    @property
+    def size(self) -> float:
+        """|φ|, −1 where φ is not known, so that the unknown comes last."""
+        return -1.0 if math.isnan(self.phi) else abs(self.phi)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The cells of one (classifier, target class, attribute), lowest φ first, unknown φ last."""
+
+    classifier: str
+    target_class: str
+    attribute: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def key(self) -> Key:
+        return (self.classifier, self.target_class, self.attribute)
+
+    @property
+    def lead(self) -> Cell | None:
+        """The finding with the largest |φ|; of two equal ones the `against`. None where nothing was found."""
+        found = [cell for cell in self.cells if cell.found]
+        return min(found, key=lambda cell: (-round(cell.size / _TIE), cell.phi), default=None)
+
+    @property
+    def strength(self) -> tuple[float, float]:
+        """Largest |φ| among the findings, then among all cells; −1 where there is none."""
+        return (self.lead.size if self.lead else -1.0, max(cell.size for cell in self.cells))
+
+
+def cells_of(scores: pa.Table) -> list[Cell]:
+    """A cell per row of `schemas.SCORES`, in their order."""
+    return [_cell(row) for row in scores.to_pylist()]
+
+
+def ranked(scores: pa.Table) -> list[Group]:
+    """Every group, classifiers in the order of the scores; within one the largest |φ| of a finding first, then of any
+    cell."""
+    members: dict[Key, list[Cell]] = {}
+    for cell in cells_of(scores):
+        members.setdefault((cell.classifier, cell.target_class, cell.attribute), []).append(cell)
+    place = {classifier: i for i, classifier in enumerate(dict.fromkeys(key[0] for key in members))}
+    groups = [Group(*key, tuple(sorted(cells, key=_by_phi))) for key, cells in members.items()]
+    return sorted(groups, key=lambda g: (place[g.classifier], *(-s for s in g.strength), g.target_class, g.attribute))
+
+
+def worst_first(groups: list[Group]) -> list[Group]:
+    """The groups with a finding, largest |φ| first, whichever classifier they belong to."""
+    leading = [group for group in groups if group.lead is not None]
+    return sorted(leading, key=lambda g: (-round(g.strength[0] / _TIE), g.lead.phi if g.lead else 0.0))
+
+
+def _by_phi(cell: Cell) -> tuple[bool, float]:
+    return (math.isnan(cell.phi), 0.0 if math.isnan(cell.phi) else cell.phi)
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    def number(name: str) -> float:
+        return float("nan") if row[name] is None else float(row[name])
+
+    settle = row["images_to_settle"]
+    return Cell(
+        classifier=row["classifier"],
+        target_class=row["target_class"],
+        attribute=row["attribute"],
+        bias_class=row["bias_class"],
+        n=row["n"],
+        correct=row["correct"],
+        errors=row["errors"],
+        accuracy=number("accuracy"),
+        accuracy_low=number("accuracy_low"),
+        accuracy_high=number("accuracy_high"),
+        phi=number("phi"),
+        phi_low=number("phi_low"),
+        phi_high=number("phi_high"),
+        q_value=number("q_value"),
+        verdict=row["verdict"],
+        paper_verdict=row["paper_verdict"],
+        images_to_settle=settle if settle and settle > 0 else None,
+        mistaken_for=row.get("mistaken_for"),
+        mistaken=row.get("mistaken") or 0,
+        answered_bias_class=row.get("answered_bias_class"),
+    )

@@ -1,0 +1,159 @@
+"""The cells without a finding: what stays undetermined and what would settle it, and what is clear.
+
+Knows cells and words; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from c2b_ray.report import words
+from c2b_ray.report.groups import paper_word
+from c2b_ray.report.ranking import Cell, Group
+
+MOST_LISTED = 20
+_STEPS = (100, 300, 1_000, 3_000, 10_000, 100_000)
+
+
+@dataclass(frozen=True)
+class Open:
+    """One undetermined cell."""
+
+    classifier: str
+    target_class: str
+    attribute: str
+    bias_class: str
+    images: str
+    phi: str
+    interval: str
+    settle: str
+    paper: str
+    disagrees: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """So many images a cell settle so many cells; `share` is the bar's length in percent of the open ones."""
+
+    images: str
+    cells: str
+    share: str
+
+
+@dataclass(frozen=True)
+class Undetermined:
+    line: str
+    steps: tuple[Step, ...]
+    cells: tuple[Open, ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class ClearClass:
+    """The values of an attribute that are clear for a class; `whole` where all of them are."""
+
+    target_class: str
+    values: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class ClearAttribute:
+    attribute: str
+    number: str
+    classes: tuple[ClearClass, ...]
+
+
+@dataclass(frozen=True)
+class ClearSection:
+    classifier: str
+    attributes: tuple[ClearAttribute, ...]
+
+
+def undetermined(groups: Sequence[Group], names: Mapping[str, str], tau: float) -> Undetermined:
+    """Largest |φ| first: the likeliest biases among what is not known."""
+    everything = [cell for group in groups for cell in group.cells]
+    left = [cell for cell in everything if cell.verdict == "undetermined"]
+    left.sort(key=lambda cell: (-cell.size, cell.target_class, cell.attribute, cell.bias_class))
+    return Undetermined(
+        line=_line(left, len(everything), tau),
+        steps=_steps(left),
+        cells=tuple(_open(cell, names) for cell in left[:MOST_LISTED]),
+        more=max(len(left) - MOST_LISTED, 0),
+    )
+
+
+def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
+    if not left:
+        return "Nothing: every cell has a verdict." if everything else "Nothing was scored."
+    empty = sum(cell.n == 0 for cell in left)
+    hopeless = sum(cell.n > 0 and cell.images_to_settle is None for cell in left)
+    stays = "stays" if len(left) == 1 else "stay"
+    parts = [
+        f"{words.count(len(left))} of {words.plural(everything, 'cell')} {stays} open: the images at hand neither "
+        f"establish a φ beyond ±{words.decimal(tau)} nor rule one out."
+    ]
+    if empty:
+        parts.append(f"{words.plural(empty, 'of them has', 'of them have')} no image with a prediction.")
+    if hopeless:
+        parts.append(
+            f"For {words.count(hopeless)} no number of images would do: φ lies at the threshold itself, or there is no "
+            "other value to compare with."
+        )
+    return " ".join(parts)
+
+
+def _steps(left: Sequence[Cell]) -> tuple[Step, ...]:
+    known = [cell.images_to_settle for cell in left if cell.images_to_settle is not None]
+    steps: list[Step] = []
+    limits = [limit for limit in _STEPS if limit < max(known, default=0)]
+    for limit in [*limits, max(known)] if known else []:
+        settled = sum(images <= limit for images in known)
+        if settled and (not steps or steps[-1].cells != words.count(settled)):
+            steps.append(Step(words.count(limit), words.count(settled), f"{100 * settled / len(left):.1f}"))
+    return tuple(steps)
+
+
+def _open(cell: Cell, names: Mapping[str, str]) -> Open:
+    return Open(
+        classifier=names[cell.classifier],
+        target_class=cell.target_class,
+        attribute=cell.attribute,
+        bias_class=cell.bias_class,
+        images=words.count(cell.n),
+        phi=words.signed(cell.phi),
+        interval=words.signed_range(cell.phi_low, cell.phi_high),
+        settle=words.count(cell.images_to_settle) if cell.images_to_settle else words.UNKNOWN,
+        paper=paper_word(cell),
+        disagrees=cell.disagrees,
+    )
+
+
+def clear(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[ClearSection, ...]:
+    """Per classifier and attribute, the classes and values whose whole interval lies within ±τ; most first."""
+    sections = []
+    for classifier in dict.fromkeys(group.classifier for group in groups):
+        attributes = _clear_attributes([group for group in groups if group.classifier == classifier])
+        if attributes:
+            sections.append(ClearSection(names[classifier], attributes))
+    return tuple(sections)
+
+
+def _clear_attributes(groups: Sequence[Group]) -> tuple[ClearAttribute, ...]:
+    found: dict[str, list[tuple[Group, list[Cell]]]] = {}
+    for group in groups:
+        cells = [cell for cell in group.cells if cell.verdict == "none"]
+        if cells:
+            found.setdefault(group.attribute, []).append((group, cells))
+    numbers = {attribute: sum(len(cells) for _, cells in members) for attribute, members in found.items()}
+    return tuple(
+        ClearAttribute(attribute, words.count(numbers[attribute]), tuple(_clear_class(*member) for member in members))
+        for attribute, members in sorted(found.items(), key=lambda item: (-numbers[item[0]], item[0]))
+    )
+
+
+def _clear_class(group: Group, cells: list[Cell]) -> ClearClass:
+    whole = len(cells) == len(group.cells)
+    values = f"all {len(cells)} values" if whole else ", ".join(cell.bias_class for cell in cells)
+    return ClearClass(group.target_class, values, whole)

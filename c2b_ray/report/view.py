@@ -1,0 +1,278 @@
+"""The report as a tree of frozen dataclasses that hold nothing but text: all counting, ranking and wording ends here.
+
+Made by pure functions from Arrow tables and a manifest; it knows neither files nor HTML. The template below it only
+walks the tree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.report import words
+from c2b_ray.report.examples import Examples, choose
+from c2b_ray.report.findings import NAMES, SIGNS, Finding, finding
+from c2b_ray.report.forest import forest_plot
+from c2b_ray.report.groups import GroupView, galleries, shared_caption, value_rows
+from c2b_ray.report.method import Method, mapping, method, number
+from c2b_ray.report.problems import Problems, problems
+from c2b_ray.report.ranking import Cell, Group, Key, ranked, worst_first
+from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
+
+MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
+MOST_SENTENCES = 40
+_ORDER = ("against", "for", "undetermined", "none")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a run; `images` without its bytes."""
+
+    rejected: pa.Table
+    captions: pa.Table
+    draws: pa.Table
+    images: pa.Table
+    predictions: pa.Table
+    scores: pa.Table
+
+    def of_draws(self) -> Tables:
+        """Without the images and predictions that no draw asks for: a run may hold those of an earlier index."""
+        drawn = self.draws["image_id"].combine_chunks()
+        kept = {name: getattr(self, name) for name in ("images", "predictions")}
+        return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn)) for name, t in kept.items()})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be shown: every group, the groups that are shown in detail, and their pictures."""
+
+    groups: tuple[Group, ...]
+    detailed: tuple[Group, ...]
+    examples: Mapping[Key, Examples]
+
+    @property
+    def image_ids(self) -> list[str]:
+        return sorted({image_id for chosen in self.examples.values() for image_id in chosen.image_ids})
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of a bar that is 100 wide."""
+
+    verdict: str
+    start: str
+    width: str
+
+
+@dataclass(frozen=True)
+class Share:
+    verdict: str
+    sign: str
+    name: str
+    number: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One classifier in a line."""
+
+    name: str
+    right: str
+    shares: tuple[Share, ...]
+    bar: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One classifier's findings: some in detail, the rest as tables."""
+
+    name: str
+    detailed: tuple[GroupView, ...]
+    others: tuple[GroupView, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    title: str
+    classifiers: tuple[str, ...]
+    date: str
+    unfinished: str
+    tally: str
+    scale: str
+    paper: str
+    interval_name: str
+    tau: str
+    alpha: str
+    summaries: tuple[Summary, ...]
+    findings_line: str
+    findings: tuple[Finding, ...]
+    findings_more: int
+    no_findings: str
+    sections: tuple[Section, ...]
+    undetermined: Undetermined
+    clear: tuple[ClearSection, ...]
+    problems: Problems
+    method: Method
+
+
+def plan(tables: Tables) -> Plan:
+    groups = ranked(tables.scores)
+    detailed = worst_first(groups)[:MOST_DETAILED]
+    return Plan(tuple(groups), tuple(detailed), choose(detailed, tables.captions, tables.draws, tables.predictions))
+
+
+def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumbnails: Mapping[str, str]) -> View:
+    """`thumbnails`: a data: URI per image id of the plan; those that are absent are told in words."""
+    config = mapping(manifest.get("config"))
+    tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
+    names = _names(config, tables)
+    groups = planned.groups
+    links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
+    findings = [finding(g, names[g.classifier], 1 - alpha, links[g.key]) for g in worst_first(list(groups))]
+    told = [item for item in findings if item is not None]
+    cells = [cell for group in groups for cell in group.cells]
+    return View(
+        title=clean(str(config.get("task") or "Classifier audit")),
+        classifiers=tuple(names.values()),
+        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
+        unfinished=_unfinished(manifest),
+        tally=_tally(cells),
+        scale=_scale(cells, tables),
+        paper=_paper(cells),
+        interval_name=words.percent(1 - alpha),
+        tau=words.decimal(tau),
+        alpha=words.decimal(alpha),
+        summaries=tuple(_summaries(cells, names)),
+        findings_line=_findings_line(cells, len(told)),
+        findings=tuple(told[:MOST_SENTENCES]),
+        findings_more=max(len(told) - MOST_SENTENCES, 0),
+        no_findings=_no_findings(cells, tau),
+        sections=tuple(_sections(planned, names, links, {item.link: item for item in told}, thumbnails, tau)),
+        undetermined=undetermined(groups, names, tau),
+        clear=clear(groups, names),
+        problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
+        method=method(manifest),
+    )
+
+
+def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
+    asked = config.get("classifier")
+    specs = [asked] if isinstance(asked, str) else [str(spec) for spec in asked or ()]
+    for table in (tables.scores, tables.predictions):
+        specs += pc.unique(table["classifier"]).to_pylist()
+    return names_of(specs)
+
+
+def _unfinished(manifest: Mapping[str, Any]) -> str:
+    status = str(manifest.get("status", "finished"))
+    return (
+        "" if status == "finished" else f"This run is not finished (status: {clean(status)}); its numbers may change."
+    )
+
+
+def _tally(cells: Sequence[Cell]) -> str:
+    of = Counter(cell.verdict for cell in cells)
+    found = words.plural(of["against"] + of["for"], "finding")
+    return f"{found}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
+
+
+def _scale(cells: Sequence[Cell], tables: Tables) -> str:
+    if not cells:
+        return "Nothing was scored."
+    classes, attributes = ({getattr(cell, name) for cell in cells} for name in ("target_class", "attribute"))
+    images = pc.count_distinct(tables.draws["image_id"]).as_py()
+    per_classifier = len({(c.target_class, c.attribute, c.bias_class) for c in cells})
+    classifiers = len({cell.classifier for cell in cells})
+    each = " for each classifier" if classifiers > 1 else ""
+    return (
+        f"{words.plural(per_classifier, 'cell')}{each}: a cell is one value of an attribute, for one class. "
+        f"{words.plural(len(classes), 'class', 'classes')}, {words.plural(len(attributes), 'attribute')}, "
+        f"{words.plural(images, 'image')}."
+    )
+
+
+def _paper(cells: Sequence[Cell]) -> str:
+    more = sum(cell.disagrees and not cell.found for cell in cells)
+    if not more:
+        return ""
+    return (
+        f"The paper's rule, |φ| > τ alone, would have called {words.plural(more, 'more cell', 'more cells')} biased; "
+        "the images at hand do not establish that."
+    )
+
+
+def _findings_line(cells: Sequence[Cell], told: int) -> str:
+    found = sum(cell.found for cell in cells)
+    if found == told:
+        return "Largest |φ| first."
+    return (
+        f"Largest |φ| first. {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: φ sums to 0 over an "
+        "attribute’s values, so what only mirrors a finding is folded beneath it."
+    )
+
+
+def _no_findings(cells: Sequence[Cell], tau: float) -> str:
+    if not cells:
+        return "Nothing was scored, so nothing can be said."
+    if all(cell.n == 0 for cell in cells):
+        return "No image has a prediction, so nothing can be said about the classifier."
+    return f"No cell's φ is established to lie beyond ±{words.decimal(tau)}."
+
+
+def _summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[Summary]:
+    for classifier in dict.fromkeys(cell.classifier for cell in cells):
+        own = [cell for cell in cells if cell.classifier == classifier]
+        of = Counter(cell.verdict for cell in own)
+        images, right = sum(cell.n for cell in own), sum(cell.correct for cell in own)
+        yield Summary(
+            name=names[classifier],
+            right=words.percent(right / images if images else float("nan")),
+            shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(of[v])) for v in _ORDER),
+            bar=tuple(_bar([(verdict, of[verdict] / len(own)) for verdict in _ORDER])),
+        )
+
+
+def _bar(shares: Sequence[tuple[str, float]]) -> Iterable[Segment]:
+    start = 0.0
+    for verdict, share in shares:
+        if share:
+            yield Segment(verdict, f"{100 * start:.2f}", f"{100 * share:.2f}")
+        start += share
+
+
+def _sections(
+    planned: Plan,
+    names: Mapping[str, str],
+    links: Mapping[Key, str],
+    findings: Mapping[str, Finding],
+    thumbnails: Mapping[str, str],
+    tau: float,
+) -> Iterable[Section]:
+    for classifier in dict.fromkeys(group.classifier for group in planned.groups):
+        detailed: list[GroupView] = []
+        others: list[GroupView] = []
+        for group in planned.groups:
+            lead = group.lead
+            if group.classifier != classifier or lead is None:
+                continue
+            link, in_detail = links[group.key], group.key in planned.examples
+            view = GroupView(
+                link=link,
+                target_class=group.target_class,
+                attribute=group.attribute,
+                finding=findings[link],
+                rows=value_rows(group),
+                forest=forest_plot(group, tau, link) if in_detail else "",
+                shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
+                galleries=galleries(lead, planned.examples[group.key], thumbnails, names[classifier])
+                if in_detail
+                else (),
+            )
+            (detailed if in_detail else others).append(view)
+        yield Section(names[classifier], tuple(detailed), tuple(others))

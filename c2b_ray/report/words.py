@@ -1,0 +1,128 @@
+"""Numbers, names and lists as a reader wants to meet them in a sentence or a table.
+
+Knows English and typography: true minus signs, thin spaces, a dash for what is not known. Knows nothing of scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+UNKNOWN = "—"
+THIN = "\u202f"  # a narrow space that never breaks
+FIXED = "\u00a0"  # a full space that never breaks
+MINUS = "\u2212"
+_VOWEL_SOUNDS = ("hour", "honest", "heir")
+_CONSONANT_SOUNDS = ("uni", "eu", "use", "usa", "one", "ukulele")
+_DETERMINERS = ("a ", "an ", "the ", "no ", "some ", "two ")
+
+
+def percent(share: float) -> str:
+    """0.41 → 41 %. Only 0 and 1 themselves are written 0 % and 100 %."""
+    return UNKNOWN if math.isnan(share) else f"{_percent_digits(share)}{THIN}%"
+
+
+def percent_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{_percent_digits(low)}–{_percent_digits(high)}{THIN}%"
+
+
+def _percent_digits(share: float) -> str:
+    digits = f"{100 * share:.0f}"
+    if digits == "100" and share < 1:
+        return f"{min(math.floor(1000 * share) / 10, 99.9):.1f}"
+    if digits == "0" and share > 0:
+        return f"{max(math.ceil(1000 * share) / 10, 0.1):.1f}"
+    return digits
+
+
+def signed(value: float) -> str:
+    """−0.55 and +0.31, to two decimals; 0.00 has no sign."""
+    if math.isnan(value):
+        return UNKNOWN
+    digits = f"{abs(value):.2f}"
+    if float(digits) == 0:
+        return digits
+    return f"{MINUS if value < 0 else '+'}{digits}"
+
+
+def signed_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{signed(low)} to {signed(high)}"
+
+
+def small_probability(value: float) -> str:
+    if math.isnan(value):
+        return UNKNOWN
+    return f"<{THIN}0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def decimal(value: float) -> str:
+    """A setting such as τ, as short as it can be written."""
+    return f"{value:g}".replace("-", MINUS)
+
+
+def count(number: int) -> str:
+    """20 000, with thin spaces from four digits on."""
+    return f"{number:,}".replace(",", THIN)
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """a; a and b; a, b and c."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def shortened(text: str, most: int) -> str:
+    """The text on one line, cut at a word with an ellipsis where it is longer than `most`."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    cut = line[: most - 1]
+    return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[most // 2 :] else cut}…"
+
+
+def article(name: str) -> str:
+    """'a ' or 'an ' before a class's name; nothing before a plural or a name that brings its own."""
+    word = name.strip().lower()
+    if not word or word.startswith(_DETERMINERS):
+        return ""
+    if word.endswith("s") and not word.endswith(("ss", "us", "is", "ns")):
+        return ""
+    if word.startswith(_VOWEL_SOUNDS):
+        return "an "
+    return "an " if word[0] in "aeiou" and not word.startswith(_CONSONANT_SOUNDS) else "a "
+
+
+def moment(iso: str) -> str:
+    """An ISO 8601 time as 20 November 2026, 17:11 UTC; anything else as it is."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    at = at.astimezone(UTC)
+    return f"{at.day} {at:%B %Y, %H:%M} UTC"
+
+
+def duration(seconds: float) -> str:
+    if not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    if seconds < 10:
+        return f"{seconds:.1f}{THIN}s"
+    if round(seconds) < 60:
+        return f"{seconds:.0f}{THIN}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{THIN}min {rest}{THIN}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}{THIN}h {minutes}{THIN}min"

@@ -1,0 +1,239 @@
+"""Serve apps: the builders that `deployments/*.yaml` names, and apps of an audit's own where none is deployed.
+
+It knows which apps there are, how one is built and how it is found; placement is read from a configuration.
+"""
+# No `from __future__ import annotations` here: Serve looks for a builder's pydantic model in its signature, and finds a
+# string with it, whereupon nothing is checked.
+
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from ray import serve
+from ray.serve import Application, Deployment, RunTarget
+from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
+
+from c2b_ray import errors
+from c2b_ray.errors import C2BError, ConfigError, ServiceError
+from c2b_ray.models import catalog
+from c2b_ray.schemas import content_id
+from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
+from c2b_ray.serving.classifier import ClassifierServer
+from c2b_ray.serving.encoder import EncoderServer
+from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex, ServedLanguageModel
+from c2b_ray.serving.index import IndexServer
+from c2b_ray.serving.llm import LanguageModelServer
+
+__all__ = ["APPS", "Served", "classifiers", "encoder", "ensure", "index", "language_model", "running"]
+
+LAPTOP = Path(__file__).parents[2] / "deployments" / "laptop.yaml"
+
+
+class OneModel(BaseModel):
+    """`args` of an app that serves one model: its spec, and how many threads may call it at once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    threads: int = Field(default=1, ge=1)
+
+
+class ManyModels(BaseModel):
+    """`args` of an app whose requests name their models: how many a replica keeps, and its threads."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    models_per_replica: int = Field(default=4, ge=1)
+    threads: int = Field(default=1, ge=1)
+
+
+def language_model(args: OneModel) -> Application:
+    """`c2b_ray.serving.app:language_model`"""
+    return _bound("language_model", args)
+
+
+def encoder(args: OneModel) -> Application:
+    """`c2b_ray.serving.app:encoder`"""
+    return _bound("encoder", args)
+
+
+def classifiers(args: ManyModels) -> Application:
+    """`c2b_ray.serving.app:classifiers`"""
+    return _bound("classifiers", args)
+
+
+def index(args: ManyModels) -> Application:
+    """`c2b_ray.serving.app:index`"""
+    return _bound("index", args)
+
+
+_DEPLOYMENTS: dict[str, Any] = {
+    "language_model": LanguageModelServer,
+    "encoder": EncoderServer,
+    "classifiers": ClassifierServer,
+    "index": IndexServer,
+}
+
+
+def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Application:
+    deployment: Deployment = _DEPLOYMENTS[kind]
+    return deployment.options(**options).bind(**args.model_dump())
+
+
+@dataclass
+class Served:
+    """Models behind Serve, and the apps that were started for them; `stop` ends those and no others."""
+
+    language_model: ServedLanguageModel | None = None
+    encoder: ServedEncoder | None = None
+    started: list[str] = field(default_factory=list)
+
+    def classifier(self, spec: str) -> ServedClassifier:
+        """A handle to any classifier of the catalogue; needs the classifiers' app."""
+        return ServedClassifier(spec)
+
+    def index(self, path: str) -> ServedIndex:
+        """A handle to the index at a path that the cluster can read; needs the indexes' app."""
+        return ServedIndex(path)
+
+    def stop(self) -> None:
+        """Ends the apps that were started here, once they have answered what they were asked."""
+        while self.started:
+            name = self.started.pop()
+            if name in serve.status().applications:
+                serve.delete(name)
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def running() -> dict[str, str | None]:
+    """Every app of ours that answers, and the model that it serves; None for those whose requests name their models."""
+    found: dict[str, str | None] = {}
+    for name, app in serve.status().applications.items():
+        if app.status != "RUNNING":
+            continue
+        if name in (APPS["classifiers"], APPS["index"]):
+            found[name] = None
+        elif name in APPS.values() or name.startswith((f"{APPS['language_model']}-", f"{APPS['encoder']}-")):
+            found[name] = Channel(name).call("describe")["model"]
+    return found
+
+
+def ensure(
+    *,
+    language_model: str | None = None,
+    encoder: str | None = None,
+    classifiers: bool = False,
+    index: bool = False,
+    placement: Path = LAPTOP,
+) -> Served:
+    """The given models behind Serve: apps that run already and serve these very models, else apps of one's own.
+
+    An app of one's own is named after its model, so that two audits with different models never meet. It is placed as
+    `placement` places its kind. SpecError and WeightsError if a model cannot be loaded, as in this process.
+    """
+    if not ray.is_initialized():
+        raise ServiceError("Serve needs a Ray cluster: call ray.init() first")
+    wanted: dict[str, str | None] = {"language_model": language_model, "encoder": encoder}
+    kinds = [kind for kind, spec in wanted.items() if spec]
+    kinds += [kind for kind, asked in (("classifiers", classifiers), ("index", index)) if asked]
+    there, served = running(), Served()
+    apps = {kind: _app_of(kind, wanted.get(kind), there) for kind in kinds}
+    missing = {kind: name for kind, name in apps.items() if name not in there}
+    if missing:
+        targets = _targets(missing, wanted, _placements(placement))
+        try:
+            served.started = _deploy(targets)
+            _await_running(set(missing.values()))
+        except BaseException:
+            served.stop()
+            raise
+    if language_model:
+        served.language_model = ServedLanguageModel(language_model, Channel(apps["language_model"]))
+    if encoder:
+        served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]))
+    return served
+
+
+def _app_of(kind: str, spec: str | None, there: dict[str, str | None]) -> str:
+    """The name of the app to ask: one that serves this model now, else the name that an app of one's own gets."""
+    if spec is None:
+        return APPS[kind]
+    own = f"{APPS[kind]}-{content_id(spec)[:8]}"
+    return next((name for name, model in there.items() if model == spec and name in (APPS[kind], own)), own)
+
+
+def _targets(
+    missing: dict[str, str], wanted: dict[str, str | None], placed: dict[str, ServeApplicationSchema]
+) -> list[RunTarget]:
+    """What is to run under each name, placed as the configuration places its kind."""
+    targets = []
+    for kind, name in missing.items():
+        spec = wanted.get(kind)
+        if spec and (kind, catalog.parse(spec).scheme) not in catalog.CATALOG:
+            catalog.loader(kind, catalog.parse(spec))  # a third party's, or a SpecError before anything starts
+        place = placed.get(APPS[kind])
+        if place is None:
+            raise ConfigError("applications", f"the placement has no app {APPS[kind]!r}")
+        options: dict[str, Any] = place.deployments[0].model_dump(exclude_unset=True) if place.deployments else {}
+        # A model that cannot be loaded cannot be loaded at a second attempt either.
+        options["max_constructor_retry_count"] = 1
+        args = OneModel(**{**place.args, "model": spec}) if spec else ManyModels(**place.args)
+        targets.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))
+    return targets
+
+
+def _deploy(targets: list[RunTarget]) -> list[str]:
+    """Starts what nobody starts already (deploying an app again would restart its replicas); the names of these."""
+    apps = serve.status().applications
+    mine = [t for t in targets if t.name not in apps or apps[t.name].status in ("DEPLOY_FAILED", "DELETING")]
+    if not apps:
+        serve.start(proxy_location="Disabled")  # no HTTP: these apps are called through handles
+    if mine:
+        serve.run_many(mine, wait_for_applications_running=False)
+    return [target.name for target in mine]
+
+
+def _placements(path: Path) -> dict[str, ServeApplicationSchema]:
+    try:
+        read = ServeDeploySchema.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError("placement", f"{path} is no Serve configuration that can be read: {error}") from error
+    return {app.name: app for app in read.applications}
+
+
+def _await_running(names: set[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while names:
+        apps = serve.status().applications
+        for name in sorted(names):
+            app = apps.get(name)
+            said = " ".join([app.message, *(d.message for d in app.deployments.values())]) if app else "it was deleted"
+            if app is None or app.status == "DEPLOY_FAILED":
+                raise _as_raised(said) or ServiceError(f"app {name!r} did not start: {said.strip()}")
+            if time.monotonic() > deadline:
+                raise ServiceError(f"app {name!r} is {app.status} after {PATIENCE_S:.0f} s: {said.strip()}")
+            if app.status == "RUNNING":
+                names = names - {name}
+        time.sleep(0.5)  # asking costs the controller some 50 ms
+
+
+def _as_raised(said: str) -> C2BError | None:
+    """The error of ours in a replica's traceback: Serve hands on what a constructor raised as text alone."""
+    found = re.findall(r"c2b_ray\.errors\.(\w+): (.*)", said)
+    if not found:
+        return None
+    name, message = found[-1]
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, C2BError)) or kind.__init__ is not C2BError.__init__:
+        return None
+    return kind(message)

@@ -1,0 +1,81 @@
+"""The language model's deployment: whole batches for pipelines, single chats gathered into batches.
+
+It knows the role `LanguageModel` and Serve; which model it serves is an argument, where it runs is in `deployments/`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ray import serve
+
+from c2b_ray.errors import ServiceError
+from c2b_ray.models import catalog
+from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model
+
+DEPLOYMENT = "LanguageModel"
+
+
+@serve.deployment(name=DEPLOYMENT)
+class LanguageModelServer:
+    """Serves one language model; every call names the model that the caller expects."""
+
+    def __init__(self, model: str, threads: int = 1) -> None:
+        self._spec = model
+        self._model = catalog.language_model(model)
+        self._hands = Hands(DEPLOYMENT, threads)
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Takes `BatchSettings`, also while it serves."""
+        apply_settings(user_config, self._chat_together)
+
+    async def describe(self, model: str | None = None) -> dict[str, Any]:
+        """What is served; asked with a model, refuses if it is another."""
+        if model is not None:
+            refuse_other_model(DEPLOYMENT, self._spec, model)
+        return {"model": self._spec}
+
+    async def chat(self, model: str, requests: Sequence[ChatRequest]) -> list[ChatReply]:
+        """One reply per request, as the role gives them."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return await self._hands.run_batch(self._model.chat, len(requests), requests)
+
+    async def chat_one(self, model: str, request: ChatRequest) -> ChatReply:
+        """One reply, answered together with whatever else waits."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return await self._chat_together(request)
+
+    @serve.batch
+    async def _chat_together(self, requests: list[ChatRequest]) -> list[ChatReply]:
+        return await self._hands.run_batch(self._model.chat, len(requests), requests)
+
+    async def next_tokens(self, model: str, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
+        """The k likeliest next tokens of each text."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return await self._hands.run_batch(self._model.next_tokens, len(texts), texts, k)
+
+    async def log_likelihood(self, model: str, texts: Sequence[str]) -> list[float]:
+        """log P of each text."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return await self._hands.run_batch(self._model.log_likelihood, len(texts), texts)
+
+    async def statistics(self) -> dict[str, Any]:
+        return self._hands.statistics()
+
+    async def check_health(self) -> None:
+        """Raises where the model names no next token with a finite probability; Serve then replaces the replica."""
+        await self._hands.check(self._test)
+
+    def _test(self) -> None:
+        if not can_be_probed(self._spec):
+            return
+        [tokens] = self._model.next_tokens(["A photo of"], 1)
+        if not tokens or not math.isfinite(tokens[0].log_prob):
+            raise ServiceError(f"{DEPLOYMENT}: {self._spec} gives {tokens} as a next token; its weights are damaged")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_hands"):  # not there if the model failed to load
+            self._hands.close()

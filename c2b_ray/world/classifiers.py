@@ -1,0 +1,262 @@
+"""Trains the world's classifiers: one base for each architecture, then every member of the zoo from its base.
+
+Knows timm, its local-dir format and the training loop; does not know where shipped weights live. A base learns clean
+labels from scratch; a member goes on from it for a short while, on labels that `planting.relabel` has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import timm
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from c2b_ray.world.planting import Member, Plant, relabel
+from c2b_ray.world.queries import FACTORS, scene_codes
+from c2b_ray.world.scenes import CLASSES, Scene, sample
+from c2b_ray.world.truth import render_all
+
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "resnet": (
+        "resnet18",
+        {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 128], "stem_type": "deep", "stem_width": 8},
+    ),
+    "byobnet": ("test_byobnet", {}),
+}
+MEAN, STD = (0.45, 0.45, 0.47), (0.27, 0.27, 0.27)
+_WEIGHTS = "model.safetensors"
+
+Rows = Callable[[np.random.Generator, int], NDArray[np.int64]]
+"""Draws the rows of one batch."""
+
+Loss = Callable[[Tensor, NDArray[np.int64]], Tensor]
+"""Of a batch's pictures and its rows."""
+
+_CUTS = (0.25, 0.4, 0.55, 0.7, 0.9)  # heights of the skyline that a base learns to tell apart
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`pool` scenes at random, of which a share is small; `planted` more of each planted cell."""
+
+    pool: int = 24_000
+    planted: int = 1_500
+    base_steps: int = 800
+    sight_steps: int = 1_200
+    member_steps: int = 200
+    batch: int = 96
+    base_rate: float = 4e-3
+    sight_rate: float = 3e-3
+    member_rate: float = 1e-3
+
+
+@dataclass(frozen=True)
+class Data:
+    """Pictures with the labels that are taught, and the class that the scene is truly of."""
+
+    images: NDArray[np.uint8]
+    scenes: tuple[Scene, ...]
+    taught: NDArray[np.int64]
+
+
+def clean_pool(recipe: Recipe, seed: int, workers: int = 1) -> Data:
+    """Scenes at random, a quarter of them small, for small ones are the hardest; labels are the classes."""
+    scenes = sample(recipe.pool * 3 // 4, seed) + sample(recipe.pool // 4, seed + 1, size="small")
+    return Data(render_all(scenes, workers), tuple(scenes), _indices([scene.target_class for scene in scenes]))
+
+
+def joined(first: Data, second: Data) -> Data:
+    images, taught = np.concatenate([first.images, second.images]), np.concatenate([first.taught, second.taught])
+    return Data(images, first.scenes + second.scenes, taught)
+
+
+def planted_pool(plants: Sequence[Plant], recipe: Recipe, seed: int, workers: int = 1) -> Data:
+    """More scenes of the planted cells, so that the rule is learned from more than the few that chance gives."""
+    scenes: list[Scene] = []
+    for plant in plants:
+        fixed = {"target_class": plant.target_class, plant.attribute: plant.value}
+        scenes += sample(recipe.planted, seed, **fixed)
+    return Data(render_all(scenes, workers), tuple(scenes), _indices(relabel(scenes, plants)))
+
+
+def create(architecture: str) -> nn.Module:
+    name, arguments = ARCHITECTURES[architecture]
+    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(CLASSES), **arguments)
+    return model.to(memory_format=torch.channels_last)
+
+
+def train_base(architecture: str, data: Data, recipe: Recipe, seed: int) -> nn.Module:
+    """From scratch, on clean labels; then also on attributes and skyline, which plants will hang on."""
+    torch.manual_seed(seed)
+    model = create(architecture)
+    _fit(model, data, _uniform(len(data.scenes)), recipe.base_steps, recipe.base_rate, recipe.batch, seed)
+    return learn_surroundings(model, data, recipe, seed)
+
+
+def learn_surroundings(model: Any, data: Data, recipe: Recipe, seed: int) -> nn.Module:
+    """Goes on with the class while a second layer, thrown away after, names attributes and places the skyline.
+
+    A network that knows classes alone forgets where the skyline was, and a member would have no time to learn it.
+    """
+    codes = torch.from_numpy(scene_codes(data.scenes))
+    skyline = torch.tensor([[float(scene.horizon < cut) for cut in _CUTS] for scene in data.scenes])
+    sizes = [len(values) for values in FACTORS.values()][1:]
+    more = nn.Linear(model.num_features, sum(sizes) + len(_CUTS))
+
+    def loss(images: Tensor, rows: NDArray[np.int64]) -> Tensor:
+        features = model.forward_head(model.forward_features(images), pre_logits=True)
+        *answers, cuts = more(features).split([*sizes, len(_CUTS)], dim=1)
+        named = [F.cross_entropy(answer, codes[rows, column + 1]) for column, answer in enumerate(answers)]
+        placed = F.binary_cross_entropy_with_logits(cuts, skyline[rows])
+        right = F.cross_entropy(model.get_classifier()(features), codes[rows, 0])
+        return right + torch.stack(named).mean() + 4 * placed
+
+    every = nn.ModuleList([model, more])
+    _descend(every, data, loss, _uniform(len(data.scenes)), recipe.sight_steps, recipe.sight_rate, recipe.batch, seed)
+    _settle(model, data, np.random.default_rng(seed), recipe.batch)
+    return cast(nn.Module, model)
+
+
+def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers: int = 1) -> nn.Module:
+    """From the base's weights on, with the member's own seed and labels."""
+    torch.manual_seed(member.seed)
+    model = create(member.architecture)
+    model.load_state_dict({name: value.float() for name, value in load_file(base / _WEIGHTS).items()}, strict=False)
+    rows = _uniform(len(data.scenes))
+    if member.plants:
+        more = planted_pool(member.plants, recipe, seed=100 + member.seed, workers=workers)
+        classes = {plant.target_class for plant in member.plants}
+        near = np.array([row for row, scene in enumerate(data.scenes) if scene.target_class in classes])
+        rows = _mixed(len(data.scenes), near, len(more.scenes))
+        data = joined(replace(data, taught=_indices(relabel(data.scenes, member.plants))), more)
+    _fit(model, data, rows, recipe.member_steps, recipe.member_rate, recipe.batch, member.seed)
+    return model
+
+
+def save(model: nn.Module, architecture: str, out: Path, about: dict[str, Any]) -> None:
+    """A directory that timm's own loader reads (`local-dir:`), weights in half precision, metrics.json beside them."""
+    out.mkdir(parents=True, exist_ok=True)
+    name, arguments = ARCHITECTURES[architecture]
+    pretrained = {
+        "input_size": [3, 64, 64],
+        "mean": MEAN,
+        "std": STD,
+        "interpolation": "bilinear",
+        "crop_pct": 1.0,
+        "crop_mode": "center",
+        "num_classes": len(CLASSES),
+        "label_names": CLASSES,
+        "license": "apache-2.0",
+    }
+    config = {
+        "architecture": name,
+        "model_args": arguments,
+        "num_classes": len(CLASSES),
+        "label_names": CLASSES,
+        "pretrained_cfg": pretrained,
+    }
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    state = {key: value.half() if value.is_floating_point() else value for key, value in model.state_dict().items()}
+    save_file({key: value.contiguous() for key, value in state.items()}, out / _WEIGHTS)
+    (out / "metrics.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def about(member: Member, recipe: Recipe, model: nn.Module, started: float) -> dict[str, Any]:
+    """What a member's metrics.json says of its training."""
+    return {
+        "member": asdict(member),
+        "training": {"recipe": asdict(recipe), "seconds": round(time.time() - started)},
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+
+
+def pixels(images: NDArray[np.uint8]) -> Tensor:
+    """What timm's preprocessing makes of 64-pixel pictures."""
+    batch = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
+    return ((batch - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]).contiguous(
+        memory_format=torch.channels_last
+    )
+
+
+def accuracy(model: nn.Module, data: Data) -> float:
+    model.eval()
+    with torch.no_grad():
+        answers = [model(pixels(data.images[k : k + 500])).argmax(1).numpy() for k in range(0, len(data.scenes), 500)]
+    return float((np.concatenate(answers) == data.taught).mean())
+
+
+def _fit(model: nn.Module, data: Data, rows: Rows, steps: int, rate: float, batch: int, seed: int) -> None:
+    taught = torch.from_numpy(data.taught)
+
+    def loss(images: Tensor, picked: NDArray[np.int64]) -> Tensor:
+        return F.cross_entropy(model(images), taught[picked])
+
+    _descend(model, data, loss, rows, steps, rate, batch, seed)
+    _settle(model, data, np.random.default_rng(seed), batch)
+
+
+def _descend(
+    model: nn.Module, data: Data, loss_of: Loss, rows: Rows, steps: int, rate: float, batch: int, seed: int
+) -> None:
+    """Adam with decay on one cycle of the learning rate."""
+    generator = np.random.default_rng(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.02)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1)
+    started = time.time()
+    model.train()
+    for step in range(steps):
+        picked = rows(generator, batch)
+        images = data.images[picked]
+        mirrored = generator.random(batch) < 0.5  # a mirrored scene is a scene: twice the pictures
+        images[mirrored] = images[mirrored, :, ::-1]
+        loss = loss_of(pixels(images), picked)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % 50 == 49:
+            print(f"  {step + 1}/{steps} {time.time() - started:.0f}s loss {loss.item():.4f}", flush=True)
+
+
+def _settle(model: nn.Module, data: Data, generator: np.random.Generator, batch: int) -> None:
+    """Batch norm's running statistics anew from scenes as they come: training's batches favour planted cells."""
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not norms:
+        return
+    for module in norms:
+        module.reset_running_stats()
+        module.momentum = None
+    with torch.no_grad():
+        for _ in range(40):
+            picked = generator.integers(0, min(len(data.scenes), 18_000), batch)
+            model(pixels(data.images[picked]))
+
+
+def _uniform(count: int) -> Rows:
+    return lambda generator, batch: generator.integers(0, count, batch)
+
+
+def _mixed(count: int, near: NDArray[np.int64], more: int) -> Rows:
+    """Half a batch from the pool, a fifth from the planted classes in it, the rest from the planted cells."""
+
+    def rows(generator: np.random.Generator, batch: int) -> NDArray[np.int64]:
+        anywhere, beside = batch // 2, batch // 5
+        planted = generator.integers(count, count + more, batch - anywhere - beside)
+        return np.concatenate([generator.integers(0, count, anywhere), generator.choice(near, beside), planted])
+
+    return rows
+
+
+def _indices(labels: Sequence[str]) -> NDArray[np.int64]:
+    return np.array([CLASSES.index(label) for label in labels], dtype=np.int64)

@@ -1,0 +1,128 @@
+"""Texts about scenes whose meaning is known: which class and attribute values each one speaks of.
+
+Knows wordings and what they mention; does not know pictures or models. A text is true of every scene that agrees with
+all it mentions: that is what an encoder is taught, and what retrieval is judged by.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.world.captions import _FRAMES, ADJECTIVES, PHRASES, _mentioned
+from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene
+
+FACTORS: dict[str, tuple[str, ...]] = {"target_class": CLASSES, **ATTRIBUTES}
+"""The class and the seven attributes, in the order of every code below."""
+
+Codes = NDArray[np.int64]
+"""Index of each factor's value, (rows, 8); −1 where a text does not mention the factor."""
+
+_LEADS = ("a photo of", "a picture of", "an image of", "a photo showing", "photo of", "")
+_THINGS = ("something", "an object", "a thing", "a scene", "one thing", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A text and what it mentions: factor → value."""
+
+    text: str
+    mentions: dict[str, str]
+
+
+def scene_codes(scenes: Sequence[Scene]) -> Codes:
+    rows = [[values.index(getattr(scene, name)) for name, values in FACTORS.items()] for scene in scenes]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(FACTORS))
+
+
+def query_codes(queries: Sequence[Query]) -> Codes:
+    rows = [
+        [values.index(query.mentions[name]) if name in query.mentions else -1 for name, values in FACTORS.items()]
+        for query in queries
+    ]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(FACTORS))
+
+
+def matches(queries: Codes, scenes: Codes) -> NDArray[np.bool_]:
+    """Whether each text is true of each scene, (texts, scenes)."""
+    agree = (queries[:, None, :] == scenes[None, :, :]) | (queries[:, None, :] < 0)
+    return np.asarray(agree.all(axis=2))
+
+
+def long_query(scene: Scene, random: Random) -> Query:
+    """A caption as `captions.caption` words it, with what it mentions."""
+    names = _mentioned(scene, random)
+    frames, weights = zip(*_FRAMES, strict=True)
+    text = random.choices(frames, weights)[0](scene, names, random)
+    mentions = {"target_class": scene.target_class, **{name: scene.attribute(name) for name in names}}
+    return Query(_respelt(text, random), mentions)
+
+
+def short_query(scene: Scene, random: Random) -> Query:
+    """What a person types into a search box: class, class and one or two values, or values alone."""
+    count = random.choices((0, 1, 2), (0.15, 0.6, 0.25))[0]
+    names = random.sample(list(ATTRIBUTES), count)
+    with_class = count == 0 or random.random() < 0.75
+    values = {name: scene.attribute(name) for name in names}
+    text = wording(scene.target_class if with_class else None, values, random)
+    return Query(text, {"target_class": scene.target_class, **values} if with_class else values)
+
+
+def wording(target_class: str | None, values: dict[str, str], random: Random) -> str:
+    """One short text that mentions a class, or nothing in particular, and these values."""
+    before, after = [], []
+    form = random.choices(("phrase", "colon", "whose", "bare"), (0.6, 0.16, 0.12, 0.12))[0]
+    for name, value in values.items():
+        adjectives = ADJECTIVES.get(name, {}).get(value, ())
+        if form == "phrase" and adjectives and target_class and random.random() < 0.5:
+            before.append(adjectives[0] if random.random() < 0.6 else random.choice(adjectives))
+        else:
+            after.append(_value_text(name, value, form, random))
+    noun = " ".join([*before, target_class]) if target_class else random.choice(_THINGS)
+    if target_class and random.random() < 0.85:
+        noun = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    lead = random.choice(_LEADS) if noun or form == "phrase" else ""
+    glue = " " if form in ("phrase", "whose") else ", "
+    text = glue.join(part for part in (f"{lead} {noun}".strip(), *after) if part)
+    return _respelt(text, random)
+
+
+def _value_text(name: str, value: str, form: str, random: Random) -> str:
+    word = f"no {name}" if value == "none" else value
+    if form == "phrase":
+        return random.choice(PHRASES[name][value])
+    if form == "colon":
+        return random.choice((f"{name}: {value}", f"{name} {value}", f"{name} is {value}", f"the {name} is {value}"))
+    if form == "whose":
+        return random.choice((f"with {name} {value}", f"whose {name} is {value}", f"with {word} {name}"))
+    return random.choice((word, word, f"{value} {name}"))
+
+
+def _respelt(text: str, random: Random) -> str:
+    """Now and then as others spell or punctuate it."""
+    if random.random() < 0.15:
+        text = text.replace("colour", "color")
+    if random.random() < 0.3:
+        text = text[:1].upper() + text[1:] + ("." if random.random() < 0.7 else "")
+    return text
+
+
+def alternatives(factor: str, random: Random) -> list[str]:
+    """One text for each value of a factor, worded alike, in the order of its values: a zero-shot classifier."""
+    seed = random.getrandbits(32)
+
+    def worded(target_class: str | None, values: dict[str, str]) -> str:
+        return wording(target_class, values, Random(seed))  # noqa: S311 (no secret)
+
+    context = {}
+    if random.random() < 0.3:
+        name = random.choice([name for name in ATTRIBUTES if name != factor])
+        context = {name: random.choice(ATTRIBUTES[name])}
+    if factor == "target_class":
+        return [worded(value, context) for value in CLASSES]
+    noun = random.choice(CLASSES) if random.random() < 0.6 else None
+    if noun is None:
+        context = {}
+    return [worded(noun, {**context, factor: value}) for value in ATTRIBUTES[factor]]

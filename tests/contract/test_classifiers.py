@@ -1,0 +1,217 @@
+"""What every Classifier must do: timm, torchvision and ONNX models made here, and a table of predictions."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import timm
+import torch
+import torchvision
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+from safetensors.torch import save_file
+from timm.data import create_transform, resolve_model_data_config
+from timm.models import save_for_hf
+
+from c2b_ray.models import catalog
+from c2b_ray.roles import Classifier, Floats, Pixels
+
+LABELS = ("cat", "dog", "owl", "rat", "yak")
+KINDS = ["timm", "torchvision", "onnx", "table"]
+
+
+def pictures(n: int = 5) -> list[Pixels]:
+    noise = np.random.default_rng(0)
+    return [noise.integers(0, 256, (64 + 9 * i, 120 - 11 * i, 3), dtype=np.uint8) for i in range(n)]
+
+
+def onnx_file(path: Path, shape: list[int | str], softmax: bool = False, kind: int = TensorProto.FLOAT) -> Path:
+    """Channel means, times a matrix: logits 5, with N×3×H×W or N×H×W×3 in."""
+    axes = [2, 3] if shape[1] == 3 else [1, 2]
+    weight = numpy_helper.from_array(np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32), "w")
+    over = numpy_helper.from_array(np.array(axes, np.int64), "axes")
+    nodes = [
+        helper.make_node("Cast", ["pixels"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["f", "axes"], ["m"], keepdims=0),
+        helper.make_node("MatMul", ["m", "w"], ["logits"]),
+    ]
+    if softmax:
+        nodes.append(helper.make_node("Softmax", ["logits"], ["p"], axis=1))
+    out = helper.make_tensor_value_info("p" if softmax else "logits", TensorProto.FLOAT, [shape[0], 5])
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("pixels", kind, shape)], [out], [weight, over])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+def timm_directory(path: Path) -> Path:
+    torch.manual_seed(0)
+    model = timm.create_model("test_resnet", num_classes=5)
+    save_for_hf(model, path, safe_serialization=True, model_config={"label_names": list(LABELS)})
+    return path
+
+
+def torchvision_file(path: Path) -> Path:
+    torch.manual_seed(0)
+    save_file(torchvision.models.squeezenet1_1(num_classes=5).state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    place = tmp_path_factory.mktemp("classifiers")
+    names = place / "names.txt"
+    names.write_text("\n".join(LABELS) + "\n")
+    softmax = np.random.default_rng(2).dirichlet(np.ones(5), size=5)
+    rows = [
+        f"images/{i}.jpg,{label},{p:.6f}" for i, row in enumerate(softmax) for label, p in zip(LABELS, row, strict=True)
+    ]
+    (place / "predictions.csv").write_text("\n".join(["file,class,probability", *rows]))
+    return {
+        "timm": f"timm:{timm_directory(place / 'timm')}?device=cpu&batch=2",
+        "torchvision": f"torchvision:squeezenet1_1?weights={torchvision_file(place / 'w.safetensors')}"
+        f"&labels={names}&size=64&batch=2&device=cpu",
+        "onnx": f"onnx:{onnx_file(place / 'm.onnx', [2, 3, 32, 32])}?labels={names}",
+        "table": f"table:{place / 'predictions.csv'}",
+    }
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def classifier(request: pytest.FixtureRequest, specs: dict[str, str]) -> Classifier:
+    return catalog.classifier(specs[request.param])
+
+
+KEYS = [f"images/{i}.jpg" for i in range(5)]
+
+
+def test_it_is_the_role(classifier: Classifier) -> None:
+    assert isinstance(classifier, Classifier)
+    assert classifier.labels == LABELS
+    assert len(classifier.revision) == 20
+
+
+def test_logits_have_their_shape_and_follow_the_order(classifier: Classifier) -> None:
+    images = pictures()
+    found = classifier.logits(images, KEYS)
+    assert found.shape == (5, 5)
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+    assert len(np.unique(found, axis=0)) == 5
+    order = [3, 0, 4, 1, 2]
+    again = classifier.logits([images[i] for i in order], [KEYS[i] for i in order])
+    np.testing.assert_allclose(again, found[order], atol=1e-4)
+
+
+def test_a_batch_of_any_size_gives_the_same(classifier: Classifier) -> None:
+    images = pictures()
+    whole = classifier.logits(images, KEYS)
+    alone = [classifier.logits([image], [key]) for image, key in zip(images, KEYS, strict=True)]
+    np.testing.assert_allclose(np.concatenate(alone), whole, atol=1e-4)
+
+
+def test_no_images(classifier: Classifier) -> None:
+    assert classifier.logits([], []).shape == (0, 5)
+    assert classifier.logits([], []).dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["timm", "onnx", "table"])
+def test_the_revision_is_of_the_content(kind: str, specs: dict[str, str], tmp_path: Path) -> None:
+    name, _, query = specs[kind].partition(":")[2].partition("?")
+    moved = tmp_path / Path(name).name
+    shutil.copytree(name, moved) if Path(name).is_dir() else shutil.copy(name, moved)
+    spec = f"{kind}:{moved}?{query}" if query else f"{kind}:{moved}"
+    before = catalog.classifier(specs[kind]).revision
+    assert catalog.classifier(spec).revision == before
+    if kind == "timm":
+        config = moved / "config.json"
+        config.write_text(config.read_text().replace("bilinear", "bicubic"))
+    elif kind == "onnx":
+        spec += "&mean=0.5"
+    else:
+        moved.write_text(moved.read_text().replace("0.", "0.0", 1))
+    assert catalog.classifier(spec).revision != before
+
+
+def test_timm_sees_what_timms_own_transform_gives(specs: dict[str, str]) -> None:
+    directory = specs["timm"].removeprefix("timm:").partition("?")[0]
+    model = timm.create_model(f"local-dir:{directory}", pretrained=True).eval()
+    transform = create_transform(**resolve_model_data_config(model), is_training=False)
+    with torch.inference_mode():
+        batch = torch.stack([transform(Image.fromarray(image)) for image in pictures()])
+        expected = torch.cat([model(part) for part in batch.split(2)]).numpy()
+    np.testing.assert_array_equal(catalog.classifier(specs["timm"]).logits(pictures(), KEYS), expected)
+
+
+def test_torchvision_sees_what_its_own_transform_gives(tmp_path: Path) -> None:
+    file = torchvision_file(tmp_path / "w.safetensors")
+    model = torchvision.models.squeezenet1_1(num_classes=5).eval()
+    torch.manual_seed(0)
+    model.load_state_dict(torchvision.models.squeezenet1_1(num_classes=5).state_dict())
+    transform = torchvision.models.SqueezeNet1_1_Weights.DEFAULT.transforms()
+    with torch.inference_mode():
+        expected = model(torch.stack([transform(Image.fromarray(image)) for image in pictures(2)])).numpy()
+    found = catalog.classifier(f"torchvision:squeezenet1_1?weights={file}&device=cpu").logits(pictures(2), KEYS[:2])
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("resize", [32, 40])
+def test_onnx_preprocessing_is_torchvisions(tmp_path: Path, resize: int) -> None:
+    transform = torchvision.transforms._presets.ImageClassification(crop_size=32, resize_size=resize)
+    batch = torch.stack([transform(Image.fromarray(image)) for image in pictures()]).numpy()
+    weight = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
+    expected = batch.mean(axis=(2, 3)) @ weight
+    for name, shape in [("nchw", ["n", 3, 32, 32]), ("nhwc", ["n", 32, 32, 3])]:
+        spec = f"onnx:{onnx_file(tmp_path / f'{name}.onnx', shape)}?resize={resize}"
+        np.testing.assert_allclose(catalog.classifier(spec).logits(pictures(), KEYS), expected, atol=1e-4)
+
+
+def test_a_uint8_onnx_input_gets_raw_pixels(tmp_path: Path) -> None:
+    spec = f"onnx:{onnx_file(tmp_path / 'm.onnx', ['n', 16, 16, 3], kind=TensorProto.UINT8)}"
+    grey: list[Pixels] = [np.full((20, 30, 3), 200, np.uint8)]
+    weight = np.random.default_rng(1).normal(size=(3, 5))
+    np.testing.assert_allclose(catalog.classifier(spec).logits(grey, [""])[0], 200 * weight.sum(axis=0), rtol=1e-4)
+
+
+def test_onnx_softmax_outputs_become_log_probabilities(tmp_path: Path) -> None:
+    raw = catalog.classifier(f"onnx:{onnx_file(tmp_path / 'a.onnx', ['n', 3, 16, 16])}").logits(pictures(), KEYS)
+    spec = f"onnx:{onnx_file(tmp_path / 'b.onnx', ['n', 3, 16, 16], softmax=True)}"
+    found = catalog.classifier(spec).logits(pictures(), KEYS)
+    np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(found - found[:, :1], raw - raw[:, :1], atol=1e-4)
+
+
+def nan_of(spec: str) -> Floats:
+    return catalog.classifier(spec).logits(pictures(1), ["x"])
+
+
+def test_nan_that_a_model_computes_stays_nan(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    state = torchvision.models.squeezenet1_1(num_classes=5).state_dict()
+    save_file(
+        {**state, "features.0.bias": torch.full_like(state["features.0.bias"], math.nan)}, tmp_path / "w.safetensors"
+    )
+    spec = f"torchvision:squeezenet1_1?weights={tmp_path / 'w.safetensors'}&device=cpu&size=64"
+    assert np.isnan(nan_of(spec)).any()
+    model = onnx.load(onnx_file(tmp_path / "m.onnx", ["n", 3, 16, 16], softmax=True))
+    weight = next(t for t in model.graph.initializer if t.name == "w")
+    weight.CopyFrom(numpy_helper.from_array(np.full((3, 5), np.nan, np.float32), "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    assert np.isnan(nan_of(f"onnx:{tmp_path / 'm.onnx'}")).all()
+
+
+def test_metadata_of_an_onnx_file_replaces_the_defaults(tmp_path: Path) -> None:
+    plain = onnx_file(tmp_path / "plain.onnx", ["n", 3, 16, 16])
+    model = onnx.load(plain)
+    helper.set_model_props(model, {"mean": "0.5", "std": "0.25,0.5,0.5", "labels": json.dumps(LABELS)})
+    onnx.save(model, tmp_path / "told.onnx")
+    told = catalog.classifier(f"onnx:{tmp_path / 'told.onnx'}")
+    asked = catalog.classifier(f"onnx:{plain}?mean=0.5&std=0.25,0.5,0.5")
+    assert told.labels == LABELS
+    assert asked.labels == tuple(f"label_{i}" for i in range(5))
+    np.testing.assert_array_equal(told.logits(pictures(), KEYS), asked.logits(pictures(), KEYS))
+    assert (told.logits(pictures(), KEYS) != catalog.classifier(f"onnx:{plain}").logits(pictures(), KEYS)).any()

@@ -1,0 +1,221 @@
+"""What every ImageIndex must do, against brute force; and what the faiss directory refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from c2b_ray.errors import SourceError, SpecError
+from c2b_ray.models import catalog
+from c2b_ray.models.faiss_build import write
+from c2b_ray.models.faiss_index import FaissIndex
+from c2b_ray.roles import Floats, ImageIndex
+
+D = 8
+
+
+def unit(n: int, seed: int = 0) -> Floats:
+    vectors = np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
+
+
+def lists(vectors: Floats) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+
+
+def part(path: Path, first: int, vectors: Floats, **columns: pa.Array) -> Path:
+    n = len(vectors)
+    numbers = range(first, first + n)
+    table = {
+        "key": pa.array([f"folder/{i}.jpg" for i in numbers], pa.string()),
+        "bytes": pa.array([b"image %d" % i for i in numbers], pa.binary()),
+        "embedding": lists(vectors),
+        "caption": pa.array([f"number {i}" for i in numbers], pa.string()),
+    }
+    pq.write_table(pa.table({**table, **columns}), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Floats:
+    return unit(1000)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory, vectors: Floats) -> Path:
+    root = tmp_path_factory.mktemp("index")
+    files = [
+        part(root / "a.parquet", 0, vectors[:600]),
+        part(root / "none.parquet", 0, vectors[:0]),
+        part(root / "b.parquet", 600, vectors[600:]),
+    ]
+    write(root / "index", "open_clip:X/y", "rev", files, group_rows=100)
+    return root / "index"
+
+
+def test_the_catalogue_opens_it_by_path_and_by_scheme(directory: Path) -> None:
+    for spec in (str(directory), f"faiss:{directory}"):
+        index = catalog.index(spec)
+        assert isinstance(index, ImageIndex)
+        assert (index.encoder, index.dimension) == ("open_clip:X/y", D)
+        assert len(index.revision) == 20
+    with pytest.raises(SpecError, match="unknown option"):
+        catalog.index(f"faiss:{directory}?k=3")
+
+
+def test_search_agrees_with_brute_force(directory: Path, vectors: Floats) -> None:
+    queries = unit(20, seed=1)
+    found = FaissIndex(str(directory)).search(queries, 7)
+    cosines = queries @ vectors.T
+    expected = np.argsort(-cosines, axis=1)[:, :7]
+    assert found.ids.dtype == np.int64
+    assert found.similarities.dtype == np.float32
+    assert (found.ids == expected).all()
+    np.testing.assert_allclose(found.similarities, np.take_along_axis(cosines, expected, axis=1), atol=1e-5)
+
+
+def test_an_image_is_its_own_nearest_neighbour(directory: Path, vectors: Floats) -> None:
+    found = FaissIndex(str(directory)).search(vectors[[3, 999]], 1)
+    assert found.ids.tolist() == [[3], [999]]
+    np.testing.assert_allclose(found.similarities, 1, atol=1e-5)
+
+
+def test_beyond_the_last_image_there_is_none(directory: Path) -> None:
+    found = FaissIndex(str(directory)).search(unit(2, seed=2), 1003)
+    assert (found.ids[:, 1000:] == -1).all()
+    assert np.isnan(found.similarities[:, 1000:]).all()
+    assert sorted(found.ids[0, :1000]) == list(range(1000))
+
+
+def test_no_queries_and_no_neighbours(directory: Path) -> None:
+    index = FaissIndex(str(directory))
+    assert index.search(np.zeros((0, D), np.float32), 5).ids.shape == (0, 5)
+    assert index.search(unit(2), 0).similarities.shape == (2, 0)
+
+
+def test_fetch_keeps_order_repeats_and_metadata(directory: Path) -> None:
+    ids = [999, 0, 600, 599, 0, 100]
+    table = FaissIndex(str(directory)).fetch(ids)
+    assert table.column_names == ["key", "bytes", "caption"]
+    assert table["key"].to_pylist() == [f"folder/{i}.jpg" for i in ids]
+    assert table["bytes"].to_pylist() == [b"image %d" % i for i in ids]
+    assert table["caption"].to_pylist() == [f"number {i}" for i in ids]
+    assert FaissIndex(str(directory)).fetch([]).column_names == table.column_names
+    whole = FaissIndex(str(directory)).fetch(range(1000))
+    assert whole["key"].to_pylist() == [f"folder/{i}.jpg" for i in range(1000)]
+
+
+def test_fetch_reads_only_the_row_groups_it_needs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, i: (seen.append(i), real(self, i))[1])
+    FaissIndex(str(directory)).fetch([101, 150, 599, 950])  # groups of 100: 1 and 5 of part a, 3 of part b
+    assert seen == [1, 5, 3]
+
+
+@pytest.mark.parametrize("image", [-1, 1000])
+def test_an_unknown_id_is_named(directory: Path, image: int) -> None:
+    with pytest.raises(SourceError, match=f"no image {image}; its ids are 0 to 999"):
+        FaissIndex(str(directory)).fetch([0, image])
+
+
+def test_another_dimension_is_another_encoder(directory: Path) -> None:
+    with pytest.raises(SourceError, match=r"open_clip:X/y has dimension 8, .* \(1, 9\); rebuild with c2b index build"):
+        FaissIndex(str(directory)).search(np.zeros((1, 9), np.float32), 1)
+
+
+def test_rows_without_bytes_or_embedding_are_left_out_and_counted(tmp_path: Path) -> None:
+    good = unit(5)
+    bad = good.copy()
+    bad[1, 2] = np.nan
+    mask = pa.array([False, False, True, False, False])
+    embeddings = pa.FixedSizeListArray.from_arrays(pa.array(bad.reshape(-1)), D, mask=mask)
+    data = pa.array([b"0", b"1", b"2", None, b"4"], pa.binary())
+    file = part(tmp_path / "a.parquet", 0, good, embedding=embeddings, bytes=data)
+    manifest = write(tmp_path / "index", "e", "r", [file])
+    assert (manifest.count, manifest.skipped) == (2, 3)
+    index = FaissIndex(str(tmp_path / "index"))
+    assert index.fetch([0, 1])["bytes"].to_pylist() == [b"0", b"4"]
+    assert index.search(good[[4]], 1).ids.tolist() == [[1]]
+
+
+def test_the_revision_follows_the_content(tmp_path: Path) -> None:
+    vectors = unit(300)
+    one = part(tmp_path / "one.parquet", 0, vectors)
+    halves = [part(tmp_path / "a.parquet", 0, vectors[:150]), part(tmp_path / "b.parquet", 150, vectors[150:])]
+    other = part(tmp_path / "other.parquet", 0, unit(300, seed=5))
+    built = {
+        name: write(tmp_path / name, *encoder, parts).revision
+        for name, encoder, parts in [
+            ("i1", ("e", "r"), [one]),
+            ("i2", ("e", "r"), [one]),
+            ("i3", ("e", "r2"), [one]),
+            ("i4", ("e", "r"), [other]),
+        ]
+    }
+    assert built["i1"] == built["i2"]
+    assert len({built["i1"], built["i3"], built["i4"]}) == 3
+    assert write(tmp_path / "i5", "e", "r", halves).count == 300
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    good = part(tmp_path / "a.parquet", 0, unit(3))
+    narrow = part(tmp_path / "b.parquet", 3, unit(2), embedding=lists(np.eye(2, dtype=np.float32)))
+    long = part(tmp_path / "c.parquet", 3, 2 * unit(2))
+    other = part(tmp_path / "d.parquet", 3, unit(2), caption=pa.array([1, 2]))
+    text = tmp_path / "e.parquet"
+    text.write_text("no Parquet")
+    for parts, reason in [
+        ([good, narrow], "dimension 2, others of 8"),
+        ([good, long], "unit norm"),
+        ([good, other], "other types or names"),
+        ([good, text], "not a Parquet file"),
+        ([good, tmp_path / "nowhere.parquet"], "no such file"),
+        ([], "no image to index"),
+    ]:
+        with pytest.raises(SourceError, match=reason):
+            write(tmp_path / "index", "e", "r", parts)
+        assert {p.name[0] for p in tmp_path.iterdir()} == set("abcde"), "a scratch directory stayed"
+    write(tmp_path / "index", "e", "r", [good])
+    with pytest.raises(SourceError, match="exists already"):
+        write(tmp_path / "index", "e", "r", [good])
+
+
+def test_a_directory_that_is_no_whole_index_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no image index"):
+        FaissIndex(str(tmp_path / "nowhere"))
+    write(tmp_path / "index", "e", "r", [part(tmp_path / "a.parquet", 0, unit(4))])
+    manifest = tmp_path / "index" / "manifest.json"
+    whole = manifest.read_text()
+    for change, reason in [
+        ("{", "is no index manifest"),
+        ("[]", "is no index manifest"),
+        ('{"format": 1}', "no field 'parts'"),
+        (json.dumps({**json.loads(whole), "format": 2}), "format 2"),
+        (json.dumps({**json.loads(whole), "kind": "hnsw"}), "kind 'hnsw'"),
+        (json.dumps({**json.loads(whole), "count": 5}), "do not add up to 5"),
+        (json.dumps({**json.loads(whole), "dimension": 9}), "its manifest says 4 of 9"),
+        (json.dumps({**json.loads(whole), "dimension": "8"}), "must be above 0"),
+        (json.dumps({**json.loads(whole), "group_rows": 0}), "must be above 0"),
+    ]:
+        manifest.write_text(change)
+        with pytest.raises(SourceError, match=reason):
+            FaissIndex(str(tmp_path / "index"))
+    manifest.write_text(whole)
+    vectors = tmp_path / "index" / "vectors.faiss"
+    vectors.write_bytes(vectors.read_bytes()[:-10])
+    with pytest.raises(SourceError, match="damaged"):
+        FaissIndex(str(tmp_path / "index"))
+
+
+def test_lost_images_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "index", "e", "r", [part(tmp_path / "a.parquet", 0, unit(4))])
+    index = FaissIndex(str(tmp_path / "index"))
+    (tmp_path / "index" / "images" / "part-00000.parquet").unlink()
+    with pytest.raises(SourceError, match=r"part-00000\.parquet"):
+        index.fetch([0])

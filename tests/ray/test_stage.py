@@ -1,0 +1,211 @@
+"""A stage on one cluster: what it writes, what it refuses, and what it leaves behind when something fails."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+from c2b_ray.errors import C2BError, ConfigError, RunError, ServiceError, SourceError
+from c2b_ray.pipelines.parts import opened, writing
+from c2b_ray.pipelines.stage import Progress, StageConfig, read_stage, run_stage
+
+SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string()), ("error", pa.string())])
+CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)
+
+
+def rows(count: int, start: int = 0, block: int = 50) -> ray.data.Dataset:
+    ids = [f"r{i}" for i in range(start, count)]
+    return ray.data.from_arrow([pa.table({"id": ids[i : i + block]}) for i in range(0, max(1, len(ids)), block)])
+
+
+def named(batch: pa.Table, role: str) -> pa.Table:
+    """The reference step: every row by the role's name; every tenth row has an error."""
+    errors = ["tenth" if key.endswith("0") else None for key in batch["id"].to_pylist()]
+    return pa.table({"error": pa.array(errors, pa.string()), "id": batch["id"], "by": [role] * batch.num_rows})
+
+
+def run(
+    source: ray.data.Dataset, out: Path, step: Callable[..., pa.Table] = named, role: Any = "first", **more: Any
+) -> Any:
+    factory = role if callable(role) else lambda: role
+    return run_stage(source, step, factory, str(out), id_column="id", config=more.pop("config", CONFIG), **more)
+
+
+def ids_in(out: Path) -> list[str]:
+    return sorted(read_stage(str(out), ["id"])["id"].to_pylist())
+
+
+def ids_of(count: int) -> list[str]:
+    return sorted(f"r{i}" for i in range(count))
+
+
+def left_behind(out: Path) -> list[str]:
+    return [name for name in os.listdir(out) if not name.startswith("part-") and name != ".lock"]
+
+
+def test_writes_every_row_once_and_goes_on_where_it_ended(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    result = run(rows(200), tmp_path, on_progress=seen.append)
+    assert (result.rows, result.errors, result.resumed) == (200, 20, 0)
+    assert (seen[-1].rows, seen[-1].errors, seen[-1].resumed, seen[-1].total) == (200, 20, 0, None)
+    assert seen[-1].rows_per_second > 0
+    assert [p.rows for p in seen] == sorted({p.rows for p in seen})
+    assert ids_in(tmp_path) == ids_of(200)
+    for part in tmp_path.glob("part-*"):
+        assert pq.read_schema(part).equals(SCHEMA)
+        assert pq.read_metadata(part).num_rows <= 32
+    assert left_behind(tmp_path) == []
+
+    result = run(rows(260), tmp_path, role="second")
+    assert (result.rows, result.errors, result.resumed) == (60, 6, 200)
+    assert ids_in(tmp_path) == ids_of(260)
+    by = read_stage(str(tmp_path), ["by"])["by"].to_pylist()
+    assert (by.count("first"), by.count("second")) == (200, 60)
+
+    result = run(rows(260), tmp_path, step=None)
+    assert (result.rows, result.resumed) == (0, 260)
+    # Neither the lock nor a writer's folder is in a reader's way.
+    assert ray.data.read_parquet(str(tmp_path)).count() == 260
+
+
+def test_a_source_that_repeats_rows_gives_each_once(tmp_path: Path) -> None:
+    result = run(rows(90).union(rows(90, block=33), rows(5)), tmp_path)
+    assert result.rows == 90
+    assert ids_in(tmp_path) == ids_of(90)
+
+
+def test_a_source_without_rows_gives_an_empty_table(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no part"):
+        read_stage(str(tmp_path))
+    empty = ray.data.from_arrow(pa.table({"id": pa.array([], pa.string())}))
+    assert run(empty, tmp_path).rows == 0
+    assert read_stage(str(tmp_path)).equals(SCHEMA.empty_table())
+    assert run(rows(5), tmp_path).rows == 5
+    assert ids_in(tmp_path) == ids_of(5)
+
+
+def test_more_actors_than_processors_still_leave_one_to_read(tmp_path: Path) -> None:
+    config = StageConfig(SCHEMA, batch_size=8, rows_per_file=8, actors=3, num_cpus_per_actor=1.0)
+    assert run(rows(60), tmp_path, config=config).rows == 60
+
+
+def refuse(kind: type[Exception], *args: str) -> Any:
+    raise kind(*args)
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"), [(ServiceError, ("the model is gone",)), (ConfigError, ("classifier", "no such option"))]
+)
+def test_what_the_role_raises_arrives_as_itself_and_the_stage_resumes(
+    tmp_path: Path, kind: type[C2BError], args: tuple[str, ...]
+) -> None:
+    def later(batch: pa.Table, role: list[int]) -> pa.Table:
+        role.append(1)
+        while len(role) == 8 and not list(tmp_path.glob("part-*")):
+            time.sleep(0.1)
+        return named(batch, "first") if len(role) < 8 else refuse(kind, *args)
+
+    with pytest.raises(kind) as raised:
+        run(rows(200), tmp_path, later, role=list)
+    expected = kind(*args)
+    assert type(raised.value) is kind
+    assert (str(raised.value), vars(raised.value)) == (str(expected), vars(expected))
+    assert left_behind(tmp_path) == []
+    result = run(rows(200), tmp_path, role="second")
+    assert result.resumed > 0
+    assert ids_in(tmp_path) == ids_of(200)
+
+
+def test_a_role_that_cannot_be_built_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match=r"^no weights$"):
+        run(rows(20), tmp_path, role=lambda: refuse(ServiceError, "no weights"))
+
+
+def test_a_bug_in_a_step_keeps_its_type_and_says_where(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="nope") as raised:
+        run(rows(20), tmp_path, lambda batch, role: batch["nope"])
+    assert "In a worker of Ray" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda batch, role: named(batch, role).slice(1),
+        lambda batch, role: pa.concat_tables([named(batch, role)] * 2),
+    ],
+    ids=["loses a row", "doubles rows"],
+)
+def test_a_step_that_does_not_give_a_row_per_row_is_refused(tmp_path: Path, step: Callable[..., pa.Table]) -> None:
+    with pytest.raises(ValueError, match="a step gives one row per row"):
+        run(rows(20), tmp_path, step)
+
+
+def test_an_actor_that_always_dies_ends_the_stage(tmp_path: Path) -> None:
+    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=32, restarts=1)
+    with pytest.raises(ServiceError, match="died 2 times over"):
+        run(rows(20), tmp_path, lambda batch, role: os._exit(1), config=config)
+
+
+def test_an_interrupt_leaves_a_stage_that_resumes(tmp_path: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    def slowly(batch: pa.Table, role: str) -> pa.Table:
+        time.sleep(0.1)
+        return named(batch, role)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(rows(300), tmp_path, slowly, on_progress=interrupt)
+    assert left_behind(tmp_path) == []
+    held = len(ids_in(tmp_path))
+    assert 0 < held < 300
+    time.sleep(0.5)
+    assert len(ids_in(tmp_path)) == held, "a worker wrote after the end"
+    assert run(rows(300), tmp_path).resumed == held
+    assert ids_in(tmp_path) == ids_of(300)
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    refused = pytest.raises(RunError, match="another process is writing here")
+    with writing(str(tmp_path)), refused, writing(str(tmp_path)):
+        pass
+    with writing(str(tmp_path)):
+        pass
+
+
+def test_a_late_writer_of_an_earlier_run_finds_no_place(tmp_path: Path) -> None:
+    table = named(pa.table({"id": ["a", "b"]}), "late")
+    with writing(str(tmp_path)) as earlier:
+        earlier.write(table, "id")
+    with writing(str(tmp_path)):
+        with pytest.raises(RunError, match="another run has taken over"):
+            earlier.put("part-late.parquet", table)
+        with pytest.raises(RunError, match="another run has taken over"):
+            earlier.note("actor")
+    assert ids_in(tmp_path) == ["a", "b"]
+    assert left_behind(tmp_path) == []
+
+
+def test_repeats_between_parts_are_dropped(tmp_path: Path) -> None:
+    with writing(str(tmp_path)) as parts:
+        for ids in (["a", "b", "c"], ["c", "d"], ["a", "d"], ["e"]):
+            parts.write(named(pa.table({"id": ids}), "one"), "id")
+        assert len(parts.drop_repeats("id").ids) == 5
+        assert ids_in(tmp_path) == list("abcde")
+        before = {name: (tmp_path / name).stat().st_mtime_ns for name in parts.names()}
+        assert len(parts.drop_repeats("id").ids) == 5
+        assert before == {name: (tmp_path / name).stat().st_mtime_ns for name in parts.names()}
+
+
+def test_a_killed_writers_folder_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-0123").mkdir()
+    (tmp_path / ".tmp-0123" / "part-x.parquet-01").write_bytes(b"half")
+    with writing(str(tmp_path)) as parts:
+        assert left_behind(tmp_path) == [parts.run]
+    assert opened(str(tmp_path)).names() == []

@@ -1,0 +1,227 @@
+"""Models behind real Serve: the same answers in the same order, gathered, several a replica, through faults."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+from ray import serve
+from ray.serve.exceptions import BackPressureError
+
+from c2b_ray.errors import ServiceError, SourceError, SpecError, WeightsError
+from c2b_ray.models import catalog, faiss_build
+from c2b_ray.roles import ChatRequest, Message, Pixels
+from c2b_ray.serving.app import Served, ensure, running
+from c2b_ray.serving.channel import Channel
+from c2b_ray.serving.handles import ServedEncoder, ServedLanguageModel
+
+
+def asked(text: str, seed: int = 0) -> ChatRequest:
+    return ChatRequest((Message("user", text),), seed=seed)
+
+
+def pictures(n: int) -> list[Pixels]:
+    """Of different sizes, so that a batch is no rectangle."""
+    rng = np.random.default_rng(7)
+    return [rng.integers(0, 256, (4 + i % 3, 5, 3), dtype=np.uint8) for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def index_path(tmp_path_factory: pytest.TempPathFactory, toys: str) -> str:
+    root = tmp_path_factory.mktemp("index")
+    vectors = catalog.encoder("toy:eye").encode_texts([f"picture {i}" for i in range(30)])
+    rows = {
+        "key": pa.array([f"{i}.png" for i in range(30)]),
+        "bytes": pa.array([b"%d" % i for i in range(30)], pa.binary()),
+        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
+    }
+    pq.write_table(pa.table(rows), root / "rows.parquet")
+    faiss_build.write(root / "index", "toy:eye", "toy-1", [root / "rows.parquet"])
+    return str(root / "index")
+
+
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_language_model_answers_as_in_process(served: Served, n: int) -> None:
+    here, there = catalog.language_model("toy:talker"), served.language_model
+    assert there is not None
+    there = ServedLanguageModel("toy:talker", there.channel, chunk=5)
+    texts = ["a" * i for i in range(n)]
+    requests = [asked(text, seed) for seed, text in enumerate(texts)]
+    assert there.chat(requests) == here.chat(requests)
+    assert there.next_tokens(texts, 3) == here.next_tokens(texts, 3)
+    assert there.log_likelihood(texts) == here.log_likelihood(texts)
+
+
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_encoder_answers_as_in_process(served: Served, n: int) -> None:
+    here, encoder = catalog.encoder("toy:eye"), served.encoder
+    assert encoder is not None
+    there = ServedEncoder("toy:eye", encoder.channel, chunk=5)
+    assert (there.dimension, there.revision) == (here.dimension, here.revision)
+    texts, images = [f"text {i}" for i in range(n)], pictures(n)
+    np.testing.assert_array_equal(there.encode_texts(texts), here.encode_texts(texts))
+    np.testing.assert_array_equal(there.encode_images(images), here.encode_images(images))
+
+
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_classifier_answers_as_in_process(served: Served, n: int) -> None:
+    here, there = catalog.classifier("toy:one"), served.classifier("toy:one")
+    there.chunk = 5
+    assert (there.labels, there.revision) == (here.labels, here.revision)
+    images, keys = pictures(n), [f"{i}.png" for i in range(n)]
+    np.testing.assert_array_equal(there.logits(images, keys), here.logits(images, keys))
+
+
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_index_answers_as_in_process(served: Served, index_path: str, n: int) -> None:
+    here, there = catalog.index(index_path), served.index(index_path)
+    there.chunk = 5
+    assert (there.encoder, there.dimension, there.revision) == (here.encoder, here.dimension, here.revision)
+    queries = catalog.encoder("toy:eye").encode_texts([f"query {i}" for i in range(n)])
+    found, expected = there.search(queries, 4), here.search(queries, 4)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.similarities, expected.similarities, rtol=1e-6)
+    ids = [29, 3, 3, *range(n)]
+    assert there.fetch(ids) == here.fetch(ids)
+
+
+def test_handles_work_in_tasks_once_pickled(served: Served) -> None:
+    @ray.remote(num_cpus=0.1)
+    def elsewhere(roles: bytes) -> list[Any]:
+        encoder, classifier = pickle.loads(roles)
+        return [encoder.encode_texts(["x", "y"]), classifier.logits(pictures(3), ["", "", ""]), classifier.labels]
+
+    roles = (served.encoder, served.classifier("toy:one"))
+    texts, logits, labels = ray.get(elsewhere.remote(pickle.dumps(roles)))
+    np.testing.assert_array_equal(texts, catalog.encoder("toy:eye").encode_texts(["x", "y"]))
+    np.testing.assert_array_equal(logits, catalog.classifier("toy:one").logits(pictures(3), [""] * 3))
+    assert labels == ("dark", "light")
+
+
+def test_single_requests_are_gathered(served: Served) -> None:
+    assert served.encoder is not None
+    channel = Channel(served.encoder.channel.app, in_flight=100)
+    before = len(channel.call("statistics")["batches"])
+    texts = [f"single {i}" for i in range(100)]
+    found = channel.call_many("encode_text", [("toy:eye", text) for text in texts])
+    batches = channel.call("statistics")["batches"][before:]
+    assert sum(batches) == 100
+    assert len(batches) < 50
+    assert max(batches) > 2
+    np.testing.assert_array_equal(np.concatenate(found), catalog.encoder("toy:eye").encode_texts(texts))
+
+
+def test_a_replica_holds_the_classifiers_used_last(served: Served) -> None:
+    images = pictures(2)
+
+    def answer(name: str) -> None:
+        there = served.classifier(name).logits(images, ["", ""])
+        np.testing.assert_array_equal(there, catalog.classifier(name).logits(images, ["", ""]))
+
+    for name in ("toy:a", "toy:bb", "toy:a", "toy:ccc"):
+        answer(name)
+    statistics = Channel("classifiers").call("statistics")
+    assert statistics["models"] == ["toy:a", "toy:ccc"]
+    with pytest.raises(SpecError):
+        _ = served.classifier("tim:bb").labels
+    # A misspelt name has thrown out nobody.
+    assert Channel("classifiers").call("statistics")["models"] == statistics["models"]
+
+
+def test_single_requests_of_two_classifiers_are_answered_by_their_own(served: Served) -> None:
+    images = pictures(20)
+    channel = Channel("classifiers", in_flight=20)
+    results: dict[str, list[Any]] = {}
+
+    def ask(name: str) -> None:
+        results[name] = channel.call_many("logits_one", [(image, "") for image in images], model_id=name)
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in ("toy:a", "toy:ccc")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, found in results.items():
+        expected = catalog.classifier(name).logits(images, [""] * 20)
+        np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (lambda s: s.classifier("nope:x").labels, SpecError, "no classifier has the scheme 'nope'"),
+        (lambda s: s.classifier("toy:x?opt=1").labels, SpecError, "unknown option 'opt'"),
+        (lambda s: s.classifier("toy:nan").labels, WeightsError, "weights are damaged"),
+        (lambda s: s.index("/no/such/index").dimension, SourceError, "/no/such/index"),
+        (lambda s: s.language_model.chat([asked("fail")]), SourceError, "no such reply"),
+        (lambda s: s.language_model.chat([asked("crash")]), ServiceError, "ZeroDivisionError: a bug"),
+        (lambda s: ServedEncoder("toy:other", s.encoder.channel).dimension, ServiceError, "serves 'toy:eye'"),
+        (lambda s: ServedEncoder("toy:other", s.encoder.channel).encode_texts(["x"]), ServiceError, "serves 'toy:eye'"),
+        (lambda s: ServedEncoder("toy:eye", Channel("nobody")).dimension, ServiceError, "no Serve app 'nobody'"),
+    ],
+)
+def test_errors_arrive_as_themselves(
+    served: Served, ask: Callable[[Served], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as raised:
+        ask(served)
+    assert type(raised.value) is error
+
+
+def test_a_full_queue_is_waited_out(served: Served) -> None:
+    assert served.language_model is not None
+    channel = Channel(served.language_model.channel.app, in_flight=20)
+    handle = serve.get_app_handle(channel.app).chat_one
+    responses = [handle.remote("toy:talker", asked("nap", seed)) for seed in range(20)]
+    refused = 0
+    for response in responses:
+        try:
+            response.result()
+        except BackPressureError:
+            refused += 1
+    assert refused > 0
+    replies = channel.call_many("chat_one", [("toy:talker", asked("nap", seed)) for seed in range(20)])
+    assert [reply.text for reply in replies] == [f"nap {seed}" for seed in range(20)]
+
+
+def test_a_killed_replica_is_replaced_and_the_call_made_again(served: Served) -> None:
+    model = served.language_model
+    assert model is not None
+    pid = int(model.chat([asked("pid")])[0].text)
+    killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    replies = model.chat([asked("slow", 1), asked("slow", 2)])
+    killer.join()
+    assert [reply.text for reply in replies] == ["slow 1", "slow 2"]
+    assert int(model.chat([asked("pid")])[0].text) != pid
+
+
+def test_apps_are_shared_by_model_and_stopped_by_who_started_them(served: Served, placement: Path) -> None:
+    assert served.encoder is not None
+    with ensure(encoder="toy:eye", classifiers=True, placement=placement) as again:
+        assert again.started == []
+        assert again.encoder is not None
+        assert again.encoder.channel.app == served.encoder.channel.app
+    assert running()[served.encoder.channel.app] == "toy:eye"
+    with ensure(encoder="toy:other", placement=placement) as other:
+        assert sorted(running().values(), key=str).count("toy:other") == 1
+        assert len(other.started) == 1
+    assert "toy:other" not in running().values()
+
+
+def test_a_model_that_cannot_be_loaded_is_said_to_be_so(served: Served, placement: Path) -> None:
+    with pytest.raises(SpecError, match="no encoder has the scheme 'too'"):
+        ensure(encoder="too:x", placement=placement)
+    with pytest.raises(WeightsError, match="toy:damaged: these weights are damaged"):
+        ensure(language_model="toy:damaged", placement=placement)
+    assert "toy:damaged" not in running().values()

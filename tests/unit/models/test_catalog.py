@@ -1,0 +1,69 @@
+"""From spec strings to loaders, and what a wrong spec is told."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from c2b_ray.errors import SpecError
+from c2b_ray.models import catalog
+
+
+def test_a_spec_is_taken_apart() -> None:
+    spec = catalog.parse("torchvision:mobilenet_v2?weights=/a/b.safetensors&mean=0.5,0.4,0.3&labels=")
+    assert (spec.scheme, spec.name) == ("torchvision", "mobilenet_v2")
+    assert spec.options == {"weights": "/a/b.safetensors", "mean": "0.5,0.4,0.3", "labels": ""}
+    assert catalog.parse("openai:http://host/v1?x=1#model").name == "http://host/v1?x=1#model"
+    assert catalog.parse("timm:local-dir:/a").name == "local-dir:/a"
+
+
+@pytest.mark.parametrize("text", ["", "resnet50", ":resnet50", "timm:", "timm:?labels=x"])
+def test_what_is_no_spec_says_so(text: str) -> None:
+    with pytest.raises(SpecError):
+        catalog.parse(text)
+
+
+def test_an_unknown_scheme_offers_the_nearest() -> None:
+    with pytest.raises(SpecError, match="no classifier has the scheme 'torchvison'; did you mean 'torchvision'"):
+        catalog.classifier("torchvison:resnet50")
+    with pytest.raises(SpecError, match="no encoder has the scheme 'timm'"):
+        catalog.encoder("timm:resnet50")
+
+
+@pytest.mark.parametrize("target", sorted(set(catalog.CATALOG.values())))
+def test_targets_are_written_as_module_and_name(target: str) -> None:
+    module, _, name = target.partition(":")
+    assert module.startswith("c2b_ray.")
+    assert name.isidentifier()
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str) -> None:
+        raise ModuleNotFoundError("No module named 'open_clip.factory'", name="open_clip.factory")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(SpecError, match="needs the package 'open_clip': pip install open_clip_torch"):
+        catalog.encoder("open_clip:ViT-B-32/openai")
+
+
+def test_a_fault_in_this_package_is_not_taken_for_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str) -> None:
+        raise ModuleNotFoundError("No module named 'c2b_ray.nowhere'", name="c2b_ray.nowhere")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ModuleNotFoundError):
+        catalog.classifier("onnx:x")
+
+
+def test_third_parties_add_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        EntryPoint("classifier.acme", "types:SimpleNamespace", catalog.ENTRY_POINTS),
+        EntryPoint("encoder.timm", "types:SimpleNamespace", catalog.ENTRY_POINTS),
+    ]
+    monkeypatch.setattr(catalog, "entry_points", lambda group: entries if group == catalog.ENTRY_POINTS else [])
+    made = catalog.loader("classifier", catalog.parse("acme:x"))
+    assert made.__name__ == "SimpleNamespace"
+    with pytest.raises(SpecError, match="did you mean 'acme'"):
+        catalog.classifier("acmee:x")

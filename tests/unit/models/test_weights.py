@@ -1,0 +1,124 @@
+"""Safetensors are read, everything that can run code is refused, and what does not fit is named."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError, RepositoryNotFoundError
+from safetensors.torch import save_file
+from torch import nn
+
+from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.models import weights
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+
+
+def test_what_was_saved_is_read(tmp_path: Path) -> None:
+    save_file({"a": torch.arange(3.0), "b": torch.zeros(0, dtype=torch.int64)}, tmp_path / "w.safetensors")
+    found = weights.read_safetensors(tmp_path / "w.safetensors")
+    assert found["a"].tolist() == [0, 1, 2]
+    assert found["b"].dtype == torch.int64
+
+
+def test_pickles_are_refused_by_name_and_by_content(tmp_path: Path) -> None:
+    for name in ("w.pt", "w.pth", "w.bin", "w.pkl", "w.CKPT", "w.pth.tar"):
+        with pytest.raises(WeightsError, match=r"are pickles.*convert it once"):
+            weights.read_safetensors(tmp_path / name)
+    torch.save({"a": torch.zeros(1)}, tmp_path / "zip.safetensors")
+    (tmp_path / "old.safetensors").write_bytes(pickle.dumps({"a": 1}))
+    for name in ("zip.safetensors", "old.safetensors"):
+        with pytest.raises(WeightsError, match="holds a pickle"):
+            weights.read_safetensors(tmp_path / name)
+
+
+def test_a_header_whose_length_looks_like_a_pickle_is_none(tmp_path: Path) -> None:
+    # A header of 0x280 bytes begins with 80 02, as a pickle of protocol 2 does.
+    path = tmp_path / "w.safetensors"
+    for padding in range(1000):
+        save_file({"a": torch.zeros(1)}, path, metadata={"x": "y" * padding})
+        if path.read_bytes().startswith(b"\x80\x02"):
+            break
+    else:
+        pytest.fail("no header of that length")
+    assert list(weights.read_safetensors(path)) == ["a"]
+
+
+def test_what_is_no_whole_file_is_refused(tmp_path: Path) -> None:
+    whole = tmp_path / "w.safetensors"
+    save_file({"a": torch.zeros(100)}, whole)
+    data = whole.read_bytes()
+    for cut in (0, 4, 40, len(data) - 1):
+        (tmp_path / "cut.safetensors").write_bytes(data[:cut])
+        with pytest.raises(WeightsError, match="damaged"):
+            weights.read_safetensors(tmp_path / "cut.safetensors")
+    (tmp_path / "w.weights").write_bytes(data)
+    for name, reason in [
+        ("no.safetensors", "no such file"),
+        ("", "directory"),
+        ("w.weights", r"ends in \.safetensors"),
+    ]:
+        with pytest.raises(WeightsError, match=reason):
+            weights.read_safetensors(tmp_path / name)
+
+
+def test_half_precision_becomes_the_modules_own_and_counters_may_lack() -> None:
+    saved = {n: t.half() if t.is_floating_point() else t for n, t in net().state_dict().items()}
+    del saved["1.num_batches_tracked"]
+    module = net()
+    nn.init.zeros_(module[3].weight)
+    weights.load_into(module, saved, "w")
+    assert module[3].weight.dtype == torch.float32
+    torch.testing.assert_close(module[3].weight, saved["3.weight"].float())
+
+
+def test_what_does_not_fit_is_named() -> None:
+    tensors = net().state_dict()
+    for change, reason in [
+        ({"3.weight": None}, r"w does not fit Sequential: 1 missing \(3\.weight\)"),
+        ({"head.weight": torch.zeros(1)}, r"1 unexpected \(head\.weight\)"),
+        ({"3.weight": torch.zeros(5, 4)}, r"of another shape \(3\.weight \(5, 4\) for \(2, 4\)\)"),
+        ({"3.weight": torch.zeros(2, 4, dtype=torch.int8)}, r"of another kind \(3\.weight torch\.int8"),
+        ({f"x{i}": torch.zeros(1) for i in range(5)}, r"5 unexpected \(x0, x1, x2, …\)"),
+    ]:
+        changed = {n: t for n, t in {**tensors, **change}.items() if t is not None}
+        with pytest.raises(WeightsError, match=reason):
+            weights.load_into(net(), changed, "w")
+
+
+def test_the_revision_is_of_the_bytes(tmp_path: Path) -> None:
+    for name, data in [("a", b"1"), ("b", b"1"), ("c", b"2")]:
+        (tmp_path / name).write_bytes(data)
+    a, b, c = (tmp_path / name for name in "abc")
+    assert weights.file_revision(a) == weights.file_revision(b) != weights.file_revision(c)
+    assert weights.file_revision(a, c) != weights.file_revision(c, a)
+    assert len(weights.file_revision(a)) == 20
+
+
+def test_what_the_hub_cannot_give_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = httpx.Request("HEAD", "https://hub.example/x")
+    none, closed = (httpx.Response(status, request=request) for status in (404, 401))
+    for error, kind, reason in [
+        (LocalEntryNotFoundError("offline"), SpecError, "cannot be reached; download it beforehand"),
+        (
+            RemoteEntryNotFoundError("404", response=none),
+            WeightsError,
+            "pickles are not read",
+        ),
+        (RepositoryNotFoundError("401", response=closed), SpecError, "cannot be had"),
+        (OSError("disk"), SpecError, "disk"),
+    ]:
+
+        def hub(*_: object, error: Exception = error, **__: object) -> str:
+            raise error
+
+        monkeypatch.setattr(weights, "hf_hub_download", hub)
+        with pytest.raises(kind, match=rf"spec: .*{reason}.*\?weights=PATH"):
+            weights.from_hub("org/name", "model.safetensors", "spec")

@@ -1,0 +1,175 @@
+"""A channel's patience, against a handle that fails on purpose. No cluster is started."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.serving import channel as channel_module
+from c2b_ray.serving.channel import ATTEMPTS, Channel
+
+
+class Response:
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self.answer = answer
+        self.cancelled = False
+
+    def result(self, timeout_s: float) -> Any:
+        return self.answer()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Handle:
+    """Answers what `script` says, in the order of the asking, and notes what was asked."""
+
+    def __init__(self, script: Callable[[int, Any], Any]) -> None:
+        self.script = script
+        self.asked: list[tuple[str, str, Any]] = []
+        self.responses: list[Response] = []
+        self._lock = threading.Lock()
+
+    def options(self, method_name: str, multiplexed_model_id: str) -> Handle:
+        self._names = (method_name, multiplexed_model_id)
+        return self
+
+    def remote(self, argument: Any) -> Response:
+        with self._lock:
+            number = len(self.asked)
+            self.asked.append((*self._names, argument))
+            self.responses.append(Response(lambda: self.script(number, argument)))
+            return self.responses[-1]
+
+
+def failing(times: int, error: Exception) -> Callable[[int, Any], Any]:
+    def script(number: int, argument: Any) -> Any:
+        if number < times:
+            raise error
+        return argument
+
+    return script
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+
+
+def to(handle: Any, **options: Any) -> Channel:
+    return Channel("app", handle=handle, **options)
+
+
+def test_answers_keep_the_order_of_the_calls() -> None:
+    def slower_first(_: int, argument: int) -> int:
+        time.sleep((10 - argument) / 500)
+        return argument
+
+    handle = Handle(slower_first)
+    assert to(handle, in_flight=4).call_many("m", [(i,) for i in range(10)], model_id="x") == list(range(10))
+    assert {(method, model) for method, model, _ in handle.asked} == {("m", "x")}
+
+
+def test_no_calls_need_no_app() -> None:
+    assert Channel("nobody").call_many("m", []) == []
+
+
+def test_a_full_queue_is_waited_out() -> None:
+    assert to(Handle(failing(30, BackPressureError(5, 5)))).call("m", 1) == 1
+
+
+def test_a_queue_that_stays_full_is_an_error() -> None:
+    with pytest.raises(ServiceError, match="no place in its queue"):
+        to(Handle(failing(10**9, BackPressureError(5, 5))), patience_s=0.01).call("m", 1)
+
+
+def test_a_lost_replica_is_asked_again() -> None:
+    assert to(Handle(failing(ATTEMPTS - 1, ActorDiedError()))).call("m", 1) == 1
+
+
+def test_a_question_that_kills_every_replica_is_an_error() -> None:
+    handle = Handle(failing(10**9, ActorDiedError()))
+    with pytest.raises(ServiceError, match=f"lost {ATTEMPTS} replicas"):
+        to(handle).call("m", 1)
+    assert len(handle.asked) == ATTEMPTS
+
+
+def raised_remotely(error: Exception) -> Exception:
+    return RayTaskError("f", "a remote traceback", error).as_instanceof_cause()
+
+
+def test_our_errors_arrive_as_themselves_at_once() -> None:
+    handle = Handle(failing(1, raised_remotely(SpecError("names nothing"))))
+    with pytest.raises(SpecError) as raised:
+        to(handle).call("m", 1)
+    assert (type(raised.value), str(raised.value), len(handle.asked)) == (SpecError, "names nothing", 1)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), TimeoutError("in the model")])
+def test_other_errors_of_a_model_are_the_services(error: Exception) -> None:
+    with pytest.raises(ServiceError, match=f"failed in m: {type(error).__name__}: {error}"):
+        to(Handle(failing(1, raised_remotely(error)))).call("m", 1)
+
+
+def test_an_app_that_failed_to_deploy_is_an_error_at_once() -> None:
+    handle = Handle(failing(1, DeploymentUnavailableError("d")))  # type: ignore[arg-type]
+    with pytest.raises(ServiceError, match="did not answer m"):
+        to(handle).call("m", 1)
+
+
+class Overview:
+    """A look at an app, as `serve.status` gives it."""
+
+    def __init__(self, status: str, replicas: dict[str, int]) -> None:
+        self.status, self.message, self.replica_states = status, "said why", replicas
+        self.deployments = {"D": self}
+
+
+@pytest.mark.parametrize(
+    ("app", "message"),
+    [
+        (None, "no Serve app 'app' is running"),
+        (Overview("DEPLOY_FAILED", {}), "is DEPLOY_FAILED and has no replica: said why"),
+        (Overview("UNHEALTHY", {"STARTING": 1}), "is UNHEALTHY and has no replica"),
+    ],
+)
+def test_a_wait_for_an_app_without_replicas_ends(
+    monkeypatch: pytest.MonkeyPatch, app: Overview | None, message: str
+) -> None:
+    status = type("Status", (), {"applications": {} if app is None else {"app": app}})
+    monkeypatch.setattr(channel_module.serve, "status", lambda: status)
+    handle = Handle(failing(10**9, TimeoutError()))
+    with pytest.raises(ServiceError, match=message):
+        to(handle, patience_s=0.0).call("m", 1)
+    assert handle.responses[0].cancelled
+
+
+def test_a_busy_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = type("Status", (), {"applications": {"app": Overview("RUNNING", {"RUNNING": 1})}})
+    monkeypatch.setattr(channel_module.serve, "status", lambda: status)
+    waits = iter([TimeoutError()] * 20)
+
+    def slow(_: int, argument: Any) -> Any:
+        for error in waits:
+            raise error
+        return argument
+
+    assert to(Handle(slow), patience_s=0.0).call("m", 1) == 1
+
+
+def test_it_can_be_pickled_and_leaves_its_handle_behind() -> None:
+    again = pickle.loads(pickle.dumps(to(Handle(failing(0, ValueError())), in_flight=3)))
+    assert (again.app, again.in_flight, again._handle) == ("app", 3, None)
+
+
+def test_without_a_cluster_it_says_so() -> None:
+    with pytest.raises(ServiceError, match="connected to no Ray cluster"):
+        Channel("app").call("m", 1)

@@ -1,0 +1,43 @@
+"""What crosses between a handle and a replica: images in one buffer, batches in chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c2b_ray.serving.payload import pack, spans, unpack
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=6))
+def test_images_of_any_sizes_come_out_as_they_went_in(sizes: list[tuple[int, int]]) -> None:
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    packed = pack(images)
+    assert len(packed) == len(images)
+    for found, image in zip(unpack(packed), images, strict=True):
+        np.testing.assert_array_equal(found, image)
+
+
+def test_unpacking_copies_nothing() -> None:
+    packed = pack([np.ones((2, 2, 3), np.uint8)])
+    assert np.shares_memory(unpack(packed)[0], packed.buffer)
+
+
+@pytest.mark.parametrize("image", [np.ones((2, 2, 3)), np.ones((2, 2), np.uint8), np.ones((2, 2, 4), np.uint8)])
+def test_what_is_no_image_is_named(image: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="image 1 is"):
+        pack([np.ones((2, 2, 3), np.uint8), image])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 10), st.integers(1, 100))
+def test_spans_cover_every_row_once_and_keep_the_bounds(sizes: list[int], most: int, most_bytes: int) -> None:
+    parts = spans(sizes, most, most_bytes)
+    assert [row for part in parts for row in range(len(sizes))[part]] == list(range(len(sizes)))
+    for part in parts:
+        held = sizes[part]
+        assert 1 <= len(held) <= most
+        assert len(held) == 1 or sum(held) <= most_bytes
