@@ -2,8 +2,8 @@
 
     python bench/audits.py retrieve|labelled [--scenes N] [--images N] [--seed S] [--truth N]
 
-An audit is run as a user would run it, on scenes whose seeds no training has seen, and judged against the true φ of every
-cell, measured on `--truth` freshly rendered scenes per class. Rows as in the issue's table:
+An audit is run as a user would run it, on scenes whose seeds no training has seen, and judged against the true φ of
+every cell, measured on `--truth` freshly rendered scenes per class. Rows as in the issue's table:
 
     found       share of cells with true |φ| ≥ 0.15 that the audit calls for/against (controls aside)
     true        share of the called cells whose true |φ| > τ
@@ -84,7 +84,9 @@ def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
         "controls": round(sum(map(is_called, controls)) / max(1, len(controls)), 4),
         "control_cells": len(controls),
         "missed": sorted(["/".join(k) + f" {phi[k]:+.2f}" for k in strong if k not in hits])[:12],
-        "wrong": sorted("/".join(key(r)) + f" {phi[key(r)]:+.2f} as {r['phi']:+.2f}" for r in findings if r not in true)[:12],
+        "wrong": sorted(
+            f"{'/'.join(key(r))} {phi[key(r)]:+.2f} as {r['phi']:+.2f}" for r in findings if abs(phi[key(r)]) <= TAU
+        )[:12],
     }
 
 

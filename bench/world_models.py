@@ -1,6 +1,6 @@
 """How good the world's shipped models are on what they have not seen.
 
-    python bench/world_models.py clip|lm [--n N] [--seed S]
+python bench/world_models.py clip|lm [--n N] [--seed S]
 """
 
 from __future__ import annotations

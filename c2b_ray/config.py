@@ -52,7 +52,7 @@ class AuditConfig(_Strict):
     classifier: Name | list[Name] = Field(description="A model spec, or several that are audited on the same images.")
     images: Images
     language_model: Name | None = Field(
-        None, description="A model spec. Proposes attributes and writes captions; without it `attributes` must be given."
+        None, description="A model spec. Proposes attributes, writes captions; without it `attributes` must be given."
     )
     attributes: dict[Name, list[Name]] | None = Field(
         None,
@@ -101,7 +101,7 @@ class AuditConfig(_Strict):
         if isinstance(self.label_map, dict):
             for name in self.label_map:
                 if name not in self.classes:
-                    raise ValueError(f"label_map has {name!r}, which is not in `classes`; {nearest(name, self.classes)}")
+                    raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
 
     @property

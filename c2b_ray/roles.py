@@ -60,7 +60,7 @@ class TokenLogProb:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The k nearest images of each query: `ids` int64 (queries, k), −1 where fewer exist; `similarities` float32, cosine."""
+    """`ids` int64 (queries, k), nearest first, −1 where fewer exist; `similarities` float32 (queries, k), cosine."""
 
     ids: NDArray[np.int64]
     similarities: Floats
@@ -137,5 +137,5 @@ class ImageIndex(Protocol):
         ...
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
-        """Columns `key` (string), `bytes` (encoded image) and any metadata of the source, a row per id, in their order."""
+        """Columns `key`, `bytes` (encoded image) and any metadata of the source, a row per id, in their order."""
         ...

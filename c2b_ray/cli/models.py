@@ -14,10 +14,10 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     from c2b_ray.models.catalog import schemes
     from c2b_ray.world.zoo import names
 
-    known = {"schemes": schemes(), "world": [f"world:{name}" for name in names()]}
+    world = [f"world:{name}" for name in names()]
     if as_json:
-        show.print_json(known)
+        show.print_json({"schemes": schemes(), "world": world})
         return
-    for role, found in known["schemes"].items():
+    for role, found in schemes().items():
         print(f"{role:<16}{', '.join(f'{scheme}:…' for scheme in found)}")
-    print("\n".join(["", "the embedded world:", *(f"  {name}" for name in known["world"])]))
+    print("\n".join(["", "the embedded world:", *(f"  {name}" for name in world)]))

@@ -32,4 +32,4 @@ def train(
     """Train the world's models from seeds; hours on two cores for all of them."""
     from c2b_ray.world.train import train as train_models
 
-    train_models(names or None, out, seed)
+    train_models(names or (), out, seed)

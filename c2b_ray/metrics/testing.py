@@ -60,7 +60,7 @@ def verdicts(
 
     Args: four arrays of shape (cells,); phi and its limits from `bias_scores` and `bias_score_interval` at 1-alpha, q
     from `benjamini_hochberg`; tau: 0 or more; alpha: in (0, 1).
-    Returns: a list of cells strings. A NaN in phi or its limits gives "undetermined", a NaN q no "for" or "against". No
+    Returns: one string per cell. A NaN in phi or its limits gives "undetermined", a NaN q no "for" or "against". No
     cells in, [] out.
     Raises: ValueError where shapes differ or are not one-dimensional, or for tau or alpha.
     """
@@ -109,7 +109,7 @@ def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: fl
     needed = np.where(distance > tau, beyond, _precision_within(distance, tau, z, power))
     with np.errstate(over="ignore"):
         images = np.maximum(np.ceil(variance * np.maximum(needed, 0.0) ** 2), 1.0)
-    return np.where(images <= MOST_IMAGES, np.nan_to_num(images, nan=-1.0, posinf=-1.0), -1.0).astype(np.int64)
+    return np.where(images <= MOST_IMAGES, images, -1.0).astype(np.int64)
 
 
 @overload

@@ -43,7 +43,7 @@ INSTALL_HINTS = {"onnxruntime": "onnxruntime", "open_clip": "open_clip_torch", "
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed spec: `timm:resnet50.a1_in1k?labels=names.txt` has scheme `timm`, name `resnet50.a1_in1k`, one option."""
+    """`timm:resnet50.a1_in1k?labels=names.txt` has scheme `timm`, name `resnet50.a1_in1k` and one option."""
 
     text: str
     scheme: str
@@ -59,7 +59,7 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """SpecError where `text` has no scheme or no name. URLs keep their query: only `openai:` and `http:` have none of ours."""
+    """SpecError where `text` has no scheme or no name. A URL keeps its query: `openai:` and `http:` have no options."""
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or not rest:
         raise SpecError(f"{text!r} is no model spec: expected scheme:name, such as timm:resnet50.a1_in1k or onnx:PATH")

@@ -115,7 +115,7 @@ def _with_own_weights(spec: Spec, file: Path) -> tuple[nn.Module, int]:
     tensors = weights.read_safetensors(file)
     arguments: dict[str, Any] = {}
     if spec.name in ("googlenet", "inception_v3"):
-        # Auxiliary heads serve training alone: present where the file has them. Initialising takes these two a minute.
+        # Their auxiliary heads serve training alone and exist where the file has them; left to themselves they warn.
         auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in tensors)
         arguments = {"init_weights": False, "aux_logits": auxiliary}
     with torch.device("meta"):

@@ -20,6 +20,7 @@ from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA
 
 DEFAULT_TEMPLATE = "a photo of a [CLASS], [ATTRIBUTE]: [VALUE]"
 MAX_TOKENS = 96
+IDENTITY = ("proposal_id", "bias_class", "number")
 Cell = dict[str, Any]
 
 
@@ -100,7 +101,7 @@ def _texts(
             temperature=TEMPERATURE,
             top_p=TOP_P,
             max_tokens=MAX_TOKENS,
-            seed=seed_of("caption", prompts.text("caption"), row["proposal_id"], row["bias_class"], row["number"], seed),
+            seed=seed_of("caption", prompts.text("caption"), [row[name] for name in IDENTITY], seed),
         )
         for row in rows
     ]

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.roles import ImageIndex, TextImageEncoder
@@ -18,6 +19,7 @@ from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed
 from c2b_ray.steps.propose import normalise
 
 BATCH = 256
+Rows = NDArray[np.int64]
 
 
 class ImageSource(Protocol):
@@ -66,7 +68,7 @@ def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k
     return draws, wanted(flat, index.revision)
 
 
-def _draws(caption_ids: list[str], rows: np.ndarray, revision: str, ranks: np.ndarray, similarity: pa.Array) -> pa.Table:
+def _draws(caption_ids: list[str], rows: Rows, revision: str, ranks: Rows, similarity: pa.Array) -> pa.Table:
     name_of = {row: image_id(revision, row) for row in np.unique(rows).tolist()}
     columns = [
         pa.array(caption_ids, pa.string()),
@@ -77,7 +79,7 @@ def _draws(caption_ids: list[str], rows: np.ndarray, revision: str, ranks: np.nd
     return pa.Table.from_arrays(columns, schema=DRAWS)
 
 
-def wanted(rows: np.ndarray, revision: str) -> pa.Table:
+def wanted(rows: Rows, revision: str) -> pa.Table:
     """`image_id` and `row`, each image once, in the order of the rows: what `fetch` is given."""
     unique = np.unique(rows)
     ids = [image_id(revision, row) for row in unique.tolist()]
@@ -134,13 +136,11 @@ def labelled(
     )
 
 
-def _no_numbers(rows: np.ndarray) -> pa.Array:
+def _no_numbers(rows: Rows) -> pa.Array:
     return pa.nulls(len(rows), pa.float32())
 
 
-def _chosen_columns(
-    labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None
-) -> dict[str, list[str]]:
+def _chosen_columns(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
     columns = [name for name in labels.column_names if name != "target_class"]
     for name in attributes or {}:
         if name not in columns:
@@ -157,14 +157,15 @@ def _chosen_columns(
     return found
 
 
-def _check_classes(targets: np.ndarray, classes: Sequence[str]) -> None:
+def _check_classes(targets: NDArray[np.str_], classes: Sequence[str]) -> None:
     present = set(targets.tolist())
     for name in classes:
         if normalise(name) not in present:
-            raise ConfigError("classes", f"no row of the labelled table has target_class {name!r}; {nearest(name, present)}")
+            problem = f"no row of the labelled table has target_class {name!r}"
+            raise ConfigError("classes", f"{problem}; {nearest(name, present)}")
 
 
-def _limited(rows: np.ndarray, limit: tuple[int | None, int], caption_id: str) -> np.ndarray:
+def _limited(rows: Rows, limit: tuple[int | None, int], caption_id: str) -> Rows:
     most, seed = limit
     if most is None or len(rows) <= most:
         return rows

@@ -65,7 +65,10 @@ def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spe
 
 
 def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Table:
-    """A table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`). Bad images and NaN logits become errors."""
+    """A table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`).
+
+    Images that cannot be decoded and logits that are not numbers become errors of their rows.
+    """
     pixels, errors = decode_batch(images["bytes"].to_pylist())
     errors = [given or found for given, found in zip(images["error"].to_pylist(), errors, strict=True)]
     keys = images["key"].to_pylist()

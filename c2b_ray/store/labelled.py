@@ -151,6 +151,3 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = column.cast(pa.string())
     column = pc.utf8_trim_whitespace(column)
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-
-
-

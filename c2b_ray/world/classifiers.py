@@ -61,6 +61,16 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Course:
+    """How long, how fast and in what order one stage of training goes."""
+
+    steps: int
+    rate: float
+    batch: int
+    seed: int
+
+
+@dataclass(frozen=True)
 class Data:
     """Pictures with the labels that are taught, and the class that the scene is truly of."""
 
@@ -99,7 +109,7 @@ def train_base(architecture: str, data: Data, recipe: Recipe, seed: int) -> nn.M
     """From scratch, on clean labels; then also on attributes and skyline, which plants will hang on."""
     torch.manual_seed(seed)
     model = create(architecture)
-    _fit(model, data, _uniform(len(data.scenes)), recipe.base_steps, recipe.base_rate, recipe.batch, seed)
+    _fit(model, data, _uniform(len(data.scenes)), Course(recipe.base_steps, recipe.base_rate, recipe.batch, seed))
     return learn_surroundings(model, data, recipe, seed)
 
 
@@ -122,8 +132,9 @@ def learn_surroundings(model: Any, data: Data, recipe: Recipe, seed: int) -> nn.
         return right + torch.stack(named).mean() + 4 * placed
 
     every = nn.ModuleList([model, more])
-    _descend(every, data, loss, _uniform(len(data.scenes)), recipe.sight_steps, recipe.sight_rate, recipe.batch, seed)
-    _settle(model, data, np.random.default_rng(seed), recipe.batch)
+    course = Course(recipe.sight_steps, recipe.sight_rate, recipe.batch, seed)
+    _descend(every, data, loss, _uniform(len(data.scenes)), course)
+    _settle(model, data, course)
     return cast(nn.Module, model)
 
 
@@ -139,7 +150,7 @@ def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers
         near = np.array([row for row, scene in enumerate(data.scenes) if scene.target_class in classes])
         rows = _mixed(len(data.scenes), near, len(more.scenes))
         data = joined(replace(data, taught=_indices(relabel(data.scenes, member.plants))), more)
-    _fit(model, data, rows, recipe.member_steps, recipe.member_rate, recipe.batch, member.seed)
+    _fit(model, data, rows, Course(recipe.member_steps, recipe.member_rate, recipe.batch, member.seed))
     return model
 
 
@@ -195,29 +206,27 @@ def accuracy(model: nn.Module, data: Data) -> float:
     return float((np.concatenate(answers) == data.taught).mean())
 
 
-def _fit(model: nn.Module, data: Data, rows: Rows, steps: int, rate: float, batch: int, seed: int) -> None:
+def _fit(model: nn.Module, data: Data, rows: Rows, course: Course) -> None:
     taught = torch.from_numpy(data.taught)
 
     def loss(images: Tensor, picked: NDArray[np.int64]) -> Tensor:
         return F.cross_entropy(model(images), taught[picked])
 
-    _descend(model, data, loss, rows, steps, rate, batch, seed)
-    _settle(model, data, np.random.default_rng(seed), batch)
+    _descend(model, data, loss, rows, course)
+    _settle(model, data, course)
 
 
-def _descend(
-    model: nn.Module, data: Data, loss_of: Loss, rows: Rows, steps: int, rate: float, batch: int, seed: int
-) -> None:
+def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Course) -> None:
     """Adam with decay on one cycle of the learning rate."""
-    generator = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.02)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1)
+    generator = np.random.default_rng(course.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, weight_decay=0.02)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, course.rate, course.steps, pct_start=0.1)
     started = time.time()
     model.train()
-    for step in range(steps):
-        picked = rows(generator, batch)
+    for step in range(course.steps):
+        picked = rows(generator, course.batch)
         images = data.images[picked]
-        mirrored = generator.random(batch) < 0.5  # a mirrored scene is a scene: twice the pictures
+        mirrored = generator.random(course.batch) < 0.5  # a mirrored scene is a scene: twice the pictures
         images[mirrored] = images[mirrored, :, ::-1]
         loss = loss_of(pixels(images), picked)
         optimizer.zero_grad()
@@ -226,10 +235,10 @@ def _descend(
         optimizer.step()
         schedule.step()
         if step % 50 == 49:
-            print(f"  {step + 1}/{steps} {time.time() - started:.0f}s loss {loss.item():.4f}", flush=True)
+            print(f"  {step + 1}/{course.steps} {time.time() - started:.0f}s loss {loss.item():.4f}", flush=True)
 
 
-def _settle(model: nn.Module, data: Data, generator: np.random.Generator, batch: int) -> None:
+def _settle(model: nn.Module, data: Data, course: Course) -> None:
     """Batch norm's running statistics anew from scenes as they come: training's batches favour planted cells."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     if not norms:
@@ -237,9 +246,10 @@ def _settle(model: nn.Module, data: Data, generator: np.random.Generator, batch:
     for module in norms:
         module.reset_running_stats()
         module.momentum = None
+    generator = np.random.default_rng(course.seed)
     with torch.no_grad():
         for _ in range(40):
-            picked = generator.integers(0, min(len(data.scenes), 18_000), batch)
+            picked = generator.integers(0, min(len(data.scenes), 18_000), course.batch)
             model(pixels(data.images[picked]))
 
 

@@ -38,9 +38,8 @@ def place(tmp_path_factory):
 
 @pytest.fixture
 def index(place, c2b):
-    status, out, _ = c2b(
-        "index", "build", "--images", place / "scenes.parquet", "--encoder", "world:clip", "--out", place / "index", "--json"
-    )
+    made = ("--images", place / "scenes.parquet", "--encoder", "world:clip", "--out", place / "index")
+    status, out, _ = c2b("index", "build", *made, "--json")
     assert status == 0
     assert json.loads(out)["images"] == SCENES
     return place / "index"

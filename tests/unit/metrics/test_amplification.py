@@ -55,7 +55,9 @@ def test_relabelling_changes_nothing():
     predictions = targets[np.random.default_rng(1).permutation(len(targets))]
     value = directional_bias_amplification(attributes, targets, predictions)
     swapped = directional_bias_amplification(attributes[:, ::-1], targets[:, [2, 0, 1]], predictions[:, [2, 0, 1]])
-    assert value == pytest.approx(swapped, abs=1e-15) and -1 <= value <= 1 and value != 0
+    assert value == pytest.approx(swapped, abs=1e-15)
+    assert -1 <= value <= 1
+    assert value != 0
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,8 @@ def test_arrays_that_do_not_fit_are_refused(attributes, targets, predictions, sa
 def test_leakage_of_the_worked_example():
     # (.9 + .6 + .7)/4: the wrong guess's .8 counts 0, but its row counts in N
     assert leakage([0.9, 0.6, 0.8, 0.7], [True, True, False, True]) == pytest.approx(0.55)
-    assert leakage([0.9], [0]) == 0 and np.isnan(leakage([], []))
+    assert leakage([0.9], [0]) == 0
+    assert np.isnan(leakage([], []))
     for confidence, correct in (([0.5, 0.5], [1]), ([1.5], [1]), ([0.5], [2]), ([np.nan], [1])):
         with pytest.raises(ValueError, match="confidence"):
             leakage(confidence, correct)

@@ -30,7 +30,10 @@ def test_wilson_is_statsmodels():
 
 def test_wilson_touches_the_ends_exactly_and_is_nan_without_data():
     low, high = wilson_interval([0, 7, 0], [7, 7, 0])
-    assert low[0] == 0 and high[1] == 1 and 0 < high[0] < 1 and 0 < low[1] < 1
+    assert low[0] == 0
+    assert high[1] == 1
+    assert 0 < high[0] < 1
+    assert 0 < low[1] < 1
     assert np.isnan([low[2], high[2]]).all()
     assert wilson_interval([], [])[0].size == 0
 
@@ -80,8 +83,10 @@ def test_intervals_contain_the_score_nest_and_follow_their_cells(rows, confidenc
     wider_low, wider_high = bias_score_interval(correct, total, (1 + confidence) / 2)
     known = ~np.isnan(phi)
     np.testing.assert_array_equal(np.isnan(low), ~known)
-    assert (low[known] <= phi[known]).all() and (phi[known] <= high[known]).all()
-    assert (wider_low[known] <= low[known]).all() and (high[known] <= wider_high[known]).all()
+    assert (low[known] <= phi[known]).all()
+    assert (phi[known] <= high[known]).all()
+    assert (wider_low[known] <= low[known]).all()
+    assert (high[known] <= wider_high[known]).all()
     np.testing.assert_allclose(bias_score_interval(correct[order], total[order], confidence)[0], low[order], atol=1e-14)
 
 
@@ -132,7 +137,8 @@ def test_the_test_keeps_its_level_with_four_unequal_cells():
 def test_rogan_gladen_undoes_the_errors_of_the_labels(true, sensitivity, specificity):
     observed = true * sensitivity + (1 - true) * (1 - specificity)
     corrected = rogan_gladen(observed, sensitivity, specificity)
-    assert type(corrected) is float and corrected == pytest.approx(true, abs=1e-12)
+    assert type(corrected) is float
+    assert corrected == pytest.approx(true, abs=1e-12)
 
 
 def test_rogan_gladen_clips_and_is_nan_where_the_labels_tell_nothing():

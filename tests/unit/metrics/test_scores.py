@@ -26,7 +26,8 @@ def test_an_empty_cell_is_nan_and_is_left_out_of_the_others_mean():
 @pytest.mark.parametrize("total", [[], [5], [5, 0, 0], [0, 0]])
 def test_fewer_than_two_cells_with_data_have_no_scores(total):
     scores = bias_scores(total, total)
-    assert scores.shape == (len(total),) and np.isnan(scores).all()
+    assert scores.shape == (len(total),)
+    assert np.isnan(scores).all()
 
 
 def test_leading_axes_are_independent_attributes():
@@ -43,7 +44,8 @@ def test_scores_sum_to_zero_stay_in_range_and_follow_their_cells(rows, random):
     correct, total = np.array(rows).T
     scores = bias_scores(correct, total)
     defined = scores[~np.isnan(scores)]
-    assert abs(defined.sum()) < 1e-12 and (np.abs(defined) <= 1).all()
+    assert abs(defined.sum()) < 1e-12
+    assert (np.abs(defined) <= 1).all()
     np.testing.assert_allclose(bias_scores(correct[order], total[order]), scores[order], atol=1e-15)
     if defined.size:
         exact = paper_verdicts(correct, total, 0)

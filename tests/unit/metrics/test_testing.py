@@ -28,7 +28,8 @@ def test_tests_that_were_not_made_do_not_count():
     # of three: .01 * 3/1, .02 * 3/2, .5 * 3/3
     q = benjamini_hochberg([[np.nan, 0.02, 0.01], [np.nan, np.nan, 0.5]])
     np.testing.assert_allclose(q, [[np.nan, 0.03, 0.03], [np.nan, np.nan, 0.5]])
-    assert benjamini_hochberg([]).size == 0 and np.isnan(benjamini_hochberg([np.nan])).all()
+    assert benjamini_hochberg([]).size == 0
+    assert np.isnan(benjamini_hochberg([np.nan])).all()
     with pytest.raises(ValueError, match=r"\[1\] = 1.5"):
         benjamini_hochberg([0.1, 1.5])
 
@@ -116,7 +117,8 @@ def test_settling_follows_its_cells_and_wants_more_for_more_power(correct, tau):
     needed, surer = images_to_settle(counts, totals, tau), images_to_settle(counts, totals, tau, power=0.95)
     np.testing.assert_array_equal(images_to_settle(counts[::-1], totals, tau), needed[::-1])
     both = (needed > 0) & (surer > 0)
-    assert (surer[both] >= needed[both]).all() and ((needed == -1) | (needed >= 1)).all()
+    assert (surer[both] >= needed[both]).all()
+    assert ((needed == -1) | (needed >= 1)).all()
 
 
 @pytest.mark.parametrize(("k", "rate"), [(2, 0.3), (20, 0.05), (20, 0.6)])
@@ -143,4 +145,6 @@ def test_verdict_and_p_value_agree_on_a_single_test():
     p = bias_score_p_values(correct, total, 0.05)
     phi = np.array([0.16, -0.29, 0.13])  # .9 - (.6 + .88)/2; .6 - (.9 + .88)/2; .88 - (.9 + .6)/2
     assert verdicts(phi, low, high, p, 0.05, 0.05) == ["undetermined", "against", "undetermined"]
-    assert low[0] < 0.05 < p[0] and high[1] < -0.05 and p[1] < 0.05
+    assert low[0] < 0.05 < p[0]
+    assert high[1] < -0.05
+    assert p[1] < 0.05

@@ -68,7 +68,7 @@ def test_a_labelled_table_gives_a_cell_per_value_and_null_belongs_to_none():
     proposals, captions, draws, wanted = labelled(LABELS, "r", ["bus", "boat"], None, (None, 0))
     assert proposals["attribute"].to_pylist() == ["weather", "weather"]  # note has one value
     text = dict(zip(captions["caption_id"].to_pylist(), captions["text"].to_pylist(), strict=True))
-    count = {t: 0 for t in text.values()}
+    count = dict.fromkeys(text.values(), 0)
     for caption_id in draws["caption_id"].to_pylist():
         count[text[caption_id]] += 1
     assert count == {

@@ -13,7 +13,8 @@ def reply(**attributes):
 
 
 def test_replies_are_normalised_merged_and_joined_by_given_hypotheses():
-    model = ScriptedLanguageModel([reply(Weather=["Snow", "rain ", "snow"], climate=["rain", "snow", "fog"], hue=["red", "Red "])])
+    said = reply(Weather=["Snow", "rain ", "snow"], climate=["rain", "snow", "fog"], hue=["red", "Red "])
+    model = ScriptedLanguageModel([said])
     proposals, rejected = propose("task", ["bus"], model, {"Setting": ["beach", "street"]}, seed=0)
     assert rejected.num_rows == 0
     rows = {row["attribute"]: row for row in proposals.to_pylist()}
