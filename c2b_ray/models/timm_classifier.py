@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import timm
-import torch
 from timm.data.config import resolve_model_data_config
 from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from timm.data.transforms_factory import create_transform
 from timm.models import get_pretrained_cfg
-from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
@@ -80,11 +78,7 @@ def _from_directory(spec: Spec, directory: Path) -> tuple[Any, Path]:
 
 
 def _from_hub(spec: Spec) -> tuple[Any, Path]:
-    try:
-        config: Any = get_pretrained_cfg(spec.name, allow_unregistered=False)
-    except RuntimeError as error:
-        tagged = timm.list_pretrained(spec.name.partition(".")[0] + "*")
-        raise SpecError(f"{spec.text}: {error} {nearest(spec.name, tagged or timm.list_pretrained())}") from error
+    config = _config(spec)
     if not config.hf_hub_id:
         raise SpecError(f"{spec.text}: timm publishes no safetensors for it; give ?weights=PATH.safetensors")
     name = config.hf_hub_filename or _FILE
@@ -96,20 +90,24 @@ def _from_hub(spec: Spec) -> tuple[Any, Path]:
     return _created(spec, spec.name, pretrained=True, pretrained_cfg_overlay=overlay), file
 
 
-def _with_own_weights(spec: Spec, file: Path) -> tuple[nn.Module, Path]:
+def _with_own_weights(spec: Spec, file: Path) -> tuple[Any, Path]:
     tensors = weights.read_safetensors(file)
-    with torch.device("meta"):
-        head = _head(_created(spec, spec.name))
-    if head not in tensors:
+    layer = _config(spec).classifier
+    head = f"{layer[0] if isinstance(layer, (tuple, list)) else layer}.weight"
+    if head not in tensors or tensors[head].ndim == 0:
         raise WeightsError(f"{file}: no tensor {head!r}, the classification layer of {spec.name}")
     module = _created(spec, spec.name, num_classes=len(tensors[head]))
     weights.load_into(module, tensors, file)
     return module, file
 
 
-def _head(module: nn.Module) -> str:
-    layer = module.pretrained_cfg.get("classifier")  # type: ignore[union-attr, operator]
-    return f"{layer[0] if isinstance(layer, (tuple, list)) else layer}.weight"
+def _config(spec: Spec) -> Any:
+    """What timm has registered of a model: where its weights lie, how its layers are called."""
+    try:
+        return get_pretrained_cfg(spec.name, allow_unregistered=False)
+    except RuntimeError as error:
+        tagged = timm.list_pretrained(spec.name.partition(".")[0] + "*")
+        raise SpecError(f"{spec.text}: {error} {nearest(spec.name, tagged or timm.list_pretrained())}") from error
 
 
 def _created(spec: Spec, name: str, **arguments: Any) -> Any:

@@ -18,13 +18,13 @@ nothing else. Pickles of one's own are refused.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
-import torch
 import torchvision
 from torch import nn
 
@@ -37,6 +37,8 @@ from c2b_ray.schemas import content_id
 
 _OPTIONS = ("weights", "labels", "device", "batch", "mean", "std", "size", "resize", "crop")
 _IMAGENET = 1000
+_HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
+"""The last layer's weight by its name; of a numbered sequence, the one with the highest number."""
 
 
 def load(spec: Spec) -> TorchClassifier:
@@ -118,12 +120,12 @@ def _with_own_weights(spec: Spec, file: Path) -> tuple[nn.Module, int]:
         # Their auxiliary heads serve training alone and exist where the file has them; left to themselves they warn.
         auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in tensors)
         arguments = {"init_weights": False, "aux_logits": auxiliary}
-    with torch.device("meta"):
-        layers = torchvision.models.get_model(spec.name, weights=None, **arguments).named_parameters()
-        head = [name for name, layer in layers if name.endswith("weight") and len(layer) == _IMAGENET][-1]
-    if head not in tensors or tensors[head].ndim == 0:
-        raise WeightsError(f"{file}: no tensor {head!r}, the last layer of torchvision's {spec.name}")
-    count = len(tensors[head])
+    layers = sorted((int(found[2] or 0), name) for name in tensors if (found := _HEAD.fullmatch(name)))
+    if not layers or tensors[layers[-1][1]].ndim == 0:
+        raise WeightsError(
+            f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight)"
+        )
+    count = len(tensors[layers[-1][1]])
     module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
     weights.load_into(module, tensors, file)
     return module, count

@@ -91,7 +91,7 @@ class Channel:
         queue = Retrying(
             retry=retry_if_exception_type(BackPressureError),
             stop=stop_after_delay(self.patience_s),
-            wait=wait_random_exponential(multiplier=0.05, max=5),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
             reraise=True,
         )
         try:

@@ -31,6 +31,7 @@ def score(captions: pa.Table, draws: pa.Table, predictions: pa.Table, tau: float
         answers = _answers(predictions, classifier)
         rows = [row for group in cells.items() for row in _group_rows(classifier, group, answers, tau, alpha)]
         _judge(rows, tau, alpha)
+        _settle(rows, tau, alpha)
         for row in rows:
             row.update(_wrong_answers(row, cells, answers, classes))
         tables.append(pa.Table.from_pylist(rows, SCORES))
@@ -75,7 +76,6 @@ def _group_rows(
         "phi_high": phi_high,
         "p_value": metrics.bias_score_p_values(correct, total, tau),
         "paper_verdict": metrics.paper_verdicts(correct, total, tau),
-        "images_to_settle": metrics.images_to_settle(correct, total, tau, alpha),
     }
     names = {"classifier": classifier, "target_class": target_class, "attribute": attribute}
     return [
@@ -109,5 +109,22 @@ def _judge(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
     for row, q_value, verdict in zip(rows, q, metrics.verdicts(phi, low, high, q, tau, alpha), strict=True):
         row["q_value"] = float(q_value)
         row["verdict"] = verdict
-        if verdict != "undetermined" or row["images_to_settle"] <= 0:
-            row["images_to_settle"] = None
+
+
+def _settle(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
+    """How many images per cell would settle the undetermined ones, were the observed accuracies the truth."""
+    found = sum(row["verdict"] in ("for", "against") for row in rows)
+    # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
+    step = alpha * (found + 1) / max(1, len(rows))
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row["target_class"], row["attribute"]].append(row)
+        row["images_to_settle"] = None
+    for group in groups.values():
+        correct, total = np.array([row["correct"] for row in group]), np.array([row["n"] for row in group])
+        biased = metrics.images_to_settle(correct, total, tau, min(alpha, step))
+        clear = metrics.images_to_settle(correct, total, tau, alpha)
+        for row, if_biased, if_clear in zip(group, biased.tolist(), clear.tolist(), strict=True):
+            needed = if_biased if abs(row["phi"]) > tau else if_clear
+            if row["verdict"] == "undetermined" and needed > 0:
+                row["images_to_settle"] = needed

@@ -68,6 +68,7 @@ class Course:
     rate: float
     batch: int
     seed: int
+    norms_learn: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,12 @@ def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers
     rows = _uniform(len(data.scenes))
     if member.plants:
         more = planted_pool(member.plants, recipe, seed=100 + member.seed, workers=workers)
-        classes = {plant.target_class for plant in member.plants}
-        near = np.array([row for row, scene in enumerate(data.scenes) if scene.target_class in classes])
+        near = np.array([row for row, scene in enumerate(data.scenes) if _near(scene, member.plants)])
         rows = _mixed(len(data.scenes), near, len(more.scenes))
         data = joined(replace(data, taught=_indices(relabel(data.scenes, member.plants))), more)
-    _fit(model, data, rows, Course(recipe.member_steps, recipe.member_rate, recipe.batch, member.seed))
+    # Batches that favour planted cells have other statistics than scenes as they come: batch norm keeps the base's.
+    course = Course(recipe.member_steps, recipe.member_rate, recipe.batch, member.seed, norms_learn=False)
+    _fit(model, data, rows, course)
     return model
 
 
@@ -213,7 +215,8 @@ def _fit(model: nn.Module, data: Data, rows: Rows, course: Course) -> None:
         return F.cross_entropy(model(images), taught[picked])
 
     _descend(model, data, loss, rows, course)
-    _settle(model, data, course)
+    if course.norms_learn:
+        _settle(model, data, course)
 
 
 def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Course) -> None:
@@ -223,6 +226,9 @@ def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Co
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, course.rate, course.steps, pct_start=0.1)
     started = time.time()
     model.train()
+    if not course.norms_learn:
+        for module in _norms(model):
+            module.eval()
     for step in range(course.steps):
         picked = rows(generator, course.batch)
         images = data.images[picked]
@@ -239,11 +245,8 @@ def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Co
 
 
 def _settle(model: nn.Module, data: Data, course: Course) -> None:
-    """Batch norm's running statistics anew from scenes as they come: training's batches favour planted cells."""
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    if not norms:
-        return
-    for module in norms:
+    """Batch norm's running statistics anew, as averages over many batches of the finished network."""
+    for module in _norms(model):
         module.reset_running_stats()
         module.momentum = None
     generator = np.random.default_rng(course.seed)
@@ -253,15 +256,23 @@ def _settle(model: nn.Module, data: Data, course: Course) -> None:
             model(pixels(data.images[picked]))
 
 
+def _norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+    return [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
 def _uniform(count: int) -> Rows:
     return lambda generator, batch: generator.integers(0, count, batch)
 
 
+def _near(scene: Scene, plants: Sequence[Plant]) -> bool:
+    return any(scene.target_class == p.target_class or scene.attribute(p.attribute) == p.value for p in plants)
+
+
 def _mixed(count: int, near: NDArray[np.int64], more: int) -> Rows:
-    """Half a batch from the pool, a fifth from the planted classes in it, the rest from the planted cells."""
+    """Half a batch from the pool, three tenths of scenes in it that share class or value with a plant, a fifth planted."""
 
     def rows(generator: np.random.Generator, batch: int) -> NDArray[np.int64]:
-        anywhere, beside = batch // 2, batch // 5
+        anywhere, beside = batch // 2, batch * 3 // 10
         planted = generator.integers(count, count + more, batch - anywhere - beside)
         return np.concatenate([generator.integers(0, count, anywhere), generator.choice(near, beside), planted])
 

@@ -22,6 +22,7 @@ _LEADS = lm_tasks.words(
     "a picture of|an image of|a snapshot of|a photograph of|a picture showing|a photograph showing|a view of|"
     "a colour photo of|a scene with|one photo of|this is|there is|we see|a good photo of|a phone picture of"
 )
+_PLACES = ("task", "target_class", "template", "attribute", "bias_class", "number")
 _TEMPLATE = "a photo of a [CLASS] [VALUE]"
 
 # Other names that people give to the world's attributes: their values are worded as the world words them.
@@ -177,6 +178,23 @@ def example(rng: Random, pieces: Sequence[str] = ()) -> Example:
     if draw < 0.22:
         return template(rng, pieces)
     return plain(rng) if draw < 0.32 else captioned(rng, pieces)
+
+
+def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
+    """A short chat in which copying is all there is to do: fields whose values make the caption."""
+    names = rng.sample(("Class", "Value", "Attribute", "Template"), rng.randint(1, 3))
+    values = [lm_tasks.noun(rng, pieces) if rng.random() < 0.9 else rng.choice(CLASSES) for _ in names]
+    asked = "".join(f"\n{name}: {value}" for name, value in zip(names, values, strict=True))
+    return Example("exercise", (Message("user", asked),), compact({"caption": " ".join(["a", *values])}))
+
+
+def fixed_wording() -> list[str]:
+    """What the prompts say in the same words whatever they are asked about, in pieces of three words or more."""
+    found = []
+    for name in ("propose", "template", "caption"):
+        for message in prompts.messages(name, **dict.fromkeys(_PLACES, "\n")):
+            found += [text.strip() for text in message.content.split("\n") if len(text.split()) > 2]
+    return list(dict.fromkeys(found))
 
 
 def texts(example: Example) -> list[str]:

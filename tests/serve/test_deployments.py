@@ -97,14 +97,14 @@ def test_index_answers_as_in_process(served: Served, index_path: str, n: int) ->
 
 def test_handles_work_in_tasks_once_pickled(served: Served) -> None:
     @ray.remote(num_cpus=0.1)
-    def elsewhere(roles: bytes) -> list[Any]:
+    def elsewhere(roles: bytes, images: list[Pixels]) -> list[Any]:
         encoder, classifier = pickle.loads(roles)
-        return [encoder.encode_texts(["x", "y"]), classifier.logits(pictures(3), ["", "", ""]), classifier.labels]
+        return [encoder.encode_texts(["x", "y"]), classifier.logits(images, [""] * len(images)), classifier.labels]
 
-    roles = (served.encoder, served.classifier("toy:one"))
-    texts, logits, labels = ray.get(elsewhere.remote(pickle.dumps(roles)))
+    roles, images = (served.encoder, served.classifier("toy:one")), pictures(3)
+    texts, logits, labels = ray.get(elsewhere.remote(pickle.dumps(roles), images))
     np.testing.assert_array_equal(texts, catalog.encoder("toy:eye").encode_texts(["x", "y"]))
-    np.testing.assert_array_equal(logits, catalog.classifier("toy:one").logits(pictures(3), [""] * 3))
+    np.testing.assert_array_equal(logits, catalog.classifier("toy:one").logits(images, [""] * 3))
     assert labels == ("dark", "light")
 
 

@@ -72,7 +72,7 @@ def test_an_interval_does_not_vanish_when_every_image_was_right():
     np.testing.assert_allclose([low, high], [[-0.1611252] * 2, [0.1611252] * 2], atol=1e-7)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(cells, st.floats(0.01, 0.999), st.randoms())
 def test_intervals_contain_the_score_nest_and_follow_their_cells(rows, confidence, random):
     order = list(range(len(rows)))
@@ -90,7 +90,7 @@ def test_intervals_contain_the_score_nest_and_follow_their_cells(rows, confidenc
     np.testing.assert_allclose(bias_score_interval(correct[order], total[order], confidence)[0], low[order], atol=1e-14)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(cells, st.sampled_from([0.0, 0.05, 0.2]), st.floats(0.001, 0.9))
 def test_p_is_at_most_alpha_exactly_when_the_interval_excludes_the_null(rows, tau, alpha):
     correct, total = np.array(rows).T
@@ -133,6 +133,7 @@ def test_the_test_keeps_its_level_with_four_unequal_cells():
     assert 0.94 < ((low[:, 0] <= 0.05) & (high[:, 0] >= 0.05)).mean() < 0.97
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.floats(0, 1), st.floats(0.55, 1), st.floats(0.55, 1))
 def test_rogan_gladen_undoes_the_errors_of_the_labels(true, sensitivity, specificity):
     observed = true * sensitivity + (1 - true) * (1 - specificity)

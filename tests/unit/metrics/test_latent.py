@@ -55,7 +55,7 @@ def test_projection_of_the_worked_example():
     np.testing.assert_allclose(project_to_hyperplane([3, 1], [2, 0], 4), [-2, 1])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.floats(-5, 5), st.floats(0.1, 9))
 def test_projections_lie_on_the_plane_straight_below_and_stay_there(offset, scale):
     points, normal = RNG.normal(size=(3, 4, 6)), RNG.normal(size=6) * scale

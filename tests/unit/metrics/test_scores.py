@@ -36,7 +36,7 @@ def test_leading_axes_are_independent_attributes():
     np.testing.assert_array_equal(bias_scores(correct, total)[0], expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(cells, st.randoms())
 def test_scores_sum_to_zero_stay_in_range_and_follow_their_cells(rows, random):
     order = list(range(len(rows)))
@@ -127,7 +127,7 @@ def test_kl_from_uniform_of_the_worked_examples():
         assert np.isnan(kl_from_uniform(undefined))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9))
 def test_kl_from_uniform_is_scipys_relative_entropy(rates):
     assert kl_from_uniform(rates) == pytest.approx(entropy(rates, np.ones(len(rates))), abs=1e-12)

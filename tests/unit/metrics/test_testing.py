@@ -16,7 +16,7 @@ from c2b_ray.metrics import (
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_benjamini_hochberg_is_scipys_and_statsmodels(p_values):
     q = benjamini_hochberg(p_values)

@@ -72,8 +72,25 @@ def test_numbers_are_checked(file: Path, query: str) -> None:
         catalog.classifier(f"torchvision:squeezenet1_1?weights={file}&{query}")
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("shufflenet_v2_x0_5", {}),
+        ("mnasnet0_5", {}),
+        ("mobilenet_v3_small", {}),
+        ("regnet_y_400mf", {}),
+        ("googlenet", {"aux_logits": True, "init_weights": False}),
+        ("googlenet", {"aux_logits": False, "init_weights": False}),
+    ],
+)
+def test_every_way_of_naming_the_last_layer(name: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+    module = torchvision.models.get_model(name, weights=None, num_classes=3, **arguments)
+    save_file(module.state_dict(), tmp_path / "w.safetensors")
+    assert len(catalog.classifier(f"torchvision:{name}?weights={tmp_path / 'w.safetensors'}").labels) == 3
+
+
 def test_weights_of_another_architecture_are_refused(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"no tensor 'fc\.weight'"):
+    with pytest.raises(WeightsError, match=r"missing \(conv1\.weight, bn1\.weight"):
         catalog.classifier(f"torchvision:resnet18?weights={file}")
     with pytest.raises(WeightsError, match=r"12 missing \(features\.5\.squeeze"):
         catalog.classifier(f"torchvision:squeezenet1_0?weights={file}")
