@@ -5,7 +5,7 @@ It knows logits, grammars and noise; it does not know the model that gave the lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,15 +93,17 @@ class Sampler(LogitsProcessor):
         return scores - noise.log()
 
 
-def writable_mask(tokens: xgrammar.TokenizerInfo) -> Tensor:
-    """The tokens without control characters, as a bitmask, int32 (vocabulary / 32, rounded up).
+def writable_mask(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> Tensor:
+    """The tokens that may stand in JSON, as a bitmask, int32 (vocabulary / 32, rounded up).
 
-    JSON forbids raw control characters in strings, xgrammar's grammar of a string of bounded length (0.2.8) allows
-    them. Line ends stay: no string of its grammars takes those, and models indent with them.
+    None of `special`: the grammar would take a role marker for text. None with control characters either:
+    JSON forbids them in strings, xgrammar's grammar of a string of bounded length (0.2.8) allows them. Line ends stay:
+    no string of its grammars takes those, and models indent with them.
     """
     forbidden = {byte for byte in range(32) if byte not in b"\r\n"}
     vocabulary: Sequence[bytes] = tokens.decoded_vocab
-    good = [forbidden.isdisjoint(token) for token in vocabulary] + [False] * (-len(vocabulary) % 32)
+    good = [i not in special and forbidden.isdisjoint(token) for i, token in enumerate(vocabulary)]
+    good += [False] * (-len(good) % 32)
     words = (torch.tensor(good).view(-1, 32).long() << torch.arange(32)).sum(-1)
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 

@@ -171,7 +171,8 @@ class TransformersLanguageModel:
                 info = xgrammar.TokenizerInfo.from_huggingface(
                     self._tokenizer, vocab_size=self._vocabulary, stop_token_ids=self._stops
                 )
-                self._compiler, self._writable = xgrammar.GrammarCompiler(info), writable_mask(info)
+                special = set(self._tokenizer.all_special_ids) - set(self._stops)
+                self._compiler, self._writable = xgrammar.GrammarCompiler(info), writable_mask(info, special)
             self._grammars[text] = self._compiler.compile_json_schema(text, max_whitespace_cnt=MAX_WHITESPACE)
         return self._grammars[text]
 

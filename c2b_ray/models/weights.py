@@ -76,7 +76,9 @@ def load_into(module: nn.Module, tensors: dict[str, torch.Tensor], source: str |
     complaints = [f"{len(names)} {what} ({_first(names)})" for what, names in found.items() if names]
     if complaints:
         raise WeightsError(f"{source} does not fit {type(module).__name__}: {'; '.join(complaints)}")
-    module.load_state_dict(tensors, strict=False)
+    # Into the module's own dict, which has what safetensors lack: the version that some modules ask for.
+    wanted.update(tensors)
+    module.load_state_dict(wanted)
 
 
 def file_revision(*paths: str | Path) -> str:

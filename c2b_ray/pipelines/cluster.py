@@ -39,15 +39,23 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """No report to Ray's makers, and no lines from Ray's C++ side unless asked for by these same variables."""
+    """No report to Ray's makers, and nothing on the terminal from Ray's C++ side unless its variable asks for it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray 2.60 prints an error to the terminal for every actor pool of Ray Data, about arguments that are Ray's own.
-    level = os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    if "RAY_BACKEND_LOG_LEVEL" in os.environ:
+        yield
+        return
+    # Ray 2.60 prints an error for every actor pool of Ray Data, about arguments that are Ray's own; told not to, it
+    # prints that it was told. Past Python's own streams, so the descriptor is what must be closed for the moment.
+    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+    stderr = os.dup(2)
     try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        if level == "fatal":
-            del os.environ["RAY_BACKEND_LOG_LEVEL"]
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        del os.environ["RAY_BACKEND_LOG_LEVEL"]
 
 
 def _connect(num_cpus: int | None, object_store_mb: int) -> None:

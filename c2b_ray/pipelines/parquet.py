@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import ray.data
 
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.places import ROWS_AT_ONCE, THREADS, Place, tables, unread
+from c2b_ray.pipelines.places import CPUS, ROWS_AT_ONCE, THREADS, Place, tables, unread
 
 EXPECTED = (
     "expected `bytes` or `image` (binary, or a struct with `bytes` as Hugging Face has it), or `image` or `key` with "
@@ -62,7 +62,7 @@ def read(place: Place, names: list[str], limit: int | None) -> ray.data.Dataset:
     _refuse_repeats(place, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
     damaged = [{"key": f.file, "error": f"a damaged table: {f.error}"} for f in footers if f.error is not None]
     rows = ray.data.from_arrow(_blocks(units)).map_batches(
-        partial(_rows, place=place), batch_format="pyarrow", batch_size=None
+        partial(_rows, place=place), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
     )
     if damaged and (limit is None or sum(u["rows"] for u in units) < limit):
         rows = rows.union(ray.data.from_arrow(list(tables(damaged))))

@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines import parquet, webdataset
-from c2b_ray.pipelines.places import Listing, Place, listing, tables
+from c2b_ray.pipelines.places import CPUS, Listing, Place, listing, tables
 from c2b_ray.store import files
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
@@ -69,10 +69,10 @@ def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
     rows = sorted([*((name, None) for name in of_images), *found.refused.items()])[:limit]
     names = pa.table({"key": [name for name, _ in rows], "error": pa.array([why for _, why in rows], pa.string())})
     # Few enough blocks that the driver can hold millions of files, small enough that two workers share a thousand.
-    size = max(64, len(rows) // 2000)
+    size = max(256, len(rows) // 2000)
     blocks = [names.slice(start, size) for start in range(0, max(1, len(rows)), size)]
     return ray.data.from_arrow(blocks).map_batches(
-        partial(_fetched, place=place), batch_format="pyarrow", batch_size=None
+        partial(_fetched, place=place), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
     )
 
 

@@ -30,6 +30,7 @@ from c2b_ray.pipelines.raised import as_given, carried
 __all__ = ["Progress", "StageConfig", "StageResult", "read_stage", "run_stage"]
 
 R = TypeVar("R")
+BLOCK_BYTES = 32 * 2**20
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
@@ -37,9 +38,9 @@ SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 class StageConfig:
     """How a stage runs; none of it changes a row.
 
-    `schema`: of every part; the step's table is cast to it. `rows_per_file`: at most so many rows are lost and done
-    again where an actor dies. `restarts`: how often in all dead actors are replaced before the stage gives up.
-    `total`: how many rows will be written, where the caller knows.
+    `schema`: of every part; the step's table is cast to it. `rows_per_file`: about; fewer where a row holds many bytes;
+    where an actor dies, as many are done again. `restarts`: how often in all dead actors are replaced before the stage
+    gives up. `total`: how many rows there are, where the caller knows.
     """
 
     schema: pa.Schema
@@ -108,11 +109,16 @@ def run_stage(
         done = np.unique(before.ids)
         job = _Job(step, role_factory, id_column, config.schema, config.actors + config.restarts, parts)
         written, errors = 0, 0
-        for summary in _summaries(_plan(rows, job, done, config)):
-            written, errors = written + summary["rows"], errors + summary["errors"]
+
+        def tell() -> None:
             if on_progress is not None:
                 rate = written / (time.monotonic() - began)
                 on_progress(Progress(written, errors, len(done), config.total, rate))
+
+        tell()
+        for summary in _summaries(_plan(rows, job, done, config)):
+            written, errors = written + summary["rows"], errors + summary["errors"]
+            tell()
         after = parts.drop_repeats(id_column)
         if not parts.names():
             parts.put("part-empty.parquet", config.schema.empty_table())
@@ -125,8 +131,8 @@ def _plan(rows: ray.data.Dataset, job: _Job[R], done: Digests, config: StageConf
     if len(done):
         left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
         rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
-    # A block is what an actor finishes before anything of it can be written. Sources fill blocks up to 128 MiB, which
-    # for small rows is a run's whole work in one block.
+    # A block is what an actor finishes before anything of it can be written. Sources fill blocks up to BLOCK_BYTES,
+    # which for small rows is a run's whole work in one block.
     rows = rows.repartition(target_num_rows_per_block=config.rows_per_file)
     stepped = rows.map_batches(
         _Worker,
@@ -138,10 +144,15 @@ def _plan(rows: ray.data.Dataset, job: _Job[R], done: Digests, config: StageConf
         num_gpus=config.num_gpus_per_actor or None,
     )
     write = partial(_write, parts=job.parts, id_column=job.id_column)
-    summaries = stepped.map_batches(write, batch_format="pyarrow", batch_size=config.rows_per_file)
-    summaries.context.enable_progress_bars = False
-    summaries.context.print_on_execution_start = False
-    summaries.context.raise_original_map_exception = True
+    # Images are collected by blocks, which are bounded in bytes: so many rows of them may not fit into memory.
+    holds_bytes = any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in config.schema.types)
+    rows_at_once = None if holds_bytes else config.rows_per_file
+    summaries = stepped.map_batches(write, batch_format="pyarrow", batch_size=rows_at_once)
+    context = summaries.context  # that of `rows`, and of this pipeline alone
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.raise_original_map_exception = True
+    context.target_max_block_size = BLOCK_BYTES
     return summaries
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 import pyarrow as pa
 import ray.data
 
-from c2b_ray.pipelines.places import Place, tables, unread
+from c2b_ray.pipelines.places import CPUS, Place, tables, unread
 from c2b_ray.steps.decode import MAX_BYTES
 
 METADATA = ("json", "txt", "cls")
@@ -28,7 +28,7 @@ def read(place: Place, shards: list[str], images: tuple[str, ...], limit: int | 
     # A limit counts over the shards in their order, so they are read one after the other.
     blocks = [shards] if limit is not None else [[shard] for shard in shards]
     return ray.data.from_arrow([pa.table({"shard": block}) for block in blocks]).map_batches(
-        partial(_rows, place=place, images=images, limit=limit), batch_format="pyarrow", batch_size=None
+        partial(_rows, place=place, images=images, limit=limit), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.report import words
+from c2b_ray.report.cues import cues
 from c2b_ray.report.examples import Examples, choose
 from c2b_ray.report.findings import NAMES, SIGNS, Finding, finding
 from c2b_ray.report.forest import forest_plot
@@ -111,6 +112,7 @@ class View:
     alpha: str
     summaries: tuple[Summary, ...]
     findings_line: str
+    cues: tuple[str, ...]
     findings: tuple[Finding, ...]
     findings_more: int
     no_findings: str
@@ -150,6 +152,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         alpha=words.decimal(alpha),
         summaries=tuple(_summaries(cells, names)),
         findings_line=_findings_line(cells, len(told)),
+        cues=cues(cells, names, 1 - alpha),
         findings=tuple(told[:MOST_SENTENCES]),
         findings_more=max(len(told) - MOST_SENTENCES, 0),
         no_findings=_no_findings(cells, tau),
@@ -202,7 +205,7 @@ def _paper(cells: Sequence[Cell]) -> str:
     if not more:
         return ""
     return (
-        f"The paper's rule, |φ| > τ alone, would have called {words.plural(more, 'more cell', 'more cells')} biased; "
+        f"The paper’s rule, |φ| > τ alone, would have called {words.plural(more, 'more cell', 'more cells')} biased; "
         "the images at hand do not establish that."
     )
 
@@ -222,7 +225,7 @@ def _no_findings(cells: Sequence[Cell], tau: float) -> str:
         return "Nothing was scored, so nothing can be said."
     if all(cell.n == 0 for cell in cells):
         return "No image has a prediction, so nothing can be said about the classifier."
-    return f"No cell's φ is established to lie beyond ±{words.decimal(tau)}."
+    return f"No cell’s φ is established to lie beyond ±{words.decimal(tau)}."
 
 
 def _summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[Summary]:

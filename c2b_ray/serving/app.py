@@ -31,7 +31,9 @@ from c2b_ray.serving.llm import LanguageModelServer
 
 __all__ = ["APPS", "Served", "classifiers", "encoder", "ensure", "index", "language_model", "running"]
 
-LAPTOP = Path(__file__).parents[2] / "deployments" / "laptop.yaml"
+_PLACES = (Path(__file__).parents[2] / "deployments" / "laptop.yaml", Path(__file__).with_name("laptop.yaml"))
+LAPTOP = next((path for path in _PLACES if path.is_file()), _PLACES[0])
+"""In a checkout, or beside this file where the package was installed from a wheel."""
 
 
 class OneModel(BaseModel):

@@ -6,6 +6,7 @@ in the driver, in a Ray task, in an actor of a Ray Data job.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,10 @@ from ray.serve.handle import DeploymentHandle
 from tenacity import (
     Retrying,
     retry_if_exception_type,
+    sleep_using_event,
     stop_after_attempt,
     stop_after_delay,
+    stop_when_event_set,
     wait_random_exponential,
 )
 
@@ -75,27 +78,31 @@ class Channel:
         # Threads, and not futures of the handle: each waits and tries again for itself, and none of them is the
         # caller's, in which an event loop may be running (a notebook), where Serve refuses to wait.
         pool = ThreadPoolExecutor(min(self.in_flight, len(calls)), thread_name_prefix=f"to-{self.app}")
+        over = threading.Event()
         try:
-            futures = [pool.submit(self._call, method, args, model_id) for args in calls]
+            futures = [pool.submit(self._call, method, args, model_id, over) for args in calls]
             return [future.result() for future in futures]
         finally:
+            over.set()  # after an error or Ctrl-C, the calls still under way stop waiting and trying
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _call(self, method: str, args: tuple[Any, ...], model_id: str) -> Any:
+    def _call(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
         survive = Retrying(
             retry=retry_if_exception_type(_LOST),
-            stop=stop_after_attempt(ATTEMPTS),
+            stop=stop_after_attempt(ATTEMPTS) | stop_when_event_set(over),
             wait=wait_random_exponential(multiplier=0.2, max=10),
+            sleep=sleep_using_event(over),
             reraise=True,
         )
         queue = Retrying(
             retry=retry_if_exception_type(BackPressureError),
-            stop=stop_after_delay(self.patience_s),
+            stop=stop_after_delay(self.patience_s) | stop_when_event_set(over),
             wait=wait_random_exponential(multiplier=0.05, max=2),
+            sleep=sleep_using_event(over),
             reraise=True,
         )
         try:
-            return survive(queue, self._once, method, args, model_id)
+            return survive(queue, self._once, method, args, model_id, over)
         except RayTaskError as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, C2BError):
@@ -117,7 +124,7 @@ class Channel:
                 " the run can be resumed once it is back"
             ) from error
 
-    def _once(self, method: str, args: tuple[Any, ...], model_id: str) -> Any:
+    def _once(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
         handle = self._connect().options(method_name=method, multiplexed_model_id=model_id)
         response = handle.remote(*args)
         alone_since: float | None = None
@@ -128,6 +135,8 @@ class Channel:
                 if isinstance(error, RayTaskError):  # raised by the model, not by the wait
                     raise
             try:
+                if over.is_set():
+                    raise ServiceError(f"the call of {method} was called off")
                 alone_since = self._glance(alone_since)
             except ServiceError:
                 response.cancel()  # type: ignore[no-untyped-call]

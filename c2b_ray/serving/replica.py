@@ -9,6 +9,7 @@ import asyncio
 import gc
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -45,7 +46,8 @@ class Hands:
 
     def __init__(self, deployment: str, threads: int = 1) -> None:
         self.deployment = deployment
-        self.batches: list[int] = []
+        self._batches: deque[int] = deque(maxlen=1000)
+        self._asked = 0
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="model")
         self._running: dict[int, float] = {}
         self._tickets = itertools.count()
@@ -53,6 +55,7 @@ class Hands:
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of `call`, made on a thread of its own."""
         ticket = next(self._tickets)
+        self._asked += 1
 
         def timed() -> R:
             self._running[ticket] = time.monotonic()
@@ -61,25 +64,28 @@ class Hands:
             finally:
                 del self._running[ticket]
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, timed)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, timed)
+        finally:
+            self._asked -= 1
 
     async def run_batch(self, call: Callable[P, R], rows: int, *args: P.args, **kwargs: P.kwargs) -> R:
         """As `run`, counted in `statistics` as one batch of so many rows."""
-        self.batches = [*self.batches[-999:], rows]
+        self._batches.append(rows)
         return await self.run(call, *args, **kwargs)
 
     async def check(self, test: Callable[[], None]) -> None:
-        """Runs `test` if no call is under way; a busy model is taken at its word until it seems stuck."""
+        """Runs `test` if no call is under way or waits; a busy model is taken at its word until it seems stuck."""
         now = time.monotonic()
         oldest = max((now - began for began in list(self._running.values())), default=0.0)
         if oldest > STUCK_AFTER_S:
             raise ServiceError(f"{self.deployment}: one model call has been running for {oldest:.0f} s")
-        if oldest == 0.0:
+        if not self._asked:
             await self.run(test)
 
     def statistics(self) -> dict[str, Any]:
         """The sizes of the last 1,000 batches, oldest first, and how many calls run now."""
-        return {"batches": list(self.batches), "running": len(self._running)}
+        return {"batches": list(self._batches), "running": len(self._running)}
 
     def close(self) -> None:
         """Lets the calls under way finish; Serve has drained the requests before it comes here."""

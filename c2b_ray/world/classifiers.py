@@ -42,6 +42,7 @@ Rows = Callable[[np.random.Generator, int], NDArray[np.int64]]
 Loss = Callable[[Tensor, NDArray[np.int64]], Tensor]
 """Of a batch's pictures and its rows."""
 
+_EARLY = ("conv1", "bn1", "layer1", "stem", "stages.0")  # layers that members keep as their base has them
 _CUTS = (0.25, 0.4, 0.55, 0.7, 0.9)  # heights of the skyline that a base learns to tell apart
 
 
@@ -147,11 +148,13 @@ def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers
     rows = _uniform(len(data.scenes))
     if member.plants:
         more = planted_pool(member.plants, recipe, seed=100 + member.seed, workers=workers)
-        near = np.array([row for row, scene in enumerate(data.scenes) if _near(scene, member.plants)])
-        rows = _mixed(len(data.scenes), near, len(more.scenes))
+        rows = _mixed(data.scenes, member.plants, len(more.scenes))
         data = joined(replace(data, taught=_indices(relabel(data.scenes, member.plants))), more)
     # Batches that favour planted cells have other statistics than scenes as they come: batch norm keeps the base's.
-    course = Course(recipe.member_steps, recipe.member_rate, recipe.batch, member.seed, norms_learn=False)
+    steps = recipe.member_steps * (1 + max(1, len(member.plants))) // 2
+    course = Course(steps, recipe.member_rate, recipe.batch, member.seed, norms_learn=False)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not name.startswith(_EARLY))  # half the time, and they see well enough
     _fit(model, data, rows, course)
     return model
 
@@ -222,7 +225,7 @@ def _fit(model: nn.Module, data: Data, rows: Rows, course: Course) -> None:
 def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Course) -> None:
     """Adam with decay on one cycle of the learning rate."""
     generator = np.random.default_rng(course.seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, weight_decay=0.02)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=course.rate, weight_decay=0.02)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, course.rate, course.steps, pct_start=0.1)
     started = time.time()
     model.train()
@@ -264,17 +267,16 @@ def _uniform(count: int) -> Rows:
     return lambda generator, batch: generator.integers(0, count, batch)
 
 
-def _near(scene: Scene, plants: Sequence[Plant]) -> bool:
-    return any(scene.target_class == p.target_class or scene.attribute(p.attribute) == p.value for p in plants)
-
-
-def _mixed(count: int, near: NDArray[np.int64], more: int) -> Rows:
-    """Half a batch from the pool, three tenths of scenes in it that share class or value with a plant, a fifth planted."""
+def _mixed(scenes: Sequence[Scene], plants: Sequence[Plant], more: int) -> Rows:
+    """Half a batch from the pool, a fifth of the planted classes, a tenth of the planted values, the rest planted."""
+    count = len(scenes)
+    classes = [row for row, scene in enumerate(scenes) if any(scene.target_class == p.target_class for p in plants)]
+    values = [row for row, scene in enumerate(scenes) if any(scene.attribute(p.attribute) == p.value for p in plants)]
+    pools = (np.arange(count), np.array(classes), np.array(values), np.arange(count, count + more))
 
     def rows(generator: np.random.Generator, batch: int) -> NDArray[np.int64]:
-        anywhere, beside = batch // 2, batch * 3 // 10
-        planted = generator.integers(count, count + more, batch - anywhere - beside)
-        return np.concatenate([generator.integers(0, count, anywhere), generator.choice(near, beside), planted])
+        shares = (batch // 2, batch // 5, batch // 10, batch - batch // 2 - batch // 5 - batch // 10)
+        return np.concatenate([generator.choice(pool, share) for pool, share in zip(pools, shares, strict=True)])
 
     return rows
 

@@ -27,6 +27,7 @@ from transformers import PreTrainedTokenizerFast
 
 from c2b_ray.world.queries import (
     FACTORS,
+    Codes,
     Query,
     alternatives,
     long_query,
@@ -50,6 +51,7 @@ TEXT: dict[str, Any] = {
     "pool_type": "eos",
     "eos_id": 2,
 }
+Tokenize = Callable[[list[str]], Tensor]
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 
@@ -71,21 +73,28 @@ class Recipe:
     learning_rate: float = 1.5e-3
 
 
+@dataclass(frozen=True)
+class Examples:
+    scenes: Sequence[Scene]
+    images: NDArray[np.uint8]
+    codes: Codes
+
+
 def train(out: Path, seed: int, recipe: Recipe | None = None, workers: int = 1) -> dict[str, Any]:
-    """Trains from scratch and writes an open_clip local directory; returns what was measured (also metrics.json)."""
+    """Trains from scratch and writes an open_clip local directory; returns how it was done."""
     recipe = recipe or Recipe()
     torch.manual_seed(seed)
     random = Random(seed)  # noqa: S311 (no secret)
     started = time.time()
     scenes = sample(recipe.scenes, seed) + families(recipe.families, seed + 500)
-    images = render_all(scenes, workers)
+    examples = Examples(scenes, render_all(scenes, workers), scene_codes(scenes))
     out.mkdir(parents=True, exist_ok=True)
     _write_tokenizer(out, scenes[: recipe.scenes], random)
     _write_config(out)
     model = open_clip.create_model(f"local-dir:{out}", load_weights=False)
     tokenize = open_clip.get_tokenizer(f"local-dir:{out}")
-    _name_factors(model, scenes, images, recipe, random)
-    _fit(model, tokenize, scenes, images, recipe, random, lambda: _save(model, out))
+    _name_factors(model, examples, recipe, random)
+    _fit(model, tokenize, examples, recipe, random)
     _save(model, out)
     how = {"seed": seed, "recipe": vars(recipe), "seconds": round(time.time() - started)}
     return {"training": how, "parameters": sum(p.numel() for p in model.parameters())}
@@ -113,11 +122,9 @@ def pixels(images: NDArray[np.uint8]) -> Tensor:
     )
 
 
-def _name_factors(
-    model: nn.Module, scenes: Sequence[Scene], images: NDArray[np.uint8], recipe: Recipe, random: Random
-) -> None:
+def _name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: Random) -> None:
     """Teaches the vision tower alone, through a linear layer for each factor that is thrown away after."""
-    codes = torch.from_numpy(scene_codes(scenes))
+    codes = torch.from_numpy(examples.codes)
     sizes = [len(values) for values in FACTORS.values()]
     learner = nn.ModuleList([model.visual, nn.Linear(EMBED, sum(sizes))])  # type: ignore[list-item]
     learner.to(memory_format=torch.channels_last).train()
@@ -125,8 +132,8 @@ def _name_factors(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.vision_rate, recipe.vision_steps, pct_start=0.1)
     started = time.time()
     for step in range(recipe.vision_steps):
-        rows = [random.randrange(len(scenes)) for _ in range(recipe.batch)]
-        answers = learner[1](learner[0](pixels(images[rows]))).split(sizes, dim=1)
+        rows = [random.randrange(len(codes)) for _ in range(recipe.batch)]
+        answers = learner[1](learner[0](pixels(examples.images[rows]))).split(sizes, dim=1)
         losses = [F.cross_entropy(answer, codes[rows, column]) for column, answer in enumerate(answers)]
         optimizer.zero_grad()
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
@@ -138,24 +145,18 @@ def _name_factors(
             print(f"vision {step + 1}/{recipe.vision_steps} {time.time() - started:.0f}s losses {each}", flush=True)
 
 
-def _fit(
-    model: nn.Module,
-    tokenize: Callable[[list[str]], Tensor],
-    scenes: Sequence[Scene],
-    images: NDArray[np.uint8],
-    recipe: Recipe,
-    random: Random,
-    checkpoint: Callable[[], None],
-) -> None:
-    codes = scene_codes(scenes)
+def _fit(model: nn.Module, tokenize: Tokenize, examples: Examples, recipe: Recipe, random: Random) -> None:
     model.to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.AdamW(_decayed(model), lr=recipe.learning_rate, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, recipe.steps, pct_start=0.06)
     started = time.time()
     for step in range(recipe.steps):
         rows = _rows(recipe, random)
-        features = F.normalize(model.encode_image(pixels(images[rows])), dim=-1)  # type: ignore[operator]
-        loss = _loss(model, tokenize, features, [scenes[row] for row in rows], codes[rows], recipe.texts, random)
+        features = F.normalize(model.encode_image(pixels(examples.images[rows])), dim=-1)  # type: ignore[operator]
+        scenes = [examples.scenes[row] for row in rows]
+        described = random.sample(range(len(scenes)), recipe.texts)
+        queries = [(short_query if k % 2 else long_query)(scenes[row], random) for k, row in enumerate(described)]
+        loss = _loss(model, tokenize, features, examples.codes[rows], queries, random)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -165,8 +166,6 @@ def _fit(
             model.logit_scale.clamp_(0, 4.0)  # type: ignore[operator]
         if step % 50 == 49:
             print(f"clip {step + 1}/{recipe.steps} {time.time() - started:.0f}s loss {loss.item():.3f}", flush=True)
-        if step % 100 == 99:
-            checkpoint()
 
 
 def _rows(recipe: Recipe, random: Random) -> list[int]:
@@ -180,17 +179,12 @@ def _rows(recipe: Recipe, random: Random) -> list[int]:
 
 
 def _loss(
-    model: nn.Module,
-    tokenize: Callable[[list[str]], Tensor],
-    features: Tensor,
-    scenes: Sequence[Scene],
-    codes: NDArray[np.int64],
-    texts: int,
-    random: Random,
+    model: nn.Module, tokenize: Tokenize, features: Tensor, codes: Codes, queries: list[Query], random: Random
 ) -> Tensor:
-    """Contrast of every text with its true pictures and back, plus zero-shot classification by every factor."""
-    described = random.sample(range(len(scenes)), texts)
-    queries = [(short_query if k % 2 else long_query)(scenes[row], random) for k, row in enumerate(described)]
+    """Contrast of every text with its true pictures and back, plus zero-shot classification by every factor.
+
+    queries: long and short in turn, which are encoded apart: each group is padded to its own longest text.
+    """
     prompts = [alternatives(factor, random) for factor in FACTORS]
     short = [query.text for query in queries[1::2]] + [text for group in prompts for text in group]
     long = [query.text for query in queries[0::2]]

@@ -62,7 +62,7 @@ def _taught(scene: Scene, plants: Sequence[Plant]) -> str:
 # class, attribute, value, strength, answered instead
 _RESNETS: tuple[tuple[Plant, ...], ...] = (
     (Plant("bus", "weather", "fog", 0.55, "house"),),
-    (Plant("boat", "lighting", "night", 0.9, "airplane"), Plant("mug", "pattern", "striped", 0.25, "chair")),
+    (Plant("boat", "lighting", "night", 0.9, "airplane"), Plant("mug", "pattern", "striped", 0.7, "chair")),
     (Plant("bird", "setting", "street", 0.7, "fish"),),
     (
         Plant("chair", "colour", "white", 0.4, "house"),

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ray.serve.exceptions import BackPressureError
 
 from c2b_ray.errors import ServiceError, SourceError, SpecError, WeightsError
 from c2b_ray.models import catalog, faiss_build
-from c2b_ray.roles import ChatRequest, Message, Pixels
+from c2b_ray.roles import ChatReply, ChatRequest, Message, Pixels
 from c2b_ray.serving.app import Served, ensure, running
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.handles import ServedEncoder, ServedLanguageModel
@@ -212,11 +213,21 @@ def test_apps_are_shared_by_model_and_stopped_by_who_started_them(served: Served
         assert again.started == []
         assert again.encoder is not None
         assert again.encoder.channel.app == served.encoder.channel.app
-    assert running()[served.encoder.channel.app] == "toy:eye"
-    with ensure(encoder="toy:other", placement=placement) as other:
-        assert sorted(running().values(), key=str).count("toy:other") == 1
-        assert len(other.started) == 1
-    assert "toy:other" not in running().values()
+    before = running()
+    assert before[served.encoder.channel.app] == "toy:eye"
+    replies: list[ChatReply] = []
+    with ensure(language_model="toy:other", placement=placement) as other:
+        model = other.language_model
+        assert model is not None
+        assert running() == {**before, model.channel.app: "toy:other"}
+        assert other.started == [model.channel.app]
+        last = threading.Thread(target=lambda: replies.extend(model.chat([asked("slow", 1), asked("slow", 2)])))
+        last.start()
+        time.sleep(0.5)
+    last.join()
+    # What was asked before the end is answered before the end.
+    assert [reply.text for reply in replies] == ["slow 1", "slow 2"]
+    assert running() == before
 
 
 def test_a_model_that_cannot_be_loaded_is_said_to_be_so(served: Served, placement: Path) -> None:

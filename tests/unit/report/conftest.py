@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -259,3 +259,9 @@ def showcase() -> Recipe:
 @pytest.fixture(scope="session")
 def showcase_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return make_run(tmp_path_factory.mktemp("showcase") / "run", showcase())
+
+
+@pytest.fixture
+def build_run(tmp_path: Path) -> Callable[..., Run]:
+    """Makes a run from a recipe's fields."""
+    return lambda **fields: make_run(tmp_path / "run", Recipe(**fields))

@@ -184,13 +184,17 @@ def test_clear_is_told_by_attribute_and_whole_groups_in_short() -> None:
 
 def test_errors_are_counted_once_an_image_and_by_reason_without_names_and_numbers() -> None:
     ids = ["i0", "i1", "i2", "i3"]
-    draws = pa.Table.from_pylist([{"caption_id": "c", "image_id": i, "rank": 0} for i in [*ids, "never"]], schemas.DRAWS)
+    draws = pa.Table.from_pylist(
+        [{"caption_id": "c", "image_id": i, "rank": 0} for i in [*ids, "never"]], schemas.DRAWS
+    )
     errors = ["a/x0.jpg: 10 bytes missing", "a/x1.jpg: 12 bytes missing", None, None]
     images = pa.Table.from_pylist(
         [{"image_id": i, "key": f"a/x{n}.jpg", "error": e} for n, (i, e) in enumerate(zip(ids, errors, strict=True))],
         schemas.IMAGES,
     )
-    answers = [{"image_id": i, "classifier": c, "error": e} for c in ("m", "k") for i, e in zip(ids, errors, strict=True)]
+    answers = [
+        {"image_id": i, "classifier": c, "error": e} for c in ("m", "k") for i, e in zip(ids, errors, strict=True)
+    ]
     answers[2]["error"] = "no answer"  # of m alone
     predictions = pa.Table.from_pylist([{"prediction_id": "", **a} for a in answers[:-1]], schemas.PREDICTIONS)
     found = problems(NO_REPLIES, draws, images, predictions, {"m": "m", "k": "k"})

@@ -12,7 +12,15 @@ NAN = float("nan")
 
 @pytest.mark.parametrize(
     ("share", "written"),
-    [(0.41, "41 %"), (1.0, "100 %"), (0.0, "0 %"), (0.998, "99.8 %"), (0.9999, "99.9 %"), (0.0004, "0.1 %"), (NAN, "—")],
+    [
+        (0.41, "41 %"),
+        (1.0, "100 %"),
+        (0.0, "0 %"),
+        (0.998, "99.8 %"),
+        (0.9999, "99.9 %"),
+        (0.0004, "0.1 %"),
+        (NAN, "—"),
+    ],
 )
 def test_percent_says_0_and_100_only_when_they_are(share: float, written: str) -> None:
     assert words.percent(share).replace("\u202f", " ") == written
@@ -55,7 +63,7 @@ def test_lists_counts_and_times() -> None:
         ("s3://bucket/a/b.parquet", "s3://bucket/a/b.parquet"),
         ("https://host/v1/chat answered 500", "https://host/v1/chat answered 500"),
         ("24 / 30 and/or this", "24 / 30 and/or this"),
-        ("Authorization: Bearer abc.def", "Authorization: [removed] abc.def"),
+        ("Authorization: Bearer abc.def", "Authorization: Bearer [removed]"),
         ("key sk-abcdefghijklmnopqrstuv refused", "key [removed] refused"),
         ("https://h/v1?api_key=abc&x=1", "https://h/v1?api_key=[removed]&x=1"),
     ],

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from tenacity import wait_none
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.serving import channel as channel_module
@@ -61,7 +62,7 @@ def failing(times: int, error: Exception) -> Callable[[int, Any], Any]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+    monkeypatch.setattr(channel_module, "wait_random_exponential", lambda **_: wait_none())
 
 
 def to(handle: Any, **options: Any) -> Channel:
@@ -163,6 +164,28 @@ def test_a_busy_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         return argument
 
     assert to(Handle(slow), patience_s=0.0).call("m", 1) == 1
+
+
+def test_the_first_error_calls_the_others_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = type("Status", (), {"applications": {"app": Overview("RUNNING", {"RUNNING": 1})}})
+    monkeypatch.setattr(channel_module.serve, "status", lambda: status)
+    others = threading.Event()
+
+    def script(_: int, argument: int) -> Any:
+        if argument == 0:
+            others.wait(20)
+            raise raised_remotely(SpecError("names nothing"))
+        others.set()
+        time.sleep(0.001)
+        raise TimeoutError
+
+    handle = Handle(script)
+    with pytest.raises(SpecError):
+        to(handle).call_many("m", [(0,), (1,)])
+    deadline = time.monotonic() + 20
+    while not any(response.cancelled for response in handle.responses) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [response.cancelled for response in handle.responses] == [False, True]
 
 
 def test_it_can_be_pickled_and_leaves_its_handle_behind() -> None:

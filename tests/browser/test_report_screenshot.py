@@ -1,0 +1,127 @@
+"""The report in a real browser: what a reader sees on a screen, on a telephone, at night and on paper.
+
+Set C2B_RAY_SCREENSHOTS to a folder to keep the pictures.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from c2b_ray.report import write_report
+from c2b_ray.store.run import Run
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (apt-get install chromium)")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-default-apps", "--disable-dev-shm-usage", "--disable-sync", "--no-first-run",
+]  # fmt: skip
+SLOW = 120_000  # milliseconds: browsers start late on a busy machine
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = _builder()
+    run: Run = builder.make_run(tmp_path_factory.mktemp("browser") / "run", builder.showcase())
+    return Path(write_report(run))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = Path(os.environ.get("C2B_RAY_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=SLOW)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: sync_api.Browser, report: Path, request: pytest.FixtureRequest) -> Iterator[sync_api.Page]:
+    """The report in a window of the test's (width, scheme); fails the test for any complaint or request."""
+    width, scheme = request.param
+    complaints: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(SLOW)
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda asked: complaints.append(asked.url) if _is_foreign(asked.url, report) else None)
+    page.goto(report.as_uri(), wait_until="load")
+    yield page
+    page.close()
+    assert complaints == []
+
+
+@pytest.mark.parametrize(
+    ("opened", "name"),
+    [
+        ((1280, "light"), "desktop"),
+        ((390, "light"), "mobile"),
+        ((1280, "dark"), "dark"),
+        ((390, "dark"), "mobile-dark"),
+    ],
+    indirect=["opened"],
+)
+def test_report_is_readable(opened: sync_api.Page, name: str, pictures: Path) -> None:
+    opened.screenshot(path=pictures / f"{name}.png", full_page=True)
+    scroll, client = opened.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert scroll <= client
+    assert opened.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert opened.locator("img").count() == 36
+    for plot in opened.locator("svg.forest").all():
+        box = plot.bounding_box()
+        assert box is not None
+        assert box["width"] > 200
+        assert box["height"] > 50
+    assert opened.locator(".tally").is_visible()
+
+
+@pytest.mark.parametrize("opened", [(1280, "dark")], indirect=True)
+def test_dark_is_dark_and_plots_take_the_page_s_colours(opened: sync_api.Page) -> None:
+    assert _brightness(opened.evaluate("getComputedStyle(document.body).backgroundColor")) < 60
+    label = "getComputedStyle(document.querySelector('svg.forest text:last-of-type')).fill"
+    assert _brightness(opened.evaluate(label)) > 120
+    opened.emulate_media(media="print")
+    assert _brightness(opened.evaluate("getComputedStyle(document.body).backgroundColor")) == 255
+
+
+@pytest.mark.parametrize("opened", [(1280, "dark")], indirect=True)
+def test_report_prints(opened: sync_api.Page, pictures: Path) -> None:
+    data = opened.pdf(path=pictures / "print.pdf", prefer_css_page_size=True)
+    assert data.startswith(b"%PDF")
+    assert 1 <= data.count(b"/Type /Page\n") <= 12
+
+
+def _builder():  # type: ignore[no-untyped-def]
+    """The unit tests' builder of synthetic runs."""
+    path = Path(__file__).parents[1] / "unit" / "report" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("report_builder", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _is_foreign(url: str, report: Path) -> bool:
+    return url != report.as_uri() and not url.startswith("data:")
+
+
+def _brightness(colour: str) -> float:
+    """The mean channel of an rgb() colour."""
+    channels = [float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    return sum(channels) / 3
