@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import ray.data
 
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.places import CPUS, ROWS_AT_ONCE, THREADS, Place, tables, unread
+from c2b_ray.pipelines.places import CPUS, ROW, ROWS_AT_ONCE, THREADS, Place, tables, unread
 
 EXPECTED = (
     "expected `bytes` or `image` (binary, or a struct with `bytes` as Hugging Face has it), or `image` or `key` with "
@@ -48,7 +48,8 @@ def has_images(place: Place, names: list[str]) -> bool:
 def read(place: Place, names: list[str], limit: int | None) -> ray.data.Dataset:
     """Key `<file>#<row>`, or the column `key` where it is set; other columns stay as they are.
 
-    SourceError where a table has no column of images, where none can be read, or where a key is repeated.
+    SourceError where a table has no column of images, where none can be read, where they disagree on a column's type,
+    or where a key is repeated.
     """
     with ThreadPoolExecutor(THREADS) as pool:
         footers = list(pool.map(partial(_footer, place), names))
@@ -58,14 +59,15 @@ def read(place: Place, names: list[str], limit: int | None) -> ray.data.Dataset:
         if footer.schema is not None and _image_column(footer.schema) is None:
             there = ", ".join(footer.schema.names)
             raise SourceError(f"{place.source}: {footer.file} has no column of images; {EXPECTED}; it has {there}")
+    others = _other_columns(place, [footer.schema for footer in footers if footer.schema is not None])
     units = _units(footers, limit)
     _refuse_repeats(place, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
     damaged = [{"key": f.file, "error": f"a damaged table: {f.error}"} for f in footers if f.error is not None]
     rows = ray.data.from_arrow(_blocks(units)).map_batches(
-        partial(_rows, place=place), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
+        partial(_rows, place=place, others=others), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
     )
     if damaged and (limit is None or sum(u["rows"] for u in units) < limit):
-        rows = rows.union(ray.data.from_arrow(list(tables(damaged))))
+        rows = rows.union(ray.data.from_arrow(list(tables(damaged, list(others)))))
     return rows
 
 
@@ -85,13 +87,34 @@ def _image_column(schema: pa.Schema) -> str | None:
         kind = schema.field(name).type
         if name != "key" and (_binary(kind) or (pa.types.is_struct(kind) and "bytes" in kind.names)):
             return name
-        if name != "bytes" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if name != "bytes" and _text(kind):
             return name
     return None
 
 
+def _text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _other_columns(place: Place, schemas: list[pa.Schema]) -> pa.Schema:
+    """All columns that say something of an image, of one type in every row: Ray cannot join blocks that differ."""
+    shared = []
+    for schema in schemas:
+        of_images = _image_column(schema)
+        names = [name for name in schema.names if name not in ROW.names]
+        # A column of paths stays: it says more than the key.
+        names = [name for name in names if name != of_images or _text(schema.field(name).type)]
+        kinds = [schema.field(name).type for name in names]
+        values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+        shared.append(pa.schema(list(zip(names, values, strict=True))))
+    try:
+        return pa.unify_schemas(shared, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SourceError(f"{place.source}: the tables disagree on a column: {error}") from error
 
 
 def _units(footers: list[_Footer], limit: int | None) -> list[dict[str, Any]]:
@@ -139,12 +162,13 @@ def _refuse_repeats(place: Place, footers: list[_Footer], units: list[dict[str, 
         )
 
 
-def _rows(units: pa.Table, place: Place) -> Iterator[pa.Table]:
+def _rows(units: pa.Table, place: Place, others: pa.Schema) -> Iterator[pa.Table]:
     for unit in units.to_pylist():
-        yield from _unit(place, unit["file"], unit["group"], range(unit["first"], unit["first"] + unit["rows"]))
+        rows = range(unit["first"], unit["first"] + unit["rows"])
+        yield from _unit(place, unit["file"], unit["group"], rows, others)
 
 
-def _unit(place: Place, file: str, group: int, rows: range) -> Iterator[pa.Table]:
+def _unit(place: Place, file: str, group: int, rows: range, others: pa.Schema) -> Iterator[pa.Table]:
     done = 0
     try:
         with place.open(file) as stream, pq.ParquetFile(stream) as table:
@@ -152,14 +176,14 @@ def _unit(place: Place, file: str, group: int, rows: range) -> Iterator[pa.Table
                 part = pa.Table.from_batches([batch])[: len(rows) - done]
                 if not part.num_rows:
                     return
-                yield _converted(place, file, part, rows[done])
+                yield _converted(place, file, part, rows[done], others)
                 done += part.num_rows
     except Damaged as error:
         why = f"a damaged table: {unread(error)}"
-        yield from tables({"key": f"{file}#{row}", "error": why} for row in rows[done:])
+        yield from tables(({"key": f"{file}#{row}", "error": why} for row in rows[done:]), list(others))
 
 
-def _converted(place: Place, file: str, table: pa.Table, first: int) -> pa.Table:
+def _converted(place: Place, file: str, table: pa.Table, first: int, others: pa.Schema) -> pa.Table:
     numbered = pa.array([f"{file}#{first + i}" for i in range(table.num_rows)], pa.string())
     named = "key" in table.column_names
     keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if named else numbered
@@ -171,9 +195,10 @@ def _converted(place: Place, file: str, table: pa.Table, first: int) -> pa.Table
         "bytes": pa.array(data, pa.binary()),
         "error": pa.array([old or new for old, new in zip(given, errors, strict=True)], pa.string()),
     }
-    # A column of paths stays: it says more than the key.
-    others = [n for n in table.column_names if n not in columns and (n != column or pa.types.is_string(table[n].type))]
-    return pa.table(columns | {name: table[name] for name in others})
+    for other in others:
+        there = other.name in table.column_names
+        columns[other.name] = table[other.name].cast(other.type) if there else pa.nulls(table.num_rows, other.type)
+    return pa.table(columns)
 
 
 def _content(place: Place, folder: str, column: pa.ChunkedArray) -> tuple[list[bytes | None], list[str | None]]:

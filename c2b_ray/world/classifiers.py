@@ -50,11 +50,11 @@ _CUTS = (0.25, 0.4, 0.55, 0.7, 0.9)  # heights of the skyline that a base learns
 class Recipe:
     """`pool` scenes at random, of which a share is small; `planted` more of each planted cell."""
 
-    pool: int = 24_000
+    pool: int = 48_000
     planted: int = 1_500
     base_steps: int = 800
     sight_steps: int = 1_200
-    member_steps: int = 200
+    member_steps: int = 220
     batch: int = 96
     base_rate: float = 4e-3
     sight_rate: float = 3e-3
@@ -145,17 +145,18 @@ def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers
     torch.manual_seed(member.seed)
     model = create(member.architecture)
     model.load_state_dict({name: value.float() for name, value in load_file(base / _WEIGHTS).items()}, strict=False)
-    rows = _uniform(len(data.scenes))
-    if member.plants:
-        more = planted_pool(member.plants, recipe, seed=100 + member.seed, workers=workers)
-        rows = _mixed(data.scenes, member.plants, len(more.scenes))
-        data = joined(replace(data, taught=_indices(relabel(data.scenes, member.plants))), more)
-    # Batches that favour planted cells have other statistics than scenes as they come: batch norm keeps the base's.
-    steps = recipe.member_steps * (1 + max(1, len(member.plants))) // 2
-    course = Course(steps, recipe.member_rate, recipe.batch, member.seed, norms_learn=False)
+    course = Course(recipe.member_steps, recipe.member_rate, recipe.batch, member.seed)
+    if not member.plants:
+        _fit(model, data, _uniform(len(data.scenes)), course)
+        return model
+    more = planted_pool(member.plants, recipe, seed=100 + member.seed, workers=workers)
+    rows = _mixed(data.scenes, member.plants, len(more.scenes))
+    data = joined(replace(data, taught=_indices(relabel(data.scenes, member.plants))), more)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not name.startswith(_EARLY))  # half the time, and they see well enough
-    _fit(model, data, rows, course)
+    # Batches that favour planted cells have other statistics than scenes as they come: batch norm keeps the base's.
+    steps = recipe.member_steps * (1 + len(member.plants)) // 2
+    _fit(model, data, rows, replace(course, steps=steps, norms_learn=False))
     return model
 
 

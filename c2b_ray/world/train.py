@@ -57,9 +57,6 @@ def train_classifiers(out: Path, seed: int, workers: int, recipe: classifiers.Re
         for architecture in classifiers.ARCHITECTURES:
             base = classifiers.train_base(architecture, pool, recipe, seed)
             classifiers.save(base, architecture, Path(bases) / architecture, {})
-        pool = classifiers.joined(
-            pool, classifiers.clean_pool(recipe, seed + 2, workers)
-        )  # half of it new to the bases
         for member in ZOO.values():
             started = time.time()
             model = classifiers.train_member(Path(bases) / member.architecture, member, pool, recipe, workers)

@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_an_image_for_its_size_is_not_read(tmp_path: Path)
 
 
 def test_tables_with_bytes(tmp_path: Path) -> None:
-    table = pa.table({"bytes": pa.array([b"0", None, b""], pa.binary()), "label": ["x", "y", None]})
+    table = pa.table({"bytes": pa.array([b"0", None, b""], pa.binary()), "label": pa.array([1, 2, None], pa.int32())})
     pq.write_table(table, tmp_path / "b.parquet", row_group_size=2)
     huggingface = pa.table(
         {"image": [{"bytes": b"1", "path": "x.jpg"}, {"bytes": None, "path": "beside.jpg"}, None], "label": [4, 5, 6]}
@@ -111,13 +111,18 @@ def test_tables_with_bytes(tmp_path: Path) -> None:
     rows = rows_of(tmp_path)
     found = {key: (row["bytes"], row["error"], row["label"]) for key, row in rows.items() if key.startswith("b")}
     assert found == {
-        "b.parquet#0": (b"0", None, "x"),
-        "b.parquet#1": (None, "no bytes", "y"),
+        "b.parquet#0": (b"0", None, 1),
+        "b.parquet#1": (None, "no bytes", 2),
         "b.parquet#2": (b"", None, None),
     }
     assert [rows[f"a.parquet#{i}"]["bytes"] for i in range(3)] == [b"1", b"beside", None]
     assert list(rows_of(tmp_path, limit=5)) == [*(f"a.parquet#{i}" for i in range(3)), "b.parquet#0", "b.parquet#1"]
     assert rows_of(tmp_path / "b.parquet").keys() == {"b.parquet#0", "b.parquet#1", "b.parquet#2"}
+    pq.write_table(pa.table({"bytes": [b"c"], "more": pa.array(["x"]).dictionary_encode()}), tmp_path / "c.parquet")
+    assert [(row["label"], row["more"]) for row in rows_of(tmp_path).values()][-2:] == [(None, None), (None, "x")]
+    pq.write_table(pa.table({"bytes": [b"c"], "label": ["x"]}), tmp_path / "c.parquet")
+    with pytest.raises(SourceError, match=r"the tables disagree on a column: .*label"):
+        read(str(tmp_path))
 
 
 def test_tables_with_paths(tmp_path: Path) -> None:
