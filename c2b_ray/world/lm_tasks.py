@@ -171,7 +171,7 @@ def _places(rng: Random, classes: Sequence[str], held_out: bool) -> dict[str, st
 
 
 def task(rng: Random, classes: Sequence[str], held_out: bool = False) -> str:
-    """A description of a task, one to forty sentences, most of them one to three. `classes`: what lists of classes name in some of the draws."""
+    """A description of a task, one to forty sentences, mostly one to three. `classes`: what its lists may name."""
     text = rng.choice(FRAMES[held_out]).format(**_places(rng, classes, held_out))
     more = rng.choice((0, 0, 0, 0, 1, 1, 2, rng.randint(3, 7))) if rng.random() < 0.97 else rng.randint(8, 40)
     sentences = [text] + [rng.choice(_FILLER).format(**_places(rng, classes, held_out)) for _ in range(more)]

@@ -193,6 +193,7 @@ def test_it_can_be_pickled_and_leaves_its_handle_behind() -> None:
     assert (again.app, again.in_flight, again._handle) == ("app", 3, None)
 
 
-def test_without_a_cluster_it_says_so() -> None:
+def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module.ray, "is_initialized", lambda: False)
     with pytest.raises(ServiceError, match="connected to no Ray cluster"):
         Channel("app").call("m", 1)
