@@ -1,6 +1,6 @@
 """How long `make demo` takes once installed, from nothing to a report, and what it found.
 
-    python bench/demo.py
+python bench/demo.py
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """c2b-ray: finds where an image classifier fails, from one sentence about its task and no labelled data.
 
-    >>> import c2b_ray
-    >>> run = c2b_ray.audit("audit.yaml")       # a path, a mapping, or an AuditConfig
-    >>> run.scores                               # tables as Arrow
-    >>> c2b_ray.load_run("runs/demo/run").report
+>>> import c2b_ray
+>>> run = c2b_ray.audit("audit.yaml")       # a path, a mapping, or an AuditConfig
+>>> run.scores                               # tables as Arrow
+>>> c2b_ray.load_run("runs/demo/run").report
 """
 
 from __future__ import annotations

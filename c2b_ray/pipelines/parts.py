@@ -231,10 +231,11 @@ def _remove(parts: Parts, names: list[str]) -> None:
 
 
 def read_stage(out: str, columns: list[str] | None = None) -> pa.Table:
-    """All rows that a stage has written under `out`, in no particular order. SourceError where there is none."""
+    """All rows that a stage has written under `out`, in no particular order. SourceError where there is no part."""
     parts = opened(out)
     names = parts.names()
     if not names:
         raise SourceError(f"{out}: holds no part-*.parquet")
     with ThreadPoolExecutor(THREADS) as pool:
-        return pa.concat_tables(pool.map(lambda name: parts.read(name, columns), names))
+        table = pa.concat_tables(pool.map(lambda name: parts.read(name, columns), names))
+    return table.select(columns) if columns is not None else table

@@ -35,7 +35,8 @@ FILES_AT_ONCE = 32
 def read(source: str, *, limit: int | None = None) -> ray.data.Dataset:
     """The rows of `source`, a local path or a URI such as `s3://bucket/images`; the first `limit` of them.
 
-    The same source gives the same keys, each once. SourceError where there is no image, or where tables repeat a key.
+    The same source gives the same keys, each once. Takes a connection to Ray (`cluster.ensure_ray`). SourceError where
+    there is no image, or where tables repeat a key.
     """
     filesystem, path = files.resolve(source)
     path = path.rstrip("/")

@@ -9,6 +9,7 @@ flight, their order kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,10 +118,11 @@ class ServedClassifier:
 
 
 class ServedIndex:
-    """The index at `path`, a path that the app's replicas can read."""
+    """The index at `path`, which the app's replicas must be able to read; a local path is made absolute for them."""
 
     def __init__(self, path: str, channel: Channel | None = None, *, chunk: int = 256) -> None:
-        self.path = path
+        local = path.removeprefix("faiss:")
+        self.path = local if "://" in local else str(Path(local).absolute())
         self.channel = channel or Channel(APPS["index"])
         self.chunk = chunk
         self._facts: dict[str, Any] = {}
