@@ -9,7 +9,7 @@ import argparse
 import json
 import time
 
-from c2b_ray.world.zoo import weights
+from c2b_ray.world.zoo import WEIGHTS
 
 
 def main() -> None:
@@ -20,13 +20,13 @@ def main() -> None:
     args = parser.parse_args()
     began = time.perf_counter()
     if args.model == "clip":
-        from c2b_ray.world.clip import evaluate
+        from c2b_ray.world.clip_quality import evaluate
 
-        found = evaluate(weights("clip"), args.seed, args.n)
+        found = evaluate(WEIGHTS / "clip", args.seed, args.n)
     else:
-        from c2b_ray.world.language_model import evaluate
+        from c2b_ray.world.lm_quality import evaluate
 
-        found = evaluate(weights("lm"), args.seed)
+        found = evaluate(WEIGHTS / "lm", args.seed)
     print(json.dumps({**found, "seconds": round(time.perf_counter() - began, 1)}, indent=1))
 
 
