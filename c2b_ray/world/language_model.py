@@ -106,7 +106,7 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int, exercises: int) -> It
     parts = pieces(tokenizer)
     given = 0
     while True:
-        share = 0.7 if given < exercises else 0.1
+        share = 0.6 if given < exercises else 0.05
         examples = [
             lm_corpus.exercise(rng, parts) if rng.random() < share else lm_corpus.example(rng, parts)
             for _ in range(512)
@@ -191,7 +191,7 @@ def fit(model: LlamaForCausalLM, data: Iterator[tuple[Tensor, Tensor]], steps: i
     adam = torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = [(Muon(matrices, MATRIX_LEARNING_RATE), MATRIX_LEARNING_RATE), (adam, LEARNING_RATE)]
     for step, (ids, learn) in zip(range(steps), data, strict=False):
-        factor = min(1.0, (step + 1) / 60, (steps - step) / (0.35 * steps))
+        factor = min(1.0, (step + 1) / 60, (steps - step) / (0.45 * steps))
         for optimizer, rate in schedule:
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
@@ -218,7 +218,7 @@ def train(out: Path, seed: int = 0, steps: int | None = None) -> dict[str, float
     tokenizer = train_tokenizer(seed)
     model = build(seed, len(tokenizer)).train()
     losses = []
-    for step, loss in enumerate(fit(model, batches(tokenizer, seed, steps // 4), steps)):
+    for step, loss in enumerate(fit(model, batches(tokenizer, seed, steps // 3), steps)):
         losses.append(loss)
         if step % 50 == 49:
             print(

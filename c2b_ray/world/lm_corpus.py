@@ -149,7 +149,7 @@ def captioned(rng: Random, pieces: Sequence[str] = (), held_out: bool = False) -
 def caption_example(
     rng: Random, wording: str, target_class: str, value: tuple[str, str], number: int, options: Sequence[str]
 ) -> Example:
-    phrase = options[(number - 1) % len(options)] if number <= 12 and rng.random() < 0.85 else rng.choice(options)
+    phrase = options[(number - 1) % len(options)] if rng.random() < 0.8 else rng.choice(options)
     messages = prompts.messages(
         "caption",
         template=wording,
@@ -173,11 +173,11 @@ def plain(rng: Random) -> Example:
 def example(rng: Random, pieces: Sequence[str] = ()) -> Example:
     """One example of the training mixture. `pieces`: the tokenizer's words, for `lm_tasks.made_up_word`."""
     draw = rng.random()
-    if draw < 0.06:
+    if draw < 0.14:
         return propose(rng, pieces)
-    if draw < 0.11:
+    if draw < 0.22:
         return template(rng, pieces)
-    return plain(rng) if draw < 0.2 else captioned(rng, pieces)
+    return plain(rng) if draw < 0.32 else captioned(rng, pieces)
 
 
 def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
@@ -185,8 +185,7 @@ def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
     names = rng.sample(("Class", "Attribute", "Value"), rng.randint(1, 3))
     values = [lm_tasks.noun(rng, pieces) if rng.random() < 0.9 else rng.choice(CLASSES) for _ in names]
     asked = "".join(f"\n{name}: {value}" for name, value in zip(names, values, strict=True))
-    reply = " ".join(["a", *values] * rng.randint(1, 3))
-    return Example("exercise", (Message("user", asked),), compact({"caption": reply}))
+    return Example("exercise", (Message("user", asked),), compact({"caption": " ".join(["a", *values])}))
 
 
 def fixed_wording() -> list[str]:

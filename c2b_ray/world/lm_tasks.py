@@ -117,16 +117,16 @@ def made_up_word(rng: Random, pieces: Sequence[str] = ()) -> str:
 
 
 def noun(rng: Random, pieces: Sequence[str] = (), held_out: bool = False) -> str:
-    """A noun that stands for a class; made up in half of the draws, where it may look like any label of a data set."""
+    """A noun that stands for a class; made up in half of the draws, where it may have two words or a capital."""
     if rng.random() < 0.5 and not (held_out and not pieces):
         return some(rng, NOUNS, held_out)
-    word, form = made_up_word(rng, pieces), rng.random()
-    if form < 0.35:
-        joint = rng.choice((" ", " ", " ", " ", "_", ", ", "-"))
-        return joint.join([word, *(made_up_word(rng, pieces) for _ in range(rng.choice((1, 1, 1, 2, 3))))])
-    if form < 0.42:
-        return f"{word}{rng.choice(('', ' '))}{rng.randint(0, 10 ** rng.randint(1, 8))}"
-    return word.capitalize() if form < 0.52 else word
+    word = made_up_word(rng, pieces)
+    form = rng.random()
+    if form < 0.25:
+        return f"{word} {made_up_word(rng, pieces)}"
+    if form < 0.33:
+        return f"{word}_{made_up_word(rng, pieces)}" if form < 0.29 else f"{word}, {made_up_word(rng, pieces)}"
+    return word.capitalize() if form < 0.43 else word
 
 
 def _listing(rng: Random, classes: Sequence[str], held_out: bool) -> str:
@@ -171,9 +171,9 @@ def _places(rng: Random, classes: Sequence[str], held_out: bool) -> dict[str, st
 
 
 def task(rng: Random, classes: Sequence[str], held_out: bool = False) -> str:
-    """A description of a task, one to forty sentences, mostly one to three. `classes`: what its lists may name."""
+    """A description of a task, one to eight sentences. `classes`: what its lists may name."""
     text = rng.choice(FRAMES[held_out]).format(**_places(rng, classes, held_out))
-    more = rng.choice((0, 0, 0, 0, 1, 1, 2, rng.randint(3, 7))) if rng.random() < 0.97 else rng.randint(8, 40)
+    more = rng.choice((0, 0, 0, 0, 1, 1, 2, rng.randint(3, 7)))
     sentences = [text] + [rng.choice(_FILLER).format(**_places(rng, classes, held_out)) for _ in range(more)]
     if more and rng.random() < 0.3:
         rng.shuffle(sentences)
