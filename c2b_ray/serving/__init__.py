@@ -1,1 +1,1 @@
-"""TODO"""
+"""Models behind Ray Serve: one file per deployment, handles that are roles, and the apps that configurations name."""
