@@ -38,6 +38,10 @@ class ConfigError(InputError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}" if field else message)
         self.field = field
+        self._message = message
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str]]:
+        return ConfigError, (self.field, self._message)  # so that it arrives as itself from another process
 
 
 class SpecError(InputError):
@@ -70,6 +74,9 @@ class ReplyError(C2BError):
     def __init__(self, message: str, reply: str) -> None:
         super().__init__(message)
         self.reply = reply
+
+    def __reduce__(self) -> tuple[type[ReplyError], tuple[str, str]]:
+        return ReplyError, (str(self), self.reply)
 
 
 class ServiceError(C2BError):
