@@ -12,13 +12,16 @@ export HF_HUB_OFFLINE ?= 1
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
+# Compiled ahead: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each of Ray's workers would compile torch
+# anew, which doubles what a run takes.
 setup: $(STAMP)  ## install from requirements.lock into .venv
 
 $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	$(BIN)/python -m compileall -q c2b_ray
 	touch $@
 
 demo: $(STAMP)  ## audit planted classifiers of the embedded world, end to end

@@ -58,7 +58,7 @@ def run_audit(source: str, names: list[str], args: argparse.Namespace, place: Pa
         asked["language_model"] = "world:lm"
         asked["images_per_caption"] = args.images
         asked["captions_per_cell"] = args.captions
-    return c2b_ray.audit(asked, place / "run", via=args.via)
+    return c2b_ray.audit(asked, place / f"run-{source}", via=args.via)
 
 
 def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:

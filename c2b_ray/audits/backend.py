@@ -23,6 +23,9 @@ T = TypeVar("T")
 class Backend(Protocol):
     """A language model for this process; of the other roles, factories that can be sent to workers."""
 
+    def start(self, language_model: str | None = None, encoder: str | None = None) -> None:
+        """Loads what an audit is about to ask for, all at once, where loading ahead is of use."""
+
     def language_model(self, spec: str) -> LanguageModel: ...
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]: ...
@@ -34,6 +37,9 @@ class Backend(Protocol):
 
 class InActors:
     """Each model loads in the process that uses it."""
+
+    def start(self, language_model: str | None = None, encoder: str | None = None) -> None:
+        """Nothing to do: those processes are still to come."""
 
     def language_model(self, spec: str) -> LanguageModel:
         return catalog.language_model(spec)
@@ -53,6 +59,9 @@ class BehindServe:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
+
+    def start(self, language_model: str | None = None, encoder: str | None = None) -> None:
+        self._stack.enter_context(ensure(language_model=language_model, encoder=encoder, classifiers=True, index=True))
 
     def language_model(self, spec: str) -> LanguageModel:
         model = self._stack.enter_context(ensure(language_model=spec)).language_model
@@ -80,5 +89,9 @@ def backend(via: str) -> Iterator[Backend]:
     """A backend with Ray running beneath it; what it started, it stops."""
     if via not in VIAS:
         raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
-    with ensure_ray(), ExitStack() as stack:
-        yield InActors() if via == "actors" else BehindServe(stack)
+    with ensure_ray() as started, ExitStack() as stack:
+        try:
+            yield InActors() if via == "actors" else BehindServe(stack)
+        finally:
+            if started:  # the apps end with their cluster, in one go
+                stack.pop_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from c2b_ray.audits import index
@@ -22,21 +23,26 @@ def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> 
     """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
     table, indexed = out / "scenes.parquet", out / "index"
     steps = Steps(listener)
-    with steps.step("render scenes"):
-        if not table.exists():
-            write_sample(table, images, SEED)
-    with backend(via) as models:
+    # The models start in other processes, so this one has time to render.
+    with ThreadPoolExecutor(1) as background:
+        rendered = background.submit(_render, table, images)
         # Held until the audit is over: the encoder that builds the index goes on to answer the audit.
-        with steps.step("start the models"):
-            models.encoder(ENCODER)
-            models.language_model(LANGUAGE_MODEL)
-        if not (indexed / "manifest.json").exists():
-            index.build(str(table), ENCODER, str(indexed), via, listener)
-        asked = {
-            "task": TASK,
-            "classes": list(CLASSES),
-            "classifier": CLASSIFIERS,
-            "language_model": LANGUAGE_MODEL,
-            "images": {"source": "retrieve", "index": str(indexed)},
-        }
-        return audit(asked, out / "run", via, listener)
+        with backend(via) as models:
+            with steps.step("start the models, render scenes"):
+                models.start(LANGUAGE_MODEL, ENCODER)
+                rendered.result()
+            if not (indexed / "manifest.json").exists():
+                index.build(str(table), ENCODER, str(indexed), via, listener)
+            asked = {
+                "task": TASK,
+                "classes": list(CLASSES),
+                "classifier": CLASSIFIERS,
+                "language_model": LANGUAGE_MODEL,
+                "images": {"source": "retrieve", "index": str(indexed)},
+            }
+            return audit(asked, out / "run", via, listener)
+
+
+def _render(table: Path, images: int) -> None:
+    if not table.exists():
+        write_sample(table, images, SEED)

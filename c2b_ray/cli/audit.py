@@ -55,7 +55,7 @@ def report(
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the demo's images, index and run go.")] = Path("runs/demo"),
-    images: Annotated[int, typer.Option(min=100, help="Scenes to render and index.")] = 6000,
+    images: Annotated[int, typer.Option(min=100, help="Scenes to render and index.")] = 5000,
     via: Via = "serve",
     as_json: Json = False,
 ) -> None:

@@ -16,14 +16,18 @@ import ray
 from c2b_ray.errors import ServiceError
 
 ADDRESS = "RAY_ADDRESS"
+# A stage's workers wait for the next stage instead of ending when idle for a second: starting one costs seconds of a
+# core, most of it imports.
+KEEP_WORKERS = {"num_workers_soft_limit": 8, "idle_worker_killing_time_threshold_ms": 60_000}
 
 
 @contextmanager
-def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Iterator[None]:
+def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Iterator[bool]:
     """Runs the body with Ray: as this process is connected, else the cluster at RAY_ADDRESS, else a new one here.
 
     `num_cpus` (all, where None) and `object_store_mb` hold for a new cluster alone. Only what this call connected is
-    disconnected at the end, and only a cluster that it started is stopped. ServiceError where RAY_ADDRESS is silent.
+    disconnected at the end, and only a cluster that it started is stopped. Yields whether it started one, so that what
+    runs on it ends with it. ServiceError where RAY_ADDRESS is silent.
     """
     ours = not ray.is_initialized()
     if ours:
@@ -31,7 +35,7 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
             _connect(num_cpus, object_store_mb)
     try:
         _quiet()
-        yield
+        yield ours and not _elsewhere()
     finally:
         if ours:
             ray.shutdown()
@@ -58,9 +62,13 @@ def _environment() -> Iterator[None]:
         del os.environ["RAY_BACKEND_LOG_LEVEL"]
 
 
-def _connect(num_cpus: int | None, object_store_mb: int) -> None:
+def _elsewhere() -> str | None:
     address = os.environ.get(ADDRESS)
-    if address and address != "local":
+    return address if address != "local" else None
+
+
+def _connect(num_cpus: int | None, object_store_mb: int) -> None:
+    if address := _elsewhere():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -76,6 +84,7 @@ def _connect(num_cpus: int | None, object_store_mb: int) -> None:
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
+            _system_config=KEEP_WORKERS,
         )
     except Exception as error:  # Ray 2.60 raises a bare Exception where a process of its is not up within 30 seconds
         ray.shutdown()

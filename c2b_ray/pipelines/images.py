@@ -5,14 +5,15 @@ It knows which step runs over which table, and leaves reading, writing and resum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 import ray
 
-from c2b_ray.pipelines.parts import opened, read_stage
+from c2b_ray.pipelines.parts import Parts, opened, read_stage
+from c2b_ray.pipelines.places import CPUS
 from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stage
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES, PREDICTIONS
@@ -37,18 +38,22 @@ def classify(
 ) -> StageResult:
     """The classifier's predictions of every image under `images`, into Parquet parts under `out`."""
     parts = opened(images)
-    paths = [f"{parts.path}/{name}" for name in parts.names()]
-    rows = ray.data.read_parquet(paths, filesystem=parts.filesystem, partitioning=None).map_batches(
-        partial(_with_prediction_id, asked=asked), batch_format="pyarrow", batch_size=None
+    # The names as rows, not `read_parquet`: its listing of files is an operator with a worker of its own, and starting
+    # one costs seconds of a core.
+    names = ray.data.from_arrow([pa.table({"name": [name]}) for name in parts.names()])
+    rows = names.map_batches(
+        partial(_images_to_ask, parts=parts, asked=asked), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
     )
     config = replace(CLASSIFY, total=len(read_stage(images, ["image_id"])))
     step = partial(_predict, asked=asked)
     return run_stage(rows, step, classifier, out, id_column="prediction_id", config=config, on_progress=on_progress)
 
 
-def _with_prediction_id(batch: pa.Table, asked: Question) -> pa.Table:
-    ids = [asked.prediction_id(image_id) for image_id in batch["image_id"].to_pylist()]
-    return batch.append_column("prediction_id", pa.array(ids, pa.string()))
+def _images_to_ask(names: pa.Table, parts: Parts, asked: Question) -> Iterator[pa.Table]:
+    for name in names["name"].to_pylist():
+        images = parts.read(name)
+        ids = [asked.prediction_id(image_id) for image_id in images["image_id"].to_pylist()]
+        yield images.append_column("prediction_id", pa.array(ids, pa.string()))
 
 
 def _predict(batch: pa.Table, classifier: Classifier, asked: Question) -> pa.Table:

@@ -5,8 +5,10 @@ It knows which apps there are, how one is built and how it is found; placement i
 # No `from __future__ import annotations` here: Serve looks for a builder's pydantic model in its signature, and finds a
 # string with it, whereupon nothing is checked.
 
+import logging
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,10 +107,10 @@ class Served:
 
     def stop(self) -> None:
         """Ends the apps that were started here, once they have answered what they were asked."""
-        while self.started:
-            name = self.started.pop()
-            if name in serve.status().applications:
-                serve.delete(name)
+        there = serve.status().applications if self.started else {}
+        with ThreadPoolExecutor() as pool:  # each waits for its replicas to drain
+            list(pool.map(serve.delete, [name for name in self.started if name in there]))
+        self.started = []
 
     def __enter__(self) -> "Served":
         return self
@@ -148,6 +150,7 @@ def ensure(
     wanted: dict[str, str | None] = {"language_model": language_model, "encoder": encoder}
     kinds = [kind for kind, spec in wanted.items() if spec]
     kinds += [kind for kind, asked in (("classifiers", classifiers), ("index", index)) if asked]
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it starts and connects to is of no use to a person
     there, served = running(), Served()
     apps = {kind: _app_of(kind, wanted.get(kind), there) for kind in kinds}
     missing = {kind: name for kind, name in apps.items() if name not in there}
@@ -189,6 +192,8 @@ def _targets(
         options: dict[str, Any] = place.deployments[0].model_dump(exclude_unset=True) if place.deployments else {}
         # A model that cannot be loaded cannot be loaded at a second attempt either.
         options["max_constructor_retry_count"] = 1
+        if scaling := options.get("autoscaling_config"):  # whoever starts an app is about to ask it
+            options["autoscaling_config"] = {**scaling, "initial_replicas": max(1, scaling.get("min_replicas", 1))}
         args = OneModel(**{**place.args, "model": spec}) if spec else ManyModels(**place.args)
         targets.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))
     return targets
