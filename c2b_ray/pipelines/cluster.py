@@ -16,9 +16,6 @@ import ray
 from c2b_ray.errors import ServiceError
 
 ADDRESS = "RAY_ADDRESS"
-# A stage's workers wait for the next stage instead of ending when idle for a second: starting one costs seconds of a
-# core, most of it imports.
-KEEP_WORKERS = {"num_workers_soft_limit": 8, "idle_worker_killing_time_threshold_ms": 60_000}
 
 
 @contextmanager
@@ -84,7 +81,6 @@ def _connect(num_cpus: int | None, object_store_mb: int) -> None:
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            _system_config=KEEP_WORKERS,
         )
     except Exception as error:  # Ray 2.60 raises a bare Exception where a process of its is not up within 30 seconds
         ray.shutdown()
