@@ -71,6 +71,7 @@ PREDICTIONS = pa.schema(
         pa.field("prediction_id", _text, nullable=False),  # hash of image, classifier, its revision and its label map
         pa.field("image_id", _text, nullable=False),
         pa.field("classifier", _text, nullable=False),
+        pa.field("revision", _text, nullable=False),  # of the classifier
         pa.field("label", _text),  # the classifier's own likeliest label
         pa.field("label_probability", pa.float32()),
         pa.field("predicted_class", _text),  # the likeliest of the task's classes, through the label map

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from c2b_ray.audits.backend import Backend, backend
 from c2b_ray.audits.events import Listener, Steps
@@ -26,11 +25,11 @@ from c2b_ray.report import write_report
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.draw import ImageSource, labelled, retrieve
-from c2b_ray.steps.predict import Question, question
+from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.run import Run, open_run
+from c2b_ray.store.run import CLASSIFIER, Run, open_run
 
 RUNS = "runs"
 
@@ -59,10 +58,10 @@ def audit(
                 wanted, source = _retrieved_images(asked, run, models, steps)
             with steps.step("fetch images") as on_progress:
                 pipeline.collect(wanted, source, run.location("images"), on_progress)
-            questions = [_classify(spec, asked, run, models, steps) for spec in asked.classifiers]
+            for spec in asked.classifiers:
+                _classify(spec, asked, run, models, steps)
         with steps.step("score"):
-            predictions = _asked_for(run.predictions, questions, wanted["image_id"])
-            run.write("scores", score(run.captions, run.draws, predictions, asked.tau, asked.alpha))
+            run.write("scores", score(run.captions, run.draws, run.predictions, asked.tau, asked.alpha))
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
@@ -128,17 +127,10 @@ def _write_hypotheses(asked: AuditConfig, run: Run, models: Backend, steps: Step
         run.write("captions", captions)
 
 
-def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Question:
+def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
     with steps.step(f"classify: {spec}") as on_progress:
         factory = models.classifier(spec)
         label_map = asked.label_map if isinstance(asked.label_map, dict) else None
         asking = question(spec, factory(), asked.classes, label_map)
-        run.update({"models": {f"classifier {spec}": {"spec": spec, "revision": asking.revision}}})
+        run.update({"models": {f"{CLASSIFIER}{spec}": {"spec": spec, "revision": asking.revision}}})
         pipeline.classify(run.location("images"), factory, asking, run.location("predictions"), on_progress)
-    return asking
-
-
-def _asked_for(predictions: pa.Table, questions: list[Question], image_ids: pa.ChunkedArray) -> pa.Table:
-    """The predictions of these questions and images alone: a run may hold those of an earlier index or weights."""
-    ids = [asking.prediction_id(image) for asking in questions for image in image_ids.to_pylist()]
-    return predictions.filter(pc.is_in(predictions["prediction_id"], value_set=pa.array(ids, pa.string())))

@@ -90,6 +90,7 @@ def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Tab
                 "prediction_id": asked.prediction_id(image_id),
                 "image_id": image_id,
                 "classifier": asked.classifier,
+                "revision": asked.revision,
                 "label": label,
                 "label_probability": label_probability,
                 "predicted_class": predicted,

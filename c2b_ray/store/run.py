@@ -14,10 +14,12 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 from pyarrow import fs
 
@@ -28,6 +30,8 @@ from c2b_ray.store import files
 FORMAT = 1
 MANIFEST = "run.json"
 LOCK = ".lock"
+CLASSIFIER = "classifier "
+"""What precedes a classifier's spec among the manifest's models."""
 
 TABLES: dict[str, pa.Schema] = {
     "proposals": schemas.PROPOSALS,
@@ -119,7 +123,14 @@ class Run:
 
     @property
     def predictions(self) -> pa.Table:
-        return self.read("predictions")
+        """Those of the weights that the manifest names: a run that went on with others keeps the earlier ones too."""
+        found = self.read("predictions")
+        current = [
+            pc.and_(pc.equal(found["classifier"], model["spec"]), pc.equal(found["revision"], model["revision"]))
+            for name, model in self.manifest.get("models", {}).items()
+            if name.startswith(CLASSIFIER)
+        ]
+        return found.filter(reduce(pc.or_, current)) if current else found
 
     @property
     def scores(self) -> pa.Table:

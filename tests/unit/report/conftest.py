@@ -154,7 +154,7 @@ def _predictions(recipe: Recipe, captions: pa.Table, draws: pa.Table, images: pa
     for classifier in recipe.classifiers:
         for draw in draws.to_pylist():
             error = "the model gave no answer" if recipe.all_errors else error_of[draw["image_id"]]
-            row = {"image_id": draw["image_id"], "classifier": classifier, "error": error}
+            row = {"image_id": draw["image_id"], "classifier": classifier, "revision": "r1", "error": error}
             row["prediction_id"] = schemas.content_id(draw["image_id"], classifier)
             rows.append(row if error else row | _answer(recipe, classifier, cell[draw["caption_id"]], draw["rank"]))
     return pa.Table.from_pylist(rows, schemas.PREDICTIONS)

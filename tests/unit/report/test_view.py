@@ -196,7 +196,9 @@ def test_errors_are_counted_once_an_image_and_by_reason_without_names_and_number
         {"image_id": i, "classifier": c, "error": e} for c in ("m", "k") for i, e in zip(ids, errors, strict=True)
     ]
     answers[2]["error"] = "no answer"  # of m alone
-    predictions = pa.Table.from_pylist([{"prediction_id": "", **a} for a in answers[:-1]], schemas.PREDICTIONS)
+    predictions = pa.Table.from_pylist(
+        [{"prediction_id": "", "revision": "r1", **a} for a in answers[:-1]], schemas.PREDICTIONS
+    )
     found = problems(NO_REPLIES, draws, images, predictions, {"m": "m", "k": "k"})
     assert found.unusable == 3
     assert [(r.number, r.reason, r.where) for r in found.reasons] == [

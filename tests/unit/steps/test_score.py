@@ -21,7 +21,7 @@ def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1):
             draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": i, "similarity": 0.5})
             if row["number"] == 0:
                 error = None if answer else "broken"
-                names = {"prediction_id": f"m-{image}", "image_id": image, "classifier": "m"}
+                names = {"prediction_id": f"m-{image}", "image_id": image, "classifier": "m", "revision": "1"}
                 predictions.append({**names, "predicted_class": answer, "error": error})
     tables = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
     rows = score(captions, *tables, tau, alpha).to_pylist()

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.errors import RunError, SourceError, StorageError
-from c2b_ray.schemas import REJECTED
+from c2b_ray.schemas import PREDICTIONS, REJECTED
 from c2b_ray.store import files, load_run
-from c2b_ray.store.run import open_run
+from c2b_ray.store.run import CLASSIFIER, open_run
 
 ROW = pa.Table.from_pylist([{"step": "propose", "about": "bus", "reply": "?", "reason": "not JSON"}], REJECTED)
 
@@ -63,3 +63,15 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         files.write_bytes(place, b"new")
     assert place.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_predictions_are_those_of_the_weights_at_hand(tmp_path):
+    with open_run(tmp_path / "run", "a", {}) as run:
+        files.make_directory(run.location("predictions"))
+        for revision, answer in (("old", "bus"), ("new", "boat")):
+            row = {"prediction_id": revision, "image_id": "1", "classifier": "onnx:net", "revision": revision}
+            part = pa.Table.from_pylist([{**row, "predicted_class": answer}], PREDICTIONS)
+            files.write_table(f"{run.location('predictions')}/part-{revision}.parquet", part)
+        run.update({"models": {f"{CLASSIFIER}onnx:net": {"spec": "onnx:net", "revision": "new"}}})
+        assert run.predictions["predicted_class"].to_pylist() == ["boat"]
+        assert run.read("predictions").num_rows == 2
