@@ -12,6 +12,7 @@ from c2b_ray.metrics.intervals import bias_score_interval, bias_score_p_values, 
 from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
 from c2b_ray.metrics.retrieval import recall_at
 from c2b_ray.metrics.scores import bias_scores, kl_from_uniform, paper_verdicts
+from c2b_ray.metrics.sequential import Evidence, confidence_sequence, sequential_evidence, sequential_verdicts
 from c2b_ray.metrics.skew import max_skew, ndkl
 from c2b_ray.metrics.testing import (
     MOST_IMAGES,
@@ -24,11 +25,13 @@ from c2b_ray.metrics.testing import (
 
 __all__ = [
     "MOST_IMAGES",
+    "Evidence",
     "Verdict",
     "benjamini_hochberg",
     "bias_score_interval",
     "bias_score_p_values",
     "bias_scores",
+    "confidence_sequence",
     "directional_bias_amplification",
     "error_consistency",
     "frechet_distance",
@@ -44,6 +47,8 @@ __all__ = [
     "project_to_hyperplane",
     "recall_at",
     "rogan_gladen",
+    "sequential_evidence",
+    "sequential_verdicts",
     "total_variation_loss",
     "verdicts",
     "wilson_interval",

@@ -211,11 +211,14 @@ def test_constrained_replies_satisfy_their_own_schema_in_order(case: Case) -> No
 
 
 def test_a_reply_depends_on_its_own_seed_not_on_its_batch(case: Case) -> None:
-    asked = [ask(f"say {'more ' * i}", schema=SCHEMA, temperature=1.0, top_p=0.95, seed=7) for i in range(5)]
+    # Cut short, for speed: a text that is cut depends on its seed all the same.
+    asked = [
+        ask(f"say {'more ' * i}", schema=SCHEMA, temperature=1.0, top_p=0.95, seed=7, max_tokens=24) for i in range(4)
+    ]
     together = case.model.chat(asked)
     assert case.model.chat(asked[::-1]) == together[::-1]
     assert case.model.chat([asked[0]]) + case.model.chat([asked[3]]) == [together[0], together[3]]
-    others = case.model.chat([replace(asked[0], seed=seed) for seed in range(8)])
+    others = case.model.chat([replace(asked[0], seed=seed) for seed in range(5)])
     assert len({reply.text for reply in others}) > 1
 
 

@@ -1,0 +1,138 @@
+"""Evidence on bias scores that holds up under continuous peeking: bets whose gains no unbiased classifier promises.
+
+Knows outcomes (right or wrong) in rounds of one image per cell; knows nothing of where the images come from or of what
+a further round costs. For counts of a size fixed beforehand `intervals` and `testing` are sharper.
+
+A round's contrast X_j = Y_j - mean of Y_k over k != j lies in [-1, 1] and has expectation phi_j. A gambler who starts
+with 1 and stakes the share c of his capital on "E[X] > m" holds, after rounds 1..t,
+
+    E_c(m) = product over s of (1 - c + c * (1 + X_s) / (1 + m))
+
+whose expectation is at most 1 at any stopping time if E[X] <= m. The average over several stakes keeps that, does not
+depend on the order of the rounds, and needs no estimate: it is what is used here. Waudby-Smith & Ramdas 2024,
+"Estimating means of bounded random variables by betting", section 4 (capital processes) and Appendix B (grids of bets).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+
+from c2b_ray.metrics.scores import Floats
+from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
+
+__all__ = ["Evidence", "confidence_sequence", "sequential_evidence", "sequential_verdicts"]
+
+STAKES = np.geomspace(0.02, 0.98, 16)
+"""Shares of the capital: the smallest suits differences of 0.01, the largest certainties."""
+
+HALVINGS = 30
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """E-values on each cell's phi, float64 (cells,), 0 or more: large where the named claim's opposite is untenable.
+
+    An e-value e has expectation at most 1 if the claim is false; P(it ever reaches 1/alpha) <= alpha (Ville 1939).
+    """
+
+    phi: Floats  # the estimate, mean of the contrasts
+    above_tau: Floats  # phi > tau
+    below_minus_tau: Floats  # phi < -tau
+    below_tau: Floats  # phi < tau
+    above_minus_tau: Floats  # phi > -tau
+
+
+def sequential_evidence(outcomes: ArrayLike, tau: float) -> Evidence:
+    """Evidence on every cell of one attribute after any number of rounds.
+
+    Args: outcomes: booleans of shape (rounds, cells), a round being one image of every cell; tau: in [0, 1).
+    Returns: `Evidence`. No rounds: phi is NaN and every e-value 1. With fewer than two cells likewise.
+    Raises: ValueError for another shape, other values than right and wrong, or for tau.
+    """
+    x = _contrasts(outcomes)
+    if not 0 <= tau < 1:
+        raise ValueError(f"tau = {tau} must lie in [0, 1)")
+    phi = x.mean(axis=0) if len(x) else np.full(x.shape[1], np.nan)
+    up = [np.exp(_log_gain(x, m)) for m in (tau, -tau)]
+    down = [np.exp(_log_gain(-x, m)) for m in (tau, -tau)]
+    return Evidence(phi, above_tau=up[0], above_minus_tau=up[1], below_minus_tau=down[0], below_tau=down[1])
+
+
+def confidence_sequence(outcomes: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Limits of every cell's phi that hold at all rounds at once: all m that neither gambler has refuted by 2/alpha.
+
+    Args: outcomes: booleans of shape (rounds, cells); confidence: in (0, 1).
+    Returns: (low, high), float64 (cells,), within [-1, 1]; (-1, 1) before the first round. With probability
+    `confidence` phi_j lies within them after every round, so drawing may be stopped at any time by looking at them.
+    Raises: ValueError as `sequential_evidence`, or for the confidence.
+    """
+    x = _contrasts(outcomes)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
+    threshold = np.log(2 / (1 - confidence))
+    return _refuted_up_to(x, threshold), -_refuted_up_to(-x, threshold)
+
+
+def sequential_verdicts(evidence: Evidence, tau: float, alpha: float) -> list[Verdict]:
+    """The four-valued verdict on every cell of one family, at any stopping time.
+
+    "for" or "against" where |phi| > tau and Benjamini & Hochberg's rule rejects at 1/e: e-BH (Wang & Ramdas 2022),
+    which controls the false discovery rate whatever the dependence between cells. "none" where both "phi >= tau" and
+    "phi <= -tau" are refuted at alpha. Else "undetermined".
+
+    Args: evidence of all cells of the family, concatenated over attributes (`joined`); tau as it was for the evidence;
+    alpha: in (0, 1).
+    Returns: one string per cell.
+    """
+    claimed = np.where(evidence.phi > 0, evidence.above_tau, evidence.below_minus_tau)
+    q = benjamini_hochberg(np.where(np.isnan(evidence.phi), np.nan, 1 / np.maximum(claimed, 1.0)))
+    found = (q <= alpha) & (np.abs(evidence.phi) > tau)
+    small = np.minimum(evidence.below_tau, evidence.above_minus_tau) >= 1 / alpha
+    answers: list[Verdict] = []
+    for is_found, is_for, is_small in zip(found.tolist(), (evidence.phi > 0).tolist(), small.tolist(), strict=True):
+        if is_found:
+            answers.append("for" if is_for else "against")
+        else:
+            answers.append("none" if is_small else "undetermined")
+    return answers
+
+
+def joined(several: list[Evidence]) -> Evidence:
+    """The evidence of several attributes' cells as one family."""
+    names = ("phi", "above_tau", "below_minus_tau", "below_tau", "above_minus_tau")
+    return Evidence(*(np.concatenate([getattr(one, name) for one in several] or [np.zeros(0)]) for name in names))
+
+
+def _contrasts(outcomes: ArrayLike) -> Floats:
+    """X of every round and cell; no rounds where fewer than two cells leave nothing to compare with."""
+    y = np.asarray(outcomes)
+    if y.ndim != 2:
+        raise ValueError(f"outcomes must have shape (rounds, cells), got {y.shape}")
+    y = y.astype(np.float64)
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise ValueError("outcomes must be right (1) or wrong (0)")
+    cells = y.shape[1]
+    if cells < 2:
+        return np.zeros((0, cells))
+    contrasts: Floats = y - (y.sum(axis=1, keepdims=True) - y) / (cells - 1)
+    return contrasts
+
+
+def _log_gain(x: Floats, m: float | Floats) -> Floats:
+    """log of the average capital against "E[X] <= m", (cells,)."""
+    ratio: NDArray[np.float64] = (1 + x) / (1 + np.asarray(m))
+    each = np.log1p(STAKES[:, None, None] * (ratio - 1)).sum(axis=1)
+    gain: Floats = logsumexp(each, axis=0) - np.log(len(STAKES))
+    return gain
+
+
+def _refuted_up_to(x: Floats, threshold: float) -> Floats:
+    """The largest m for which "E[X] <= m" is refuted, -1 where none is: the gain falls as m grows, so by bisection."""
+    refuted, held = np.full(x.shape[1], -1.0), np.ones(x.shape[1])
+    for _ in range(HALVINGS):
+        middle = (refuted + held) / 2
+        beyond = _log_gain(x, middle) >= threshold
+        refuted, held = np.where(beyond, middle, refuted), np.where(beyond, held, middle)
+    return refuted

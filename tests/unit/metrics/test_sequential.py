@@ -1,0 +1,94 @@
+"""Sequential evidence: worked capital, validity under peeking at every round, and agreement with what is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from c2b_ray.metrics import confidence_sequence, sequential_evidence, sequential_verdicts
+from c2b_ray.metrics.sequential import STAKES, joined
+
+
+def test_capital_by_hand():
+    # Two cells, three rounds: contrasts of the first are 1, 0, 1; "phi <= 0.05" pays (1 + X)/1.05 on each stake.
+    outcomes = [[1, 0], [1, 1], [1, 0]]
+    expected = np.mean([(1 - c + c * 2 / 1.05) ** 2 * (1 - c + c / 1.05) for c in STAKES])
+    evidence = sequential_evidence(outcomes, 0.05)
+    assert evidence.above_tau[0] == pytest.approx(expected)
+    assert evidence.phi.tolist() == pytest.approx([2 / 3, -2 / 3])
+    # With two cells the contrasts are each other's negatives, so the claims mirror each other.
+    assert evidence.below_minus_tau[1] == pytest.approx(evidence.above_tau[0])
+    assert evidence.above_minus_tau[1] == pytest.approx(evidence.below_tau[0])
+
+
+def test_the_order_of_rounds_does_not_matter():
+    random = np.random.default_rng(0)
+    outcomes = random.random((60, 4)) < 0.7
+    one, other = sequential_evidence(outcomes, 0.05), sequential_evidence(random.permutation(outcomes), 0.05)
+    np.testing.assert_allclose(one.above_tau, other.above_tau)
+    np.testing.assert_allclose(one.below_tau, other.below_tau)
+
+
+def test_peeking_after_every_round_keeps_the_error_rate():
+    # phi of the first cell is exactly tau = 0.1 (0.9 against 0.8): both claims about it are false at their boundary.
+    random, alpha, runs, rounds = np.random.default_rng(1), 0.1, 150, 160
+    wrong_above = wrong_below = 0
+    for _ in range(runs):
+        outcomes = random.random((rounds, 3)) < (0.9, 0.8, 0.8)
+        looks = [sequential_evidence(outcomes[:t], 0.1) for t in range(16, rounds + 1, 16)]
+        wrong_above += any(look.above_tau[0] >= 1 / alpha for look in looks)
+        wrong_below += any(look.below_tau[0] >= 1 / alpha for look in looks)
+    # Ville: at most 0.1 in expectation; 0.1 + 3 standard errors of 150 runs = 0.173.
+    assert wrong_above / runs <= 0.173
+    assert wrong_below / runs <= 0.173
+
+
+def test_limits_hold_at_all_rounds_at_once_and_shrink():
+    random, runs, missed = np.random.default_rng(2), 40, 0
+    phi = np.array([0.3, -0.15, -0.15])
+    for _ in range(runs):
+        outcomes = random.random((150, 3)) < (0.9, 0.6, 0.6)
+        limits = [confidence_sequence(outcomes[:t], 0.9) for t in (10, 50, 150)]
+        missed += any((phi < low).any() or (phi > high).any() for low, high in limits)
+    assert missed / runs <= 0.35  # three cells at 0.1 each, and 40 runs
+    (low, high), (first_low, first_high) = limits[-1], limits[0]
+    assert (high - low < first_high - first_low).all()
+    assert (low <= sequential_evidence(outcomes, 0.05).phi).all()
+    assert (sequential_evidence(outcomes, 0.05).phi <= high).all()
+
+
+def test_limits_and_evidence_are_one_thing():
+    outcomes = np.random.default_rng(3).random((80, 2)) < (0.95, 0.6)
+    low, _ = confidence_sequence(outcomes, 0.9)
+    # The lower limit is where the capital against "phi <= m" is 2/alpha = 20.
+    assert sequential_evidence(outcomes, float(low[0])).above_tau[0] == pytest.approx(20, rel=1e-6)
+
+
+def test_strong_biases_are_settled_early_and_no_bias_is_shown():
+    random = np.random.default_rng(4)
+    strong = random.random((40, 2)) < (0.95, 0.4)
+    clear = random.random((1500, 2)) < (0.98, 0.98)
+    few = random.random((5, 2)) < (0.9, 0.9)
+    evidence = joined([sequential_evidence(o, 0.05) for o in (strong, clear, few)])
+    expected = ["for", "against", "none", "none", "undetermined", "undetermined"]
+    assert sequential_verdicts(evidence, 0.05, 0.05) == expected
+
+
+def test_nothing_drawn_is_undetermined():
+    evidence = sequential_evidence(np.zeros((0, 3), bool), 0.05)
+    assert np.isnan(evidence.phi).all()
+    assert evidence.above_tau.tolist() == [1.0] * 3
+    assert sequential_verdicts(evidence, 0.05, 0.05) == ["undetermined"] * 3
+    low, high = confidence_sequence(np.zeros((0, 3), bool))
+    assert (low.tolist(), high.tolist()) == ([-1.0] * 3, [1.0] * 3)
+    lone = sequential_evidence(np.ones((9, 1), bool), 0.05)
+    assert math.isnan(lone.phi[0])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "tau", "words"),
+    [([1, 0], 0.05, "shape"), ([[0.5, 1]], 0.05, "right"), ([[1, 0]], 1.0, "tau")],
+)
+def test_bad_input_is_named(outcomes, tau, words):
+    with pytest.raises(ValueError, match=words):
+        sequential_evidence(outcomes, tau)
