@@ -61,7 +61,9 @@ def audit(
             for spec in asked.classifiers:
                 _classify(spec, asked, run, models, steps)
         with steps.step("score"):
-            run.write("scores", score(run.captions, run.draws, run.predictions, asked.tau, asked.alpha))
+            run.write(
+                "scores", score(run.captions, run.draws, run.predictions, asked.classifiers, asked.tau, asked.alpha)
+            )
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})

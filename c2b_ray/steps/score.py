@@ -6,10 +6,12 @@ A cell is a (target class, attribute, bias class). It knows which draws belong t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
@@ -18,8 +20,10 @@ from c2b_ray.steps.propose import normalise
 Group = tuple[str, str]
 
 
-def score(captions: pa.Table, draws: pa.Table, predictions: pa.Table, tau: float, alpha: float) -> pa.Table:
-    """A table of `schemas.SCORES`: a row per classifier and cell, classifiers in their order, then the captions' order.
+def score(
+    captions: pa.Table, draws: pa.Table, predictions: pa.Table, classifiers: Sequence[str], tau: float, alpha: float
+) -> pa.Table:
+    """A table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the captions.
 
     An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
     not in `n`. The false discovery rate is controlled over all cells of one classifier.
@@ -27,7 +31,7 @@ def score(captions: pa.Table, draws: pa.Table, predictions: pa.Table, tau: float
     cells = _images_of_cells(captions, draws)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     tables = []
-    for classifier in dict.fromkeys(predictions["classifier"].to_pylist()):
+    for classifier in classifiers:
         answers = _answers(predictions, classifier)
         rows = [row for group in cells.items() for row in _group_rows(classifier, group, answers, tau, alpha)]
         _judge(rows, tau, alpha)
@@ -50,8 +54,8 @@ def _images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[st
 
 
 def _answers(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
-    columns = (predictions[name].to_pylist() for name in ("image_id", "classifier", "predicted_class"))
-    return {image: predicted for image, name, predicted in zip(*columns, strict=True) if name == classifier}
+    own = predictions.filter(pc.equal(predictions["classifier"], classifier))
+    return dict(zip(own["image_id"].to_pylist(), own["predicted_class"].to_pylist(), strict=True))
 
 
 def _group_rows(

@@ -58,7 +58,7 @@ def make_run(path: Path, recipe: Recipe) -> Run:
         for name, table in (("images", images), ("predictions", predictions)):
             files.make_directory(run.location(name))
             files.write_table(run.location(f"{name}/part-0.parquet"), table)
-        run.write("scores", score(captions, draws, predictions, recipe.tau, 0.05))
+        run.write("scores", score(captions, draws, predictions, recipe.classifiers, recipe.tau, 0.05))
         run.update(_manifest(recipe, images) | recipe.manifest)
     return run
 

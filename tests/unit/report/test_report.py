@@ -103,7 +103,7 @@ def test_a_secret_of_the_environment_is_taken_out(
 @pytest.mark.parametrize(
     ("recipe", "said"),
     [
-        ({"images_per_cell": 0}, "Nothing was scored"),
+        ({"images_per_cell": 0}, "No image has a prediction"),
         ({"all_errors": True}, "No image has a prediction"),
         ({"images_per_cell": 300}, "No cell’s φ is established"),
         ({"classifiers": ()}, "Nothing was scored"),

@@ -24,7 +24,7 @@ def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1):
                 names = {"prediction_id": f"m-{image}", "image_id": image, "classifier": "m", "revision": "1"}
                 predictions.append({**names, "predicted_class": answer, "error": error})
     tables = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
-    rows = score(captions, *tables, tau, alpha).to_pylist()
+    rows = score(captions, *tables, ["m"], tau, alpha).to_pylist()
     return {row["bias_class"]: row for row in rows}
 
 
