@@ -17,6 +17,7 @@ from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Classifier, LanguageModel, TextImageEncoder
 from c2b_ray.world.planting import ZOO, Member
+from c2b_ray.world.scenes import CLASSES
 
 __all__ = ["WEIGHTS", "ZOO", "Member", "load_classifier", "load_encoder", "load_language_model", "names"]
 
@@ -31,7 +32,15 @@ def names(role: str | None = None) -> list[str]:
 
 
 def load_classifier(spec: Spec) -> Classifier:
-    """The classifier of `world:NAME`; SpecError where none has the name."""
+    """The classifier of `world:NAME`; `world:clip` answers zero-shot, among the world's classes or the spec's `labels`.
+
+    SpecError where none has the name.
+    """
+    if spec.name == "clip":
+        from c2b_ray.models import zero_shot
+
+        inner = _inner(spec, "encoder", "open_clip", "local-dir:")
+        return zero_shot.load(replace(inner, options={"labels": ",".join(CLASSES), **inner.options}))
     from c2b_ray.models import timm_classifier  # loads torch and timm, only when asked
 
     return timm_classifier.load(_inner(spec, "classifier", "timm", "local-dir:"))

@@ -1,10 +1,11 @@
-"""What every Classifier must do: timm, torchvision and ONNX models made here, and a table of predictions."""
+"""What every Classifier must do: models of every library, made here, a table of predictions, and a URL."""
 
 from __future__ import annotations
 
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 import timm
 import torch
 import torchvision
+import transformers
+from http_service import serving_over_http
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from safetensors.torch import save_file
@@ -23,7 +26,7 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier, Floats, Pixels
 
 LABELS = ("cat", "dog", "owl", "rat", "yak")
-KINDS = ["timm", "torchvision", "onnx", "table"]
+KINDS = ["timm", "torchvision", "hf", "onnx", "zero_shot", "http", "table"]
 
 
 def pictures(n: int = 5) -> list[Pixels]:
@@ -62,8 +65,31 @@ def torchvision_file(path: Path) -> Path:
     return path
 
 
+def hf_directory(path: Path) -> Path:
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=32,
+        patch_size=8,
+        id2label=dict(enumerate(LABELS)),
+        label2id={label: i for i, label in enumerate(LABELS)},
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(path)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(path)
+    return path
+
+
 @pytest.fixture(scope="module")
-def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def url() -> Iterator[str]:
+    with serving_over_http(LABELS) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory: pytest.TempPathFactory, url: str) -> dict[str, str]:
     place = tmp_path_factory.mktemp("classifiers")
     names = place / "names.txt"
     names.write_text("\n".join(LABELS) + "\n")
@@ -77,6 +103,9 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "torchvision": f"torchvision:squeezenet1_1?weights={torchvision_file(place / 'w.safetensors')}"
         f"&labels={names}&size=64&batch=2&device=cpu",
         "onnx": f"onnx:{onnx_file(place / 'm.onnx', [2, 3, 32, 32])}?labels={names}",
+        "hf": f"hf:{hf_directory(place / 'hf')}?device=cpu&batch=2",
+        "zero_shot": f"world:clip?labels={','.join(LABELS)}&device=cpu&batch=2",
+        "http": url,
         "table": f"table:{place / 'predictions.csv'}",
     }
 
@@ -119,7 +148,7 @@ def test_no_images(classifier: Classifier) -> None:
     assert classifier.logits([], []).dtype == np.float32
 
 
-@pytest.mark.parametrize("kind", ["timm", "onnx", "table"])
+@pytest.mark.parametrize("kind", ["timm", "hf", "onnx", "table"])
 def test_the_revision_is_of_the_content(kind: str, specs: dict[str, str], tmp_path: Path) -> None:
     name, _, query = specs[kind].partition(":")[2].partition("?")
     moved = tmp_path / Path(name).name
@@ -127,7 +156,10 @@ def test_the_revision_is_of_the_content(kind: str, specs: dict[str, str], tmp_pa
     spec = f"{kind}:{moved}?{query}" if query else f"{kind}:{moved}"
     before = catalog.classifier(specs[kind]).revision
     assert catalog.classifier(spec).revision == before
-    if kind == "timm":
+    if kind == "hf":
+        config = moved / "preprocessor_config.json"
+        config.write_text(config.read_text().replace('"height": 32', '"height": 40'))
+    elif kind == "timm":
         config = moved / "config.json"
         config.write_text(config.read_text().replace("bilinear", "bicubic"))
     elif kind == "onnx":
@@ -157,6 +189,16 @@ def test_torchvision_sees_what_its_own_transform_gives(tmp_path: Path) -> None:
         expected = model(torch.stack([transform(Image.fromarray(image)) for image in pictures(2)])).numpy()
     found = catalog.classifier(f"torchvision:squeezenet1_1?weights={file}&device=cpu").logits(pictures(2), KEYS[:2])
     np.testing.assert_array_equal(found, expected)
+
+
+def test_hf_sees_what_its_own_processor_gives(specs: dict[str, str]) -> None:
+    directory = specs["hf"].removeprefix("hf:").partition("?")[0]
+    model = transformers.AutoModelForImageClassification.from_pretrained(directory).eval()
+    processor = transformers.AutoImageProcessor.from_pretrained(directory)
+    with torch.inference_mode():
+        pixels = processor(images=[Image.fromarray(image) for image in pictures()], return_tensors="pt")
+        expected = model(**pixels).logits.numpy()
+    np.testing.assert_allclose(catalog.classifier(specs["hf"]).logits(pictures(), KEYS), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("resize", [32, 40])

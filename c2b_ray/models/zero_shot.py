@@ -1,0 +1,79 @@
+"""A text-image encoder as a classifier: the label whose captions an image is nearest to.
+
+    open_clip:ViT-B-32/laion2b_s34b_b79k?labels=names.txt
+    open_clip:local-dir:PATH?labels=bus,boat&template=a photo of a {}.|a drawing of a {}.
+
+Options: labels (a file of names, or names with commas between), template (with {} for the label; several with |
+between; their embeddings are averaged, Radford et al. 2021, section 3.1.4), temperature (100 by default, CLIP's own), and those
+of the encoder. It knows the encoder's role and nothing of its library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from c2b_ray.errors import SpecError
+from c2b_ray.models import catalog
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import numbers, read_labels
+from c2b_ray.roles import Floats, Pixels, TextImageEncoder
+from c2b_ray.schemas import content_id
+
+TEMPLATE = "a photo of a {}."
+TEMPERATURE = 100.0
+_OWN = ("labels", "template", "temperature")
+
+
+class ZeroShotClassifier:
+    """Cosine similarities to each label's mean embedding, times `temperature`; implements `roles.Classifier`."""
+
+    def __init__(
+        self, encoder: TextImageEncoder, labels: Sequence[str], templates: Sequence[str], temperature: float
+    ) -> None:
+        self._encoder, self._labels, self._temperature = encoder, tuple(labels), temperature
+        self._revision = content_id("zero_shot", encoder.revision, list(labels), list(templates), temperature)
+        texts = encoder.encode_texts([template.format(label) for label in labels for template in templates])
+        means = texts.reshape(len(self._labels), len(templates), -1).mean(axis=1)
+        self._anchors: Floats = means.astype(np.float32) / np.linalg.norm(means, axis=1, keepdims=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._labels
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+        """Logits, float32 (images, labels). `keys` are not looked at."""
+        similarities = self._encoder.encode_images(images) @ self._anchors.T
+        return (self._temperature * similarities).astype(np.float32)
+
+
+def load(spec: Spec) -> ZeroShotClassifier:
+    """The classifier of an encoder's spec with `labels`. SpecError: no labels, one label, a template without {}."""
+    given = {name: spec.options[name] for name in _OWN if name in spec.options}
+    labels = _labels(spec, given.get("labels"))
+    templates = given.get("template", TEMPLATE).split("|")
+    for template in templates:
+        if template.count("{}") != 1 or template.replace("{}", "").count("{") + template.replace("{}", "").count("}"):
+            raise SpecError(f"{spec.text}: template={template!r} must hold {{}} once, where the label goes")
+    temperature = (numbers(spec, "temperature") or [TEMPERATURE])[0]
+    if temperature <= 0:
+        raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
+    inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN})
+    encoder: TextImageEncoder = catalog.loader("encoder", inner)(inner)
+    return ZeroShotClassifier(encoder, labels, templates, temperature)
+
+
+def _labels(spec: Spec, given: str | None) -> tuple[str, ...]:
+    if not given:
+        raise SpecError(f"{spec.text}: an encoder classifies among labels=NAMES.txt or labels=bus,boat; give them")
+    labels = read_labels(given) if Path(given).is_file() else tuple(name.strip() for name in given.split(","))
+    if len(set(labels)) < 2 or len(set(labels)) < len(labels) or not all(labels):
+        raise SpecError(f"{spec.text}: labels={given!r} must be two names or more, each once")
+    return labels
