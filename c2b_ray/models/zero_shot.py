@@ -4,8 +4,8 @@
     open_clip:local-dir:PATH?labels=bus,boat&template=a photo of a {}.|a drawing of a {}.
 
 Options: labels (a file of names, or names with commas between), template (with {} for the label; several with |
-between; their embeddings are averaged, Radford et al. 2021, section 3.1.4), temperature (100 by default, CLIP's own), and those
-of the encoder. It knows the encoder's role and nothing of its library.
+between, whose embeddings are averaged: Radford et al. 2021, section 3.1.4), temperature (100 by default, CLIP's own),
+and those of the encoder. It knows the encoder's role and nothing of its library.
 """
 
 from __future__ import annotations
