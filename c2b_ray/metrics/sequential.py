@@ -8,7 +8,7 @@ with 1 and stakes the share c of his capital on "E[X] > m" holds, after rounds 1
 
     E_c(m) = product over s of (1 - c + c * (1 + X_s) / (1 + m))
 
-whose expectation is at most 1 at any stopping time if E[X] <= m. The average over several stakes keeps that, does not
+whose expectation is at most 1 at any stopping time if E[X] <= m. A weighted mean over stakes keeps that, does not
 depend on the order of the rounds, and needs no estimate: it is what is used here. Waudby-Smith & Ramdas 2024,
 "Estimating means of bounded random variables by betting", section 4 (capital processes) and Appendix B (grids of bets).
 """
@@ -24,8 +24,11 @@ from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
 
 __all__ = ["Evidence", "confidence_sequence", "sequential_evidence", "sequential_verdicts"]
 
-STAKES = np.geomspace(0.02, 0.98, 16)
-"""Shares of the capital: the smallest suits differences of 0.01, the largest certainties."""
+STAKES = np.geomspace(0.05, 0.995, 10)
+"""Shares of the capital: the smallest suit small differences at middling accuracies, the largest near certainties."""
+
+WEIGHTS = STAKES / STAKES.sum()
+"""Of the stakes in the average: most cells of most classifiers are near certainties, where high stakes pay sooner."""
 
 HALVINGS = 30
 
@@ -124,7 +127,7 @@ def _log_gain(x: Floats, m: float | Floats) -> Floats:
     """log of the average capital against "E[X] <= m", (cells,)."""
     ratio: NDArray[np.float64] = (1 + x) / (1 + np.asarray(m))
     each = np.log1p(STAKES[:, None, None] * (ratio - 1)).sum(axis=1)
-    gain: Floats = logsumexp(each, axis=0) - np.log(len(STAKES))
+    gain: Floats = logsumexp(each + np.log(WEIGHTS)[:, None], axis=0)
     return gain
 
 

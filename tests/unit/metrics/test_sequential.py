@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from c2b_ray.metrics import confidence_sequence, sequential_evidence, sequential_verdicts
-from c2b_ray.metrics.sequential import STAKES, joined
+from c2b_ray.metrics.sequential import STAKES, WEIGHTS, joined
 
 
 def test_capital_by_hand():
     # Two cells, three rounds: contrasts of the first are 1, 0, 1; "phi <= 0.05" pays (1 + X)/1.05 on each stake.
     outcomes = [[1, 0], [1, 1], [1, 0]]
-    expected = np.mean([(1 - c + c * 2 / 1.05) ** 2 * (1 - c + c / 1.05) for c in STAKES])
+    expected = sum(w * (1 - c + c * 2 / 1.05) ** 2 * (1 - c + c / 1.05) for c, w in zip(STAKES, WEIGHTS, strict=True))
     evidence = sequential_evidence(outcomes, 0.05)
     assert evidence.above_tau[0] == pytest.approx(expected)
     assert evidence.phi.tolist() == pytest.approx([2 / 3, -2 / 3])
