@@ -7,7 +7,7 @@ every cell, measured on `--truth` freshly rendered scenes per class. Rows as in 
 
     found       share of cells with true |φ| ≥ 0.15 that the audit calls for/against (controls aside)
     true        share of the called cells whose true |φ| > τ
-    direction   share of the called cells with the right sign
+    direction   share of the called cells that are true which have the right sign; `direction_of_all`: of all called
     controls    share of the controls' cells that are called
 
 `paper` is the paper's rule on the same counts; it is there to compare, not to be reached.
@@ -74,12 +74,16 @@ def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
     strong = [k for k, v in phi.items() if abs(v) >= STRONG and "control" not in k[0]]
     findings = [r for r in planted if is_called(r) and key(r) in phi]
     true = [r for r in findings if abs(phi[key(r)]) > TAU]
-    right = [r for r in findings if np.sign(phi[key(r)]) == np.sign(r["phi"])]
+
+    def same_sign(rows: list[dict]) -> float:
+        return round(sum(np.sign(phi[key(r)]) == np.sign(r["phi"]) for r in rows) / max(1, len(rows)), 4)
+
     return {
         "found": round(sum(k in hits for k in strong) / max(1, len(strong)), 4),
         "strong_cells": len(strong),
         "true": round(len(true) / max(1, len(findings)), 4),
-        "direction": round(len(right) / max(1, len(findings)), 4),
+        "direction": same_sign(true),
+        "direction_of_all": same_sign(findings),
         "findings": len(findings),
         "controls": round(sum(map(is_called, controls)) / max(1, len(controls)), 4),
         "control_cells": len(controls),
