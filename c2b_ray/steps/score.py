@@ -24,11 +24,11 @@ def score(captions: pa.Table, draws: pa.Table, predictions: pa.Table, tau: float
     An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
     not in `n`. The false discovery rate is controlled over all cells of one classifier.
     """
-    cells = _images_of_cells(captions, draws)
+    cells = images_of_cells(captions, draws)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     tables = []
     for classifier in dict.fromkeys(predictions["classifier"].to_pylist()):
-        answers = _answers(predictions, classifier)
+        answers = answers_of(predictions, classifier)
         rows = [row for group in cells.items() for row in _group_rows(classifier, group, answers, tau, alpha)]
         _judge(rows, tau, alpha)
         _settle(rows, tau, alpha)
@@ -38,7 +38,8 @@ def score(captions: pa.Table, draws: pa.Table, predictions: pa.Table, tau: float
     return pa.concat_tables(tables) if tables else SCORES.empty_table()
 
 
-def _images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
+def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
+    """Of every (target class, attribute), the images that each bias class's captions drew."""
     cells: dict[Group, dict[str, set[str]]] = defaultdict(dict)
     place = {}
     columns = ("caption_id", "target_class", "attribute", "bias_class")
@@ -49,7 +50,8 @@ def _images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[st
     return cells
 
 
-def _answers(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
+def answers_of(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
+    """The class that the classifier answered for each image; None where it gave none."""
     columns = (predictions[name].to_pylist() for name in ("image_id", "classifier", "predicted_class"))
     return {image: predicted for image, name, predicted in zip(*columns, strict=True) if name == classifier}
 
