@@ -53,7 +53,7 @@ MEASURES = frozenset(
 )
 EVIDENCE = (
     "accuracy_a", "accuracy_b", "difference", "difference_low", "difference_high", "accuracy", "phi", "phi_low",
-    "phi_high", "q_value", "n",
+    "phi_high", "q_value", "n", "pairs",
 )  # fmt: skip
 
 _COMPARISON = re.compile(r"(?P<bar>\|?)\s*(?P<measure>[^\W\d]\w*)\s*(?P=bar)\s*(?P<sign><=|>=|<|>)\s*(?P<number>\S+)")
@@ -167,8 +167,10 @@ def _chosen(gate: _Gate, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _checked(gate: _Gate, cell: Cell) -> Check:
-    value = cell.values.get(gate.column)
-    if value is None or value != value or not cell.values.get("n"):
+    value, images = cell.values.get(gate.column), cell.values.get("n")
+    if gate.column == "change":
+        images = cell.values.get("pairs", images)
+    if value is None or value != value or not images:
         return Check(gate.text, cell.classifier, cell.name, "skipped", f"{gate.column} is not known: no images", "")
     shown = value if isinstance(value, str) else f"{value:.4g}"
     return Check(

@@ -101,7 +101,7 @@ def test_a_check_says_what_it_found():
         ("tram/*:against", "no cell 'tram/*'"),
         ("agianst", "did you mean 'against'"),
         ("worse", "c2b compare"),
-        ("accuracies>0.1", "no measure 'accuracies'; did you mean 'accuracy'"),
+        ("accuracies>0.1", "no measure 'accuracies' here; did you mean 'accuracy'"),
         ("verdict>0.1", "no measure 'verdict'"),
         ("phi>high", "'high' is not a number"),
         ("phi>nan", "'nan' is not a number"),
