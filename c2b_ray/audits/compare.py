@@ -70,7 +70,7 @@ def compare(
     """
     run_a = _finished(a)
     run_b = run_a if b is None else _finished(b)
-    if run_a.path == run_b.path:
+    if files.resolve(run_a.path)[1] == files.resolve(run_b.path)[1]:
         spec_a, spec_b = _two_of(run_a, classifier_a, classifier_b)
     else:
         spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")

@@ -198,7 +198,7 @@ def _method_line(manifest: Mapping[str, Any], tau: float, alpha: float) -> str:
     )
     return (
         "φ of a value is the accuracy on the class's images that show it, minus the mean accuracy on the attribute's "
-        f"other values. A cell counts as biased where φ lies beyond ±τ = ±{words.decimal(tau)} and the test that it "
-        f"does not is rejected at a false discovery rate of α = {words.decimal(alpha)} over all cells of the "
+        f"other values. A cell counts as biased where φ lies beyond ±τ = ±{words.decimal(tau)} and the hypothesis that "
+        f"it does not is rejected at a false discovery rate of α = {words.decimal(alpha)} over all cells of the "
         f"classifier (Benjamini and Hochberg 1995).{noisy if _source(manifest) == SOURCES['retrieve'] else ''}"
     )
