@@ -4,6 +4,7 @@
 >>> run = c2b_ray.audit("audit.yaml")       # a path, a mapping, or an AuditConfig
 >>> run.scores                               # tables as Arrow
 >>> c2b_ray.load_run("runs/demo/run").report
+>>> c2b_ray.compare("runs/old", "runs/new").cells
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from c2b_ray.audits.c2b import audit
+    from c2b_ray.audits.compare import Comparison, compare
     from c2b_ray.config import AuditConfig
     from c2b_ray.store.run import Run, load_run
 
-__all__ = ["AuditConfig", "Run", "audit", "load_run"]
+__all__ = ["AuditConfig", "Comparison", "Run", "audit", "compare", "load_run"]
 
 _PLACES = {
     "audit": "c2b_ray.audits.c2b",
+    "Comparison": "c2b_ray.audits.compare",
+    "compare": "c2b_ray.audits.compare",
     "AuditConfig": "c2b_ray.config",
     "Run": "c2b_ray.store.run",
     "load_run": "c2b_ray.store.run",

@@ -113,6 +113,39 @@ SCORES = pa.schema(
     ]
 )
 
+COMPARISON = pa.schema(
+    [
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("n", pa.int64(), nullable=False),  # images that both drew and both classifiers answered
+        pa.field("unshared", pa.int64(), nullable=False),  # images that only one of the two drew; not in n
+        pa.field("unanswered", pa.int64(), nullable=False),  # drawn by both, without an answer of either; not in n
+        pa.field("only_a", pa.int64(), nullable=False),  # images that A alone got right
+        pa.field("only_b", pa.int64(), nullable=False),
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy_a",
+                "accuracy_b",
+                "difference",  # B minus A, as everywhere below
+                "difference_low",
+                "difference_high",
+                "p_value",
+                "q_value",
+                "phi_a",
+                "phi_b",
+                "phi_difference",
+                "phi_difference_low",
+                "phi_difference_high",
+                "phi_p_value",
+                "phi_q_value",
+            )
+        ],
+        pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
+    ]
+)
+
 
 def embeddings(dimension: int) -> pa.Schema:
     """Of the table that an index is built from, for an encoder of that dimension."""

@@ -1,6 +1,7 @@
 """`c2b`: parse, call, print.
 
-Exit status: 0 done, 1 a failure that is not the user's, 2 bad input, 130 interrupted (the same command resumes).
+Exit status: 0 done, 1 a gate that failed or a failure that is not the user's, 2 bad input, 130 interrupted (the same
+command resumes).
 What a command answers goes to standard output, everything else to standard error.
 """
 
@@ -11,7 +12,7 @@ import sys
 
 import typer
 
-from c2b_ray.cli import audit, index, models, serve, world
+from c2b_ray.cli import audit, compare, export, index, models, serve, world
 from c2b_ray.errors import C2BError, InputError, StorageError
 
 app = typer.Typer(
@@ -23,6 +24,9 @@ app = typer.Typer(
 app.command("demo")(audit.demo)
 app.command("audit")(audit.audit)
 app.command("report")(audit.report)
+app.command("compare")(compare.compare)
+app.command("gate")(compare.gate)
+app.command("export")(export.export)
 app.add_typer(index.app, name="index")
 app.command("models")(models.models)
 app.add_typer(world.app, name="world")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +72,7 @@ def show_run(run: Run, as_json: bool) -> None:
     verdicts = {name: scores.count(name) for name in ("for", "against", "none", "undetermined")}
     if as_json:
         show.print_json(
-            {"run": run.path, "report": run.report, "verdicts": verdicts, "findings": [_jsonable(r) for r in rows]}
+            {"run": run.path, "report": run.report, "verdicts": verdicts, "findings": [show.finite(r) for r in rows]}
         )
         return
     console = show.out()
@@ -88,7 +87,3 @@ def findings(run: Run) -> list[dict[str, Any]]:
     """The cells judged `for` or `against`, largest |φ| first."""
     rows = [row for row in run.scores.to_pylist() if row["verdict"] in ("for", "against")]
     return sorted(rows, key=lambda row: -abs(row["phi"]))
-
-
-def _jsonable(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

@@ -6,7 +6,9 @@ Progress goes to standard error and only to a terminal; it knows events, not wha
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal
 
@@ -70,6 +72,11 @@ class ProgressBar:
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row for JSON, which has no NaN: what is not known is null."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
 def ranked_table(rows: list[dict[str, Any]], most: int) -> Table:

@@ -10,6 +10,16 @@ from c2b_ray.metrics.consistency import error_consistency
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
 from c2b_ray.metrics.intervals import bias_score_interval, bias_score_p_values, rogan_gladen, wilson_interval
 from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
+from c2b_ray.metrics.paired import (
+    mcnemar_p_values,
+    paired_counts,
+    paired_difference,
+    paired_difference_interval,
+    paired_difference_p_values,
+    phi_difference,
+    phi_difference_interval,
+    phi_difference_p_values,
+)
 from c2b_ray.metrics.retrieval import recall_at
 from c2b_ray.metrics.scores import bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import Evidence, confidence_sequence, sequential_evidence, sequential_verdicts
@@ -41,9 +51,17 @@ __all__ = [
     "kl_from_uniform",
     "leakage",
     "max_skew",
+    "mcnemar_p_values",
     "ndkl",
     "orthogonality_penalty",
+    "paired_counts",
+    "paired_difference",
+    "paired_difference_interval",
+    "paired_difference_p_values",
     "paper_verdicts",
+    "phi_difference",
+    "phi_difference_interval",
+    "phi_difference_p_values",
     "project_to_hyperplane",
     "recall_at",
     "rogan_gladen",

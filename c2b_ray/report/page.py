@@ -17,9 +17,14 @@ from c2b_ray.report.view import View
 
 
 def page(view: View) -> str:
+    return render("report.html.j2", view)
+
+
+def render(template: str, view: object) -> str:
+    """A template of this package with its view, the report's style sheet and the policy that allows it alone."""
     environment = _environment()
     style = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
-    return environment.get_template("report.html.j2").render(
+    return environment.get_template(template).render(
         view=view, style=_trusted(style), policy=policy(style), trusted=_trusted
     )
 

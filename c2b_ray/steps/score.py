@@ -28,11 +28,11 @@ def score(
     An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
     not in `n`. The false discovery rate is controlled over all cells of one classifier.
     """
-    cells = _images_of_cells(captions, draws)
+    cells = images_of_cells(captions, draws)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     tables = []
     for classifier in classifiers:
-        answers = _answers(predictions, classifier)
+        answers = answers_of(predictions, classifier)
         rows = [row for group in cells.items() for row in _group_rows(classifier, group, answers, tau, alpha)]
         _judge(rows, tau, alpha)
         _settle(rows, tau, alpha)
@@ -42,7 +42,8 @@ def score(
     return pa.concat_tables(tables) if tables else SCORES.empty_table()
 
 
-def _images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
+def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
+    """Of every (target class, attribute), the images that each bias class's captions drew."""
     cells: dict[Group, dict[str, set[str]]] = defaultdict(dict)
     place = {}
     columns = ("caption_id", "target_class", "attribute", "bias_class")
@@ -53,7 +54,8 @@ def _images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[st
     return cells
 
 
-def _answers(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
+def answers_of(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
+    """The class that the classifier answered for each image; None where it gave none."""
     own = predictions.filter(pc.equal(predictions["classifier"], classifier))
     return dict(zip(own["image_id"].to_pylist(), own["predicted_class"].to_pylist(), strict=True))
 

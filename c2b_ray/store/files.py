@@ -25,6 +25,7 @@ _REFUSALS = {
     errno.EACCES: "no permission to write there; choose another directory or change its rights",
     errno.EPERM: "no permission to write there; choose another directory or change its rights",
     errno.EROFS: "the file system is read-only; choose another directory",
+    errno.EISDIR: "a directory is there; name a file",
     errno.ENOTDIR: "a part of the path is a file; choose another directory",
 }
 
@@ -86,6 +87,14 @@ def write_bytes(location: str | Path, data: bytes) -> None:
             os.replace(temporary, path)
         finally:
             Path(temporary).unlink(missing_ok=True)
+
+
+def write_under(location: str | Path, data: bytes) -> None:
+    """`write_bytes`, with the directories above made where they are missing."""
+    above, slash, _ = str(location).rpartition("/")
+    if slash and above:
+        make_directory(above)
+    write_bytes(location, data)
 
 
 def read_bytes(location: str | Path) -> bytes:

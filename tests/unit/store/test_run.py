@@ -75,3 +75,14 @@ def test_predictions_are_those_of_the_weights_at_hand(tmp_path):
         run.update({"models": {f"{CLASSIFIER}onnx:net": {"spec": "onnx:net", "revision": "new"}}})
         assert run.predictions["predicted_class"].to_pylist() == ["boat"]
         assert run.read("predictions").num_rows == 2
+
+
+def test_a_file_is_written_with_the_directories_above_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files.write_under("made/deep/file.txt", b"x")
+    files.write_under("beside.txt", b"y")
+    assert (tmp_path / "made/deep/file.txt").read_bytes() == b"x"
+    assert [entry.name for entry in (tmp_path / "made/deep").iterdir()] == ["file.txt"]
+    with pytest.raises(StorageError, match="a directory is there"):
+        files.write_under("made/deep", b"z")
+    assert sorted(entry.name for entry in (tmp_path / "made").iterdir()) == ["deep"]

@@ -88,8 +88,12 @@ def test_the_encoder_tells_classes_and_values_apart() -> None:
 def test_an_unknown_name_offers_the_nearest() -> None:
     with pytest.raises(SpecError, match="resnet-control-0"):
         catalog.classifier("world:resnet-contrl-0")
-    with pytest.raises(SpecError, match="its role is encoder"):
-        catalog.classifier("world:clip")
+    with pytest.raises(SpecError, match="its role is language_model"):
+        catalog.classifier("world:lm")
+
+
+def test_the_encoder_classifies_zero_shot(unseen: Labelled) -> None:
+    assert correct_answers(catalog.classifier("world:clip"), unseen).mean() >= 0.95
 
 
 def test_labelled_scenes_are_the_same_for_every_class(unseen: Labelled) -> None:

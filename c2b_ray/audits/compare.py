@@ -1,0 +1,159 @@
+"""Two runs, or two classifiers of one run, compared on the images that both saw; and gates on a run.
+
+It composes runs, the comparing step and the gates, and knows no formulas. Nothing here needs Ray or a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.report.comparison import comparison_page
+from c2b_ray.steps import compare as step
+from c2b_ray.steps import gate as gates
+from c2b_ray.store import files
+from c2b_ray.store.run import Run, load_run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found. `cells` is a table of `schemas.COMPARISON`; `scores` are B's own."""
+
+    run_a: Run
+    run_b: Run
+    classifier_a: str
+    classifier_b: str
+    tau: float
+    alpha: float
+    cells: pa.Table
+    scores: pa.Table
+
+    def check(self, fail_on: Sequence[str]) -> list[gates.Check]:
+        """Gates on how the cells changed, and on B's own scores: `phi` and `verdict` are B's, on all of its images."""
+        own = {_place(row): row for row in self.scores.to_pylist()}
+        rows = []
+        for row in self.cells.to_pylist():
+            scored = own.get(_place(row), {})
+            rows.append({**scored, **row, "n": scored.get("n", 0), "pairs": row["n"]})
+        return gates.check(fail_on, gates.cells_of(rows, self.classifier_b))
+
+    def write(self, out: str | Path) -> str:
+        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        files.make_directory(out)
+        place = str(out).rstrip("/")
+        files.write_table(f"{place}/comparison.parquet", self.cells)
+        title = str(self.run_b.config.get("task") or "Two classifiers")
+        page = comparison_page(title, (self.classifier_a, self.classifier_b), self.cells, self.tau, self.alpha)
+        files.write_bytes(f"{place}/comparison.html", page.encode())
+        return f"{place}/comparison.html"
+
+
+def compare(
+    a: str | Path | Run,
+    b: str | Path | Run | None = None,
+    classifier_a: str | None = None,
+    classifier_b: str | None = None,
+) -> Comparison:
+    """Compares two classifiers, cell by cell, on identical images: B against A.
+
+    `a`, `b`: runs, or their directories; without `b`, two classifiers of one run. `classifier_a`, `classifier_b`:
+    specs, needed where a run has several classifiers and it is not plain which is meant. Thresholds are the runs' own.
+
+    ConfigError where it is not plain which classifiers are meant; RunError for runs that are unfinished, that were
+    asked differently, or that share no image; SourceError where there is no run.
+    """
+    run_a = _finished(a)
+    run_b = run_a if b is None else _finished(b)
+    if files.resolve(run_a.path)[1] == files.resolve(run_b.path)[1]:
+        spec_a, spec_b = _two_of(run_a, classifier_a, classifier_b)
+    else:
+        spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")
+    tau, alpha = _thresholds(run_a, run_b)
+    cells = step.compare(_side(run_a, spec_a), _side(run_b, spec_b), tau, alpha)
+    scores = run_b.scores
+    return Comparison(
+        run_a, run_b, spec_a, spec_b, tau, alpha, cells, scores.filter(pc.equal(scores["classifier"], spec_b))
+    )
+
+
+def check(run: str | Path | Run, fail_on: Sequence[str], classifier: str | None = None) -> list[gates.Check]:
+    """Gates on the scores of one run: of all its classifiers, or of one."""
+    loaded = _finished(run)
+    rows = loaded.scores.to_pylist()
+    if classifier is not None:
+        chosen = one_of(loaded, classifier, "--classifier")
+        rows = [row for row in rows if row["classifier"] == chosen]
+    if not rows:
+        raise RunError(f"{loaded.path}: the run has no scores, so no gate can be checked")
+    return gates.check(fail_on, gates.cells_of(rows))
+
+
+def classifiers_of(run: Run) -> list[str]:
+    """The specs that a run has predictions of, in their order."""
+    return list(dict.fromkeys(run.predictions["classifier"].to_pylist()))
+
+
+def _finished(run: str | Path | Run) -> Run:
+    loaded = run if isinstance(run, Run) else load_run(run)
+    if (status := loaded.manifest.get("status")) != "finished":
+        raise RunError(f"{loaded.path}: the run is not finished (status: {status}); run its c2b audit again first")
+    return loaded
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["target_class"], row["attribute"], row["bias_class"]
+
+
+def _side(run: Run, classifier: str) -> step.Side:
+    return step.Side(run.captions, run.draws, run.predictions, classifier)
+
+
+def one_of(run: Run, asked: str | None, option: str) -> str:
+    known = classifiers_of(run)
+    if asked is not None and asked not in known:
+        raise ConfigError(option, f"{run.path} has no predictions of {asked!r}; {nearest(asked, known)}")
+    if asked is None and len(known) != 1:
+        raise ConfigError(option, f"{run.path} has predictions of {_listed(known)}; name one")
+    return asked if asked is not None else known[0]
+
+
+def _two_of(run: Run, asked_a: str | None, asked_b: str | None) -> tuple[str, str]:
+    known = classifiers_of(run)
+    for spec, option in ((asked_a, "--classifier-a"), (asked_b, "--classifier-b")):
+        if spec is not None:
+            one_of(run, spec, option)
+    if asked_a is not None and asked_a == asked_b:
+        raise ConfigError("--classifier-b", f"{asked_b} is compared with itself; name two classifiers, or two runs")
+    if asked_a is not None and asked_b is not None:
+        return asked_a, asked_b
+    if len(known) != 2:
+        raise ConfigError(
+            "--classifier-a, --classifier-b",
+            f"{run.path} has predictions of {_listed(known)}; name the two to compare, or a second run",
+        )
+    others = [spec for spec in known if spec not in (asked_a, asked_b)]
+    return asked_a or others.pop(0), asked_b or others.pop(0)
+
+
+def _listed(specs: Sequence[str]) -> str:
+    return ", ".join(specs) or "no classifier"
+
+
+def _thresholds(run_a: Run, run_b: Run) -> tuple[float, float]:
+    """τ and α, which both runs must have been asked with, as they must with the same classes."""
+    a, b = run_a.config, run_b.config
+    different = [name for name in ("tau", "alpha") if a[name] != b[name]]
+    if set(a["classes"]) != set(b["classes"]):
+        different.append("classes")  # among other classes, the same answer means something else
+    if different:
+        raise RunError(
+            f"{run_a.path} and {run_b.path} were asked differently ({', '.join(different)}): audit both classifiers "
+            "with the same settings, or in one run"
+        )
+    return float(a["tau"]), float(a["alpha"])

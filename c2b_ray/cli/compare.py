@@ -1,0 +1,186 @@
+"""`c2b compare` and `c2b gate`: two classifiers compared, and conditions that a build must not meet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from c2b_ray.cli import show
+from c2b_ray.errors import ConfigError
+from c2b_ray.steps.gate import OPTION, Check, failed
+from c2b_ray.store import files
+
+if TYPE_CHECKING:
+    from c2b_ray.audits.compare import Comparison
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        OPTION,
+        metavar="GATE",
+        help="Exit 1 where this holds of a cell: worse, against, phi<-0.2, bus/weather/fog:worse; again for more.",
+    ),
+]
+Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the gates' checks as JUnit XML.")]
+MOST_ROWS = 15
+STYLES = {"worse": "bold red", "better": "bold green"}
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run directory.")],
+    b: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; by default A, with two classifiers.")] = None,
+    classifier_a: Annotated[str | None, typer.Option(metavar="SPEC", help="Which classifier of A.")] = None,
+    classifier_b: Annotated[str | None, typer.Option(metavar="SPEC", help="Which classifier of B.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Write comparison.parquet and .html there.")] = None,
+    as_json: Json = False,
+    fail_on: FailOn = None,
+    junit_file: Junit = None,
+) -> None:
+    """Compare two classifiers on identical images: what got better, what got worse, from A to B."""
+    from c2b_ray.audits.compare import compare as run_compare
+
+    _checked_options(fail_on, junit_file)
+    found = run_compare(a, b, classifier_a, classifier_b)
+    checks = found.check(fail_on or [])
+    page = found.write(out) if out else None
+    _write_junit(junit_file, "c2b compare", checks, _properties(found))
+    if as_json:
+        show.print_json(_jsonable(found, checks, page))
+    else:
+        _print(found, page)
+        _print_checks(checks)
+    if failed(checks):
+        raise typer.Exit(1)
+
+
+def gate(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    fail_on: FailOn = None,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier; by default all.")] = None,
+    as_json: Json = False,
+    junit_file: Junit = None,
+) -> None:
+    """Check a run's scores against conditions that must not hold; exit 1 where one does."""
+    from c2b_ray.audits.compare import check
+
+    if not fail_on:
+        raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")
+    checks = check(run, fail_on, classifier)
+    _write_junit(junit_file, "c2b gate", checks, {"run": run})
+    if as_json:
+        show.print_json({"run": run, "failed": failed(checks), "gates": [_check(c) for c in checks]})
+    else:
+        _print_checks(checks)
+    if failed(checks):
+        raise typer.Exit(1)
+
+
+def _checked_options(fail_on: list[str] | None, junit_file: str | None) -> None:
+    if junit_file and not fail_on:
+        raise ConfigError("--junit", f"holds the checks of gates, so it needs {OPTION}")
+
+
+def _properties(found: Comparison) -> dict[str, str]:
+    return {
+        "classifier_a": found.classifier_a,
+        "classifier_b": found.classifier_b,
+        "tau": str(found.tau),
+        "alpha": str(found.alpha),
+    }
+
+
+def _write_junit(place: str | None, suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> None:
+    if place:
+        from c2b_ray.report.junit import junit
+
+        files.write_under(place, junit(suite, checks, properties))
+
+
+def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> dict[str, Any]:
+    rows = [show.finite(row) for row in found.cells.to_pylist()]
+    return {
+        "a": found.run_a.path,
+        "b": found.run_b.path,
+        "classifier_a": found.classifier_a,
+        "classifier_b": found.classifier_b,
+        "tau": found.tau,
+        "alpha": found.alpha,
+        "changes": {
+            name: sum(r["change"] == name for r in rows) for name in ("worse", "better", "same", "undetermined")
+        },
+        "left_out": {name: sum(row[name] for row in rows) for name in ("unshared", "unanswered")},
+        "cells": rows,
+        "page": page,
+        "failed": failed(checks),
+        "gates": [_check(check) for check in checks],
+    }
+
+
+def _check(check: Check) -> dict[str, str]:
+    return {
+        "gate": check.gate,
+        "classifier": check.classifier,
+        "cell": check.cell,
+        "outcome": check.outcome,
+        "message": check.message,
+    }
+
+
+def _print(found: Comparison, page: str | None) -> None:
+    from c2b_ray.report.comparison import by_change, left_out, tally
+
+    console = show.out()
+    rows = found.cells.to_pylist()
+    console.print(f"A: {escape(found.classifier_a)}\nB: {escape(found.classifier_b)}", soft_wrap=True)
+    for change in STYLES:
+        chosen = by_change(rows, change)
+        if chosen:
+            console.print(_table(f"Got {change}", chosen, STYLES[change]))
+    console.print(tally(rows))
+    if line := left_out(rows):
+        console.print(line)
+    if page:
+        console.print(f"comparison: {page}", soft_wrap=True)
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Any]], style: str) -> Table:
+    table = Table(title=f"{title} ({min(MOST_ROWS, len(rows))} of {len(rows)})", title_justify="left")
+    for name in ("class", "attribute", "value"):
+        table.add_column(name, overflow="fold")
+    for name in ("A right", "B right", "difference", "interval", "change of φ", "n"):
+        table.add_column(name, justify="right")
+    for row in rows[:MOST_ROWS]:
+        table.add_row(
+            *(escape(row[name]) for name in ("target_class", "attribute", "bias_class")),
+            f"{row['accuracy_a']:.0%}",
+            f"{row['accuracy_b']:.0%}",
+            f"[{style}]{row['difference']:+.2f}[/]",
+            f"{row['difference_low']:+.2f} … {row['difference_high']:+.2f}",
+            f"{row['phi_difference']:+.2f}",
+            str(row["n"]),
+        )
+    return table
+
+
+def _print_checks(checks: Sequence[Check]) -> None:
+    """A line per gate; beneath it the cells that fail it."""
+    console = show.out()
+    several = len({check.classifier for check in checks}) > 1
+    for gate_text in dict.fromkeys(check.gate for check in checks):
+        own = [check for check in checks if check.gate == gate_text]
+        of = Counter(check.outcome for check in own)
+        word = "[bold red]failed[/]" if of["failed"] else "[green]passed[/]"
+        unknown = f", {of['skipped']} not known" if of["skipped"] else ""
+        console.print(f"{word} {escape(gate_text)}: {of['failed']} of {len(own)} cells{unknown}", soft_wrap=True)
+        failing = [check for check in own if check.outcome == "failed"]
+        for check in failing[:MOST_ROWS]:
+            whose = f" ({check.classifier})" if several else ""
+            console.print(f"  {escape(check.cell + whose)}: {escape(check.message)}", soft_wrap=True)
+        if len(failing) > MOST_ROWS:
+            console.print(f"  and {len(failing) - MOST_ROWS} more")

@@ -1,0 +1,278 @@
+"""Two classifiers on identical images: the difference of their accuracies and of their bias scores, tested on pairs.
+
+Knows counts per cell: how many images both classifiers answered, and how many only one of them got right. An image that
+both get right, or both wrong, says nothing about which is better, so comparing on pairs needs far fewer images than
+comparing two separate samples. Knows nothing of images, tables or many tests at once (`testing`). Cells are taken as
+independent samples.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+from scipy.stats import binom
+
+from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, checked_counts, mean_of_others
+
+__all__ = [
+    "mcnemar_p_values",
+    "paired_counts",
+    "paired_difference",
+    "paired_difference_interval",
+    "paired_difference_p_values",
+    "phi_difference",
+    "phi_difference_interval",
+    "phi_difference_p_values",
+]
+
+Rights = NDArray[np.bool_] | Sequence[bool]
+
+MOST_DEVIATIONS = 40.0  # 2 * ndtr(-40) is 0 in float64: no p-value lies further out
+STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
+
+
+def paired_counts(right_a: Rights, right_b: Rights) -> tuple[int, int, int, int]:
+    """The fourfold table of two classifiers on the same images: (both right, only A, only B, neither).
+
+    Args: right_a, right_b: booleans of shape (images,), image by image whether A and B were right.
+    Returns: four ints that sum to the number of images; zeros for none.
+    Raises: ValueError where shapes differ or are not one-dimensional.
+    """
+    a, b = np.asarray(right_a, dtype=bool), np.asarray(right_b, dtype=bool)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"need the same images for both, one-dimensional; got shapes {a.shape} and {b.shape}")
+    return int((a & b).sum()), int((a & ~b).sum()), int((~a & b).sum()), int((~a & ~b).sum())
+
+
+def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Floats:
+    """Accuracy of B minus accuracy of A on the same images.
+
+    d = (only_b - only_a) / total
+
+    Args: only_a, only_b: images that A alone, B alone got right; total: images that both answered; one shape.
+    Returns: float64 of that shape in [-1, 1]. 0: as many right. NaN where total is 0; empty in, empty out.
+    Raises: ValueError where counts are not whole numbers with only_a + only_b <= total, or where shapes differ.
+    """
+    a, b, n = _checked(only_a, only_b, total)
+    return accuracies(b - a, n)[0]
+
+
+def paired_difference_interval(
+    only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Tango's score interval of `paired_difference`.
+
+    The limits are the D that satisfy  (b - c - n*D)^2 = z^2 * n * (2q + D(1 - D)),   b = only_b, c = only_a, n = total,
+    with q the maximum-likelihood estimate, under difference D, of the share of images that A alone gets right:
+      q = (sqrt(B^2 - 8n*C) - B) / 4n,   B = (2n - b + c)*D - b - c,   C = -c*D(1 - D)
+
+    Tango 1998 (Statistics in Medicine 17: 891-908). They are the differences that a two-sided
+    score test would just not reject, and that test is McNemar's where D = 0. Without any image on which the two differ
+    the limits are -+ z^2/(n + z^2): never a point.
+
+    Args: as for `paired_difference`; confidence: in (0, 1).
+    Returns: (low, high), float64 of that shape, -1 <= low <= d <= high <= 1. NaN where total is 0; empty in, empty out.
+    Raises: ValueError as `paired_difference` does, or for the confidence.
+    """
+    a, b, n = _checked(only_a, only_b, total)
+    return _tango(a, b, n, np.asarray(_deviations(confidence)))
+
+
+def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
+    """p-value of every `paired_difference` for the interval null |d| <= tau.
+
+    p = 2 * (1 - Phi(z)),   z = |b - c -+ n*tau| / sqrt(n * (2q + D(1 - D))) at D = +-tau on the difference's own side
+
+    Tango 1998, as a test against a margin: p <= alpha exactly when the 1-alpha interval of
+    `paired_difference_interval` lies wholly above tau or wholly below -tau. Both tails are counted, so for tau > 0 it
+    is conservative, as `bias_score_p_values` is. At tau = 0 it is McNemar's test without continuity correction.
+
+    Args: as for `paired_difference`; tau: finite, 0 or more.
+    Returns: float64 of that shape in [0, 1]; 1 where |d| <= tau. NaN where total is 0; empty in, empty out.
+    Raises: ValueError as `paired_difference` does, or for tau.
+    """
+    a, b, n = _checked(only_a, only_b, total)
+    margin = _checked_margin(tau)
+    d, _ = accuracies(b - a, n)
+    beyond = np.abs(d) > margin
+    at = np.where(beyond, np.copysign(margin, d), 0.0)
+    gap, variance = _score(a, b, n, at)
+    z = np.divide(np.abs(gap), np.sqrt(variance), out=np.zeros(d.shape), where=beyond & (variance > 0))
+    return np.where(np.isnan(d), np.nan, np.where(beyond, 2.0 * ndtr(-z), 1.0))
+
+
+def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike, mid_p: bool = False) -> Floats:
+    """Exact p-value of McNemar's test that A and B are equally accurate.
+
+    p = min(1, 2 * P(X <= min(only_a, only_b))),   X ~ Binomial(only_a + only_b, 1/2)
+
+    McNemar 1947, in its exact conditional form: two-sided binomial test of the images on which the two differ. It
+    keeps its level at any number of images and is conservative at few; `mid_p` takes off half the probability of the
+    observed table on either side (Fagerland, Lydersen & Laake 2013), which is nearer to its level and rarely above it.
+
+    Args: only_a, only_b: whole numbers of one shape, 0 or more.
+    Returns: float64 of that shape in [0, 1]. 1 where only_a = only_b (below 1 with `mid_p`, unless both are 0); empty
+    in, empty out.
+    Raises: ValueError for counts that are no whole numbers or negative, or where shapes differ.
+    """
+    a = np.asarray(only_a, dtype=np.float64)
+    if a.shape != np.shape(only_b):
+        raise ValueError(f"only_a has shape {a.shape}, only_b has shape {np.shape(only_b)}")
+    fewer, differing = checked_counts(np.minimum(a, only_b), a + np.asarray(only_b, dtype=np.float64))
+    p: Floats = 2.0 * binom.cdf(fewer, differing, 0.5)
+    if mid_p:
+        p = np.where(differing > 0, p - binom.pmf(fewer, differing, 0.5), 1.0)
+        # Of an even split the two tails share the observed table: 2 P(X <= k) counts it twice, so one half remains.
+        p = np.where((differing > 0) & (2 * fewer == differing), 1 - 0.5 * binom.pmf(fewer, differing, 0.5), p)
+    return np.minimum(p, 1.0)
+
+
+def phi_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Floats:
+    """Bias score of B minus bias score of A on the same images, for the cells of one attribute.
+
+    phi_j(B) - phi_j(A) = d_j - 1/m * sum of d_k over k != j,   d of `paired_difference`, m other cells that hold data
+
+    phi of `bias_scores` (Classifier-to-Bias, CVPR 2025, Eq. 1) is linear in the accuracies, so its difference is the
+    same contrast of their differences.
+
+    Args: only_a, only_b, total: as for `paired_difference`, of shape (..., n), the attribute's cells on the last axis.
+    Returns: float64 of shape (..., n) in [-2, 2], summing to 0 over a row. 0: B is as biased on the cell as A is. NaN
+    where total is 0, and everywhere in a row with fewer than two cells that hold data. No cells in, none out.
+    Raises: ValueError as `paired_difference` does, or for scalars.
+    """
+    a, b, n = _checked(only_a, only_b, total)
+    checked_cells(a, n)
+    d, held = accuracies(b - a, n)
+    return d - mean_of_others(d, held)
+
+
+def phi_difference_interval(
+    only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Interval of every `phi_difference`, built from Tango's limits [l, u] of the cells' paired differences.
+
+    low_j  = phi_difference_j - sqrt((d_j - l_j)^2 + sum over k != j of (u_k - d_k)^2 / m^2)
+    high_j = phi_difference_j + sqrt((u_j - d_j)^2 + sum over k != j of (d_k - l_k)^2 / m^2)
+
+    MOVER (Zou & Donner 2008; Zou, Huang & Zhang 2009, for linear functions of independent estimates), as
+    `bias_score_interval` has it for one classifier: the variance of the contrast, recovered from limits that know the
+    pairing and do not shrink to a point where the two classifiers never differ.
+
+    Args: as for `phi_difference`; confidence: in (0, 1).
+    Returns: (low, high), float64 of shape (..., n), clipped to [-2, 2]. NaN where `phi_difference` is NaN.
+    Raises: ValueError as `phi_difference` does, or for the confidence.
+    """
+    difference = phi_difference(only_a, only_b, total)
+    a, b, n = _checked(only_a, only_b, total)
+    z = np.asarray(_deviations(confidence))
+    at = np.broadcast_to(np.arange(n.shape[-1]), n.shape)
+    wide = (*n.shape, n.shape[-1])
+    a, b, n = (np.broadcast_to(counts[..., None, :], wide) for counts in (a, b, n))
+    below, above = _reach(a, b, n, at, z)
+    return np.clip(difference - below, -2.0, 2.0), np.clip(difference + above, -2.0, 2.0)
+
+
+def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
+    """p-value of every `phi_difference` for the interval null |phi_difference| <= tau.
+
+    p_j = the smallest alpha at which the 1-alpha interval of `phi_difference_interval` lies wholly above tau or wholly
+    below -tau, found by a search for the normal deviate, as `bias_score_p_values` does for one classifier.
+
+    Args: as for `phi_difference`; tau: finite, 0 or more.
+    Returns: float64 of shape (..., n) in [0, 1]; 1 where |phi_difference| <= tau. NaN where `phi_difference` is NaN.
+    Raises: ValueError as `phi_difference` does, or for tau.
+    """
+    difference = phi_difference(only_a, only_b, total)
+    margin = _checked_margin(tau)
+    p = np.where(np.isnan(difference), np.nan, 1.0)
+    # Only what lies beyond the margin needs a search.
+    index = np.nonzero(np.abs(difference) > margin)
+    a, b, n = (counts[index[:-1]] for counts in _checked(only_a, only_b, total))
+    beyond = difference[index]
+
+    def excess(z: Floats) -> Floats:
+        """By how much the interval at that deviate keeps clear of the margin."""
+        below, above = _reach(a, b, n, index[-1], z[:, None])
+        return np.abs(beyond) - np.where(beyond > 0, below, above) - margin
+
+    z = _crossing(excess, np.zeros(beyond.shape), np.full(beyond.shape, MOST_DEVIATIONS))
+    p[index] = 2.0 * ndtr(-z)
+    return p
+
+
+def _checked(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints, Ints]:
+    a, n = checked_counts(only_a, total)
+    b, _ = checked_counts(only_b, total)
+    checked_counts(a + b, n)
+    return a, b, n
+
+
+def _checked_margin(tau: float) -> float:
+    if not 0 <= tau < np.inf:
+        raise ValueError(f"tau = {tau} must be finite and 0 or more")
+    return float(tau)
+
+
+def _deviations(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
+    return float(-ndtri((1 - confidence) / 2))
+
+
+def _score(a: Ints, b: Ints, n: Ints, at: Floats) -> tuple[Floats, Floats]:
+    """How far b - a lies from n*at, and the variance of b - a where the true difference is `at`."""
+    linear, constant = (2 * n - b + a) * at - b - a, a * at * (1 - at)
+    # (sqrt(B^2 + 8nc) - B) loses digits where B > 0: its conjugate does not.
+    root = np.sqrt(np.maximum(linear * linear + 8 * n * constant, 0.0))
+    conjugate = np.divide(2 * constant, root + linear, out=np.zeros(root.shape), where=(linear > 0) & (root > 0))
+    share = np.where(linear > 0, conjugate, (root - linear) / (4 * np.maximum(n, 1)))
+    return b - a - n * at, np.maximum(n * (2 * share + at * (1 - at)), 0.0)
+
+
+def _tango(a: Ints, b: Ints, n: Ints, z: Floats) -> tuple[Floats, Floats]:
+    """Tango's limits at the normal deviates `z`; NaN without data."""
+    d, _ = accuracies(b - a, n)
+    shape = np.broadcast_shapes(d.shape, z.shape)
+    centre, seen = np.broadcast_to(np.where(np.isnan(d), 0.0, d), shape), np.maximum(n, 1)
+
+    def room(at: Floats) -> Floats:
+        """How much further from d the score test would let a difference be, per image."""
+        gap, variance = _score(a, b, n, at)
+        return (z * np.sqrt(variance) - np.abs(gap)) / seen
+
+    low, high = (np.where(np.isnan(d), np.nan, _crossing(room, centre, np.full(shape, end))) for end in (-1.0, 1.0))
+    return low, high
+
+
+def _crossing(function: Callable[[Floats], Floats], inside: Floats, outside: Floats) -> Floats:
+    """Where a function, 0 or more at `inside` and below 0 at `outside`, meets 0, element by element; `outside` where it
+    does not. False position, the weight of an end that stays halved (Illinois: Dowell & Jarratt 1971); bisection while
+    the function is 0 at `inside`, as it is where the classifiers never differ."""
+    value_in, value_out = function(inside), function(outside)
+    at, moved = np.where(value_out >= 0, outside, inside), np.zeros(inside.shape)
+    open_ = value_out < 0
+    for _ in range(STEPS):
+        if not open_.any():
+            break
+        share = np.divide(value_in, value_in - value_out, out=np.full(at.shape, 0.5), where=open_ & (value_in > 0))
+        at = np.where(open_, inside + share * (outside - inside), at)
+        value = function(at)
+        kept = value >= 0
+        value_out = np.where(kept, np.where(moved > 0, value_out / 2, value_out), value)
+        value_in = np.where(kept, value, np.where(moved < 0, value_in / 2, value_in))
+        inside, outside = np.where(kept, at, inside), np.where(kept, outside, at)
+        moved = np.where(kept, 1.0, -1.0)
+        open_ &= (np.abs(value) > PRECISION) & (inside != outside)
+    return at
+
+
+def _reach(a: Ints, b: Ints, n: Ints, at: NDArray[np.intp], z: Floats) -> tuple[Floats, Floats]:
+    """How far below and above it the limits of a row's contrast lie; cells on the last axis, `at` the row's own one."""
+    d, held = accuracies(b - a, n)
+    low, high = _tango(a, b, n, z)
+    own = np.arange(n.shape[-1]) == at[..., None]
+    others = np.maximum(held.sum(axis=-1, keepdims=True) - 1, 1)
+    weight = np.where(own, 1.0, 1.0 / others)
+    down, up = (np.where(held, ((limit - d) * weight) ** 2, 0.0) for limit in (low, high))
+    return np.sqrt(np.where(own, down, up).sum(axis=-1)), np.sqrt(np.where(own, up, down).sum(axis=-1))

@@ -1,0 +1,81 @@
+"""The scores of a run in the formats that other programs read: CSV, JSON, Parquet.
+
+What an export holds may leave the machine, so classifiers are named as on the page, and credentials and places are
+taken out of every text. What is not known is empty in CSV and null in JSON and Parquet, never 0. Knows the columns of
+`schemas.SCORES`; knows nothing of where an export goes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from c2b_ray.report.redact import clean, cleaned, names_of
+from c2b_ray.store.run import Run
+
+SETTINGS = ("task", "classes", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell")
+
+
+def scores_csv(run: Run) -> bytes:
+    sink = pa.BufferOutputStream()
+    pa_csv.write_csv(exported(run.scores), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def scores_json(run: Run) -> bytes:
+    """One object: the run's id, its settings, its models, and a row of `scores` per classifier and cell."""
+    manifest = run.manifest
+    config = manifest.get("config", {})
+    whole = {
+        "run_id": manifest.get("run_id"),
+        "status": manifest.get("status"),
+        "finished": manifest.get("finished"),
+        "settings": cleaned({name: config[name] for name in SETTINGS if name in config}),
+        "models": cleaned(manifest.get("models", {})),
+        "versions": cleaned(manifest.get("versions", {})),
+        "scores": exported(run.scores).to_pylist(),
+    }
+    return (json.dumps(_finite(whole), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
+
+
+def scores_parquet(run: Run) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(exported(run.scores), sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
+FORMATS: Mapping[str, Callable[[Run], bytes]] = {"csv": scores_csv, "json": scores_json, "parquet": scores_parquet}
+
+
+def exported(scores: pa.Table) -> pa.Table:
+    """The scores with nothing in them that should stay on the machine, and null for NaN."""
+    names = names_of(pc.unique(scores["classifier"]).to_pylist())
+    columns = []
+    for field in scores.schema:
+        column = scores[field.name]
+        if field.name == "classifier":
+            column = pa.chunked_array([pa.array([names[spec] for spec in column.to_pylist()], field.type)])
+        elif pa.types.is_string(field.type):
+            texts = [None if text is None else clean(text) for text in column.to_pylist()]
+            column = pa.chunked_array([pa.array(texts, field.type)])
+        elif pa.types.is_floating(field.type):
+            column = pc.if_else(pc.is_nan(column), pa.scalar(None, field.type), column)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=scores.schema)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,147 @@
+"""predictions of two classifiers → what got better and what got worse, cell by cell, on the images that both saw.
+
+Knows which images belong to which cell, and that only those count which both sides drew and both classifiers answered;
+the formulas are `metrics`'. Knows nothing of runs or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray import metrics
+from c2b_ray.errors import RunError
+from c2b_ray.schemas import COMPARISON
+from c2b_ray.steps.score import Group, answers_of, images_of_cells
+
+CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
+
+Cells = dict[Group, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, and which classifier
+    of the predictions is meant."""
+
+    captions: pa.Table
+    draws: pa.Table
+    predictions: pa.Table
+    classifier: str
+
+
+def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
+    """A table of `schemas.COMPARISON`: a row per cell of either side, A's order first. Differences are B minus A.
+
+    `change` is four-valued, as verdicts are: `better` or `worse` where the accuracies differ by more than tau and the
+    adjusted p-value is at most alpha, `same` where the interval of the difference lies within [-tau, tau], else
+    `undetermined`. `p_value` is the larger of two: the score test of |difference| <= tau, which knows the margin, and
+    McNemar's exact test, which keeps its level at few images. The false discovery rate is controlled over all cells,
+    for accuracies and for φ each. An image that one side did not draw, or that a classifier did not answer, is left
+    out and counted.
+
+    RunError where no cell has an image that both sides drew.
+    """
+    cells = _cells(a, b)
+    rows = [row for group in cells.values() for row in group.values()]
+    if rows and all(row["unshared"] and not row["n"] and not row["unanswered"] for row in rows):
+        raise RunError(
+            "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
+            "or with the same index, seed, classes and `attributes`"
+        )
+    columns = _numbers(cells, tau, alpha)
+    names = [
+        {"target_class": target_class, "attribute": attribute, "bias_class": bias_class}
+        for (target_class, attribute), group in cells.items()
+        for bias_class in group
+    ]
+    table = [
+        {**name, **row, **{column: values[i] for column, values in columns.items()}}
+        for i, (name, row) in enumerate(zip(names, rows, strict=True))
+    ]
+    return pa.Table.from_pylist(table, COMPARISON)
+
+
+def _cells(a: Side, b: Side) -> Cells:
+    """Counts of every cell that either side has."""
+    images_a, images_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
+    answers_a, answers_b = (answers_of(side.predictions, side.classifier) for side in (a, b))
+    cells: Cells = {}
+    for group in dict.fromkeys([*images_a, *images_b]):
+        of_a, of_b = images_a.get(group, {}), images_b.get(group, {})
+        cells[group] = {
+            bias_class: _counts(
+                group[0], of_a.get(bias_class, set()), of_b.get(bias_class, set()), answers_a, answers_b
+            )
+            for bias_class in dict.fromkeys([*of_a, *of_b])
+        }
+    return cells
+
+
+def _counts(
+    target_class: str,
+    drawn_a: set[str],
+    drawn_b: set[str],
+    answers_a: Mapping[str, str | None],
+    answers_b: Mapping[str, str | None],
+) -> dict[str, int]:
+    shared = drawn_a & drawn_b
+    answered = [(answers_a.get(image), answers_b.get(image)) for image in shared]
+    pairs = [pair for pair in answered if None not in pair]
+    both, only_a, only_b, neither = metrics.paired_counts(
+        [answer == target_class for answer, _ in pairs], [answer == target_class for _, answer in pairs]
+    )
+    n = both + only_a + only_b + neither
+    return {
+        "n": n,
+        "both": both,
+        "unshared": len(drawn_a ^ drawn_b),
+        "unanswered": len(shared) - n,
+        "only_a": only_a,
+        "only_b": only_b,
+    }
+
+
+def _numbers(cells: Cells, tau: float, alpha: float) -> dict[str, list[Any]]:
+    """The columns that are computed, a value per cell. Groups are padded to one width, so that each formula runs once:
+    a cell without images changes nothing for the others."""
+    width = max((len(group) for group in cells.values()), default=0)
+    held = np.array([[i < len(group) for i in range(width)] for group in cells.values()], dtype=bool)
+    held = held.reshape(len(cells), width)
+
+    def counts(name: str) -> Any:
+        padded = np.zeros(held.shape, dtype=np.int64)
+        padded[held] = [cell[name] for group in cells.values() for cell in group.values()]
+        return padded
+
+    n, both, only_a, only_b = (counts(name) for name in ("n", "both", "only_a", "only_b"))
+    pairs, confidence = (only_a, only_b, n), 1 - alpha
+    low, high = metrics.paired_difference_interval(*pairs, confidence)
+    phi_low, phi_high = metrics.phi_difference_interval(*pairs, confidence)
+    p = np.maximum(metrics.paired_difference_p_values(*pairs, tau), metrics.mcnemar_p_values(only_a, only_b))
+    padded = {
+        "accuracy_a": np.divide(both + only_a, n, out=np.full(n.shape, np.nan), where=n > 0),
+        "accuracy_b": np.divide(both + only_b, n, out=np.full(n.shape, np.nan), where=n > 0),
+        "difference": metrics.paired_difference(*pairs),
+        "difference_low": low,
+        "difference_high": high,
+        "p_value": p,
+        "phi_a": metrics.bias_scores(both + only_a, n),
+        "phi_b": metrics.bias_scores(both + only_b, n),
+        "phi_difference": metrics.phi_difference(*pairs),
+        "phi_difference_low": phi_low,
+        "phi_difference_high": phi_high,
+        "phi_p_value": metrics.phi_difference_p_values(*pairs, tau),
+    }
+    columns = {name: values[held] for name, values in padded.items()}
+    columns["q_value"] = metrics.benjamini_hochberg(columns["p_value"])
+    columns["phi_q_value"] = metrics.benjamini_hochberg(columns["phi_p_value"])
+    difference, low, high, q = (
+        columns[name] for name in ("difference", "difference_low", "difference_high", "q_value")
+    )
+    changes = [CHANGES[verdict] for verdict in metrics.verdicts(difference, low, high, q, tau, alpha)]
+    return {**{name: values.tolist() for name, values in columns.items()}, "change": changes}

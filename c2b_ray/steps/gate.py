@@ -1,0 +1,188 @@
+"""Gates for continuous integration: conditions on cells that must not hold.
+
+    GATE      = [CELL ":"] CONDITION        without a cell, every cell is looked at
+    CELL      = class "/" attribute "/" value       `*` stands for anything: bus/*, */weather/fog
+    CONDITION = worse | better | same       how a cell changed; in a comparison only
+              | for | against | none        the verdict on a cell
+              | undetermined                of the change in a comparison, else of the verdict
+              | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1
+    MEASURE   = a column of the scores or of the comparison, or its size between bars
+    OP        = < | <= | > | >=
+
+A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction) it can
+neither hold nor not: the check is skipped and says so. Knows rows of scores and comparisons; nothing of runs or of how
+checks are shown.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.schemas import COMPARISON, SCORES
+
+OPTION = "--fail-on"
+WORDS = {
+    "worse": "change",
+    "better": "change",
+    "same": "change",
+    "for": "verdict",
+    "against": "verdict",
+    "none": "verdict",
+}
+EITHER = "undetermined"
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+MEASURES = frozenset(
+    field.name
+    for schema in (SCORES, COMPARISON)
+    for field in schema
+    if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
+)
+EVIDENCE = (
+    "accuracy_a", "accuracy_b", "difference", "difference_low", "difference_high", "accuracy", "phi", "phi_low",
+    "phi_high", "q_value", "n", "pairs",
+)  # fmt: skip
+
+_COMPARISON = re.compile(r"(?P<bar>\|?)\s*(?P<measure>[^\W\d]\w*)\s*(?P=bar)\s*(?P<sign><=|>=|<|>)\s*(?P<number>\S+)")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that gates look at: its name, and its columns by name."""
+
+    classifier: str
+    name: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One gate on one cell. `message` says what was found, `evidence` the cell's numbers."""
+
+    gate: str
+    classifier: str
+    cell: str
+    outcome: Literal["passed", "failed", "skipped"]
+    message: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class _Gate:
+    text: str
+    cell: str
+    column: str
+    holds: Callable[[Any], bool]
+
+
+def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Cell]:
+    """A cell per row of scores or of a comparison; `classifier` where the rows do not say."""
+    return [
+        Cell(
+            row.get("classifier", classifier),
+            f"{row['target_class']}/{row['attribute']}/{row['bias_class']}",
+            dict(row),
+        )
+        for row in rows
+    ]
+
+
+def check(gates: Sequence[str], cells: Sequence[Cell]) -> list[Check]:
+    """Every gate on every cell that it is about, gates and cells in their order.
+
+    ConfigError for a gate that does not follow the grammar, that asks for what the cells do not have, or that is about
+    no cell; the nearest names are offered.
+    """
+    return [_checked(gate, cell) for gate in [_parsed(text, cells) for text in gates] for cell in _chosen(gate, cells)]
+
+
+def failed(checks: Iterable[Check]) -> bool:
+    return any(check.outcome == "failed" for check in checks)
+
+
+def _parsed(text: str, cells: Sequence[Cell]) -> _Gate:
+    cell, _, condition = (part.strip() for part in text.rpartition(":"))
+    columns = {name for each in cells for name in each.values}
+    match = _COMPARISON.fullmatch(condition.replace("−", "-"))
+    if match is None:
+        column = _column(text, condition, columns)
+        return _Gate(text, cell, column, lambda value: bool(value == condition))
+    measures = columns & MEASURES
+    measure, sign, sized = match["measure"], match["sign"], bool(match["bar"])
+    if measure not in measures:
+        raise ConfigError(OPTION, f"{text!r}: there is no measure {measure!r} here; {nearest(measure, measures)}")
+    bound = _number(text, match["number"])
+    compare = OPERATORS[sign]
+    return _Gate(text, cell, measure, lambda value: compare(abs(value) if sized else value, bound))
+
+
+def _column(text: str, word: str, columns: set[str]) -> str:
+    """The column that a word is looked up in."""
+    if word == EITHER:
+        return "change" if "change" in columns else "verdict"
+    column = WORDS.get(word)
+    if column is None:
+        known = {*WORDS, EITHER, "phi<-0.2", "phi>0.2"}
+        raise ConfigError(OPTION, f"{text!r}: {word!r} is neither a word nor a comparison; {nearest(word, known)}")
+    if column not in columns:
+        raise ConfigError(OPTION, f"{text!r}: {word!r} is said of two classifiers; use c2b compare")
+    return column
+
+
+def _number(text: str, digits: str) -> float:
+    try:
+        bound = float(digits)
+    except ValueError:
+        bound = math.nan
+    if not math.isfinite(bound):
+        raise ConfigError(OPTION, f"{text!r}: {digits!r} is not a number")
+    return bound
+
+
+def _chosen(gate: _Gate, cells: Sequence[Cell]) -> list[Cell]:
+    if not gate.cell:
+        return list(cells)
+    chosen = [cell for cell in cells if cell.name == gate.cell]
+    if not chosen and "*" in gate.cell:
+        # Only * is special: names may hold any other sign.
+        pattern = re.sub(r"([?\[])", r"[\1]", gate.cell)
+        chosen = [cell for cell in cells if fnmatchcase(cell.name, pattern)]
+    if not chosen:
+        names = nearest(gate.cell, {cell.name for cell in cells})
+        raise ConfigError(OPTION, f"{gate.text!r}: the run has no cell {gate.cell!r}; {names}")
+    return chosen
+
+
+def _checked(gate: _Gate, cell: Cell) -> Check:
+    value, images = cell.values.get(gate.column), cell.values.get("n")
+    if gate.column == "change":
+        images = cell.values.get("pairs", images)
+    if value is None or value != value or not images:
+        return Check(gate.text, cell.classifier, cell.name, "skipped", f"{gate.column} is not known: no images", "")
+    shown = value if isinstance(value, str) else f"{value:.4g}"
+    return Check(
+        gate.text,
+        cell.classifier,
+        cell.name,
+        "failed" if gate.holds(value) else "passed",
+        f"{gate.column} is {shown}",
+        _evidence(cell.values),
+    )
+
+
+def _evidence(values: Mapping[str, Any]) -> str:
+    shown = ((name, values.get(name)) for name in EVIDENCE)
+    return ", ".join(f"{name} {value:.4g}" for name, value in shown if value is not None and value == value)

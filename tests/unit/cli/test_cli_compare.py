@@ -1,0 +1,183 @@
+"""`c2b compare` and `c2b gate`: what they say, what they write, and the exit status that a build reads."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from c2b_ray import cli, compare, load_run
+from c2b_ray.schemas import COMPARISON
+
+OLD, NEW = "world:old", "world:new"
+
+
+@pytest.fixture(scope="module")
+def runs(builder, tmp_path_factory):
+    """`old` and `new` audit one classifier each, on the same images; `both` audits the two, `three` a third as well."""
+    place = tmp_path_factory.mktemp("runs")
+    settings = {"classes": ("bus", "boat"), "attributes": {"weather": ("clear", "fog", "rain")}, "images_per_cell": 60}
+    accuracy = {
+        (OLD, "bus", "fog"): 0.9,
+        (NEW, "bus", "fog"): 0.3,
+        (OLD, "boat", "rain"): 0.4,
+        (NEW, "boat", "rain"): 0.95,
+    }
+    for name, classifiers in {"old": (OLD,), "new": (NEW,), "both": (OLD, NEW), "three": (OLD, NEW, "m")}.items():
+        recipe = builder.Recipe(**settings, classifiers=classifiers, accuracy=accuracy, pictures=False)
+        builder.make_run(place / name, recipe)
+    changes = {
+        "other-images": {"attributes": {"lighting": ("day", "night")}},
+        "other-tau": {"tau": 0.2},
+        "other-classes": {"classes": ("bus", "boat", "tram")},
+        "unfinished": {"manifest": {"status": "running"}},
+    }
+    for name, change in changes.items():
+        recipe = builder.Recipe(**(settings | {"classifiers": (NEW,), "pictures": False} | change))
+        builder.make_run(place / name, recipe)
+    return place
+
+
+def test_two_runs_say_what_got_worse_and_better(runs, c2b):
+    status, out, _ = c2b("compare", runs / "old", runs / "new")
+    assert status == 0
+    assert "Got worse (1 of 1)" in out
+    assert "Got better (1 of 1)" in out
+    worse = out[out.index("Got worse") : out.index("Got better")]
+    assert "fog" in worse
+    assert "rain" not in worse
+    assert "1 worse, 1 better" in out
+
+
+def test_two_classifiers_of_one_run_are_the_same_comparison(runs, c2b):
+    status, out, _ = c2b("compare", runs / "both", "--json")
+    told = json.loads(out)
+    assert status == 0
+    assert (told["classifier_a"], told["classifier_b"]) == (OLD, NEW)
+    assert told["changes"]["worse"] == told["changes"]["better"] == 1
+    assert told["left_out"] == {"unshared": 0, "unanswered": 0}
+    two = json.loads(c2b("compare", runs / "old", runs / "new", "--json")[1])
+    assert told["cells"] == two["cells"]
+    # The other way round, better is worse.
+    swapped = json.loads(c2b("compare", runs / "both", runs / "both", "--classifier-a", NEW, "--json")[1])
+    assert swapped["classifier_b"] == OLD
+    changes = {row["bias_class"]: row["change"] for row in swapped["cells"] if row["change"] in ("better", "worse")}
+    assert changes == {"fog": "better", "rain": "worse"}
+
+
+def test_python_gives_what_the_command_line_shows(runs):
+    found = compare(runs / "old", load_run(runs / "new"))
+    assert found.cells.schema == COMPARISON
+    assert set(found.scores["classifier"].to_pylist()) == {NEW}
+
+
+def test_out_holds_a_table_and_a_safe_page(runs, c2b, tmp_path):
+    out = tmp_path / "a" / "comparison"
+    assert c2b("compare", runs / "old", runs / "new", "--out", out)[0] == 0
+    assert pq.read_table(out / "comparison.parquet").schema.equals(COMPARISON)
+    page = (out / "comparison.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "Got worse" in page
+    assert "−0.60" in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_page_of_evil_names_runs_nothing(builder, c2b, tmp_path):
+    evil = "<script>alert(1)</script>[bold]"
+    recipe = builder.Recipe(
+        classes=("bus", evil),
+        attributes={"weather": ("fog", "rain")},
+        classifiers=(OLD, NEW),
+        images_per_cell=60,
+        accuracy={(NEW, evil, "fog"): 0.2},
+        pictures=False,
+    )
+    builder.make_run(tmp_path / "run", recipe)
+    status, out, _ = c2b("compare", tmp_path / "run", "--out", tmp_path / "out", "--fail-on", "worse")
+    assert status == 1
+    assert "[bold]" in out
+    assert "<script" not in (tmp_path / "out" / "comparison.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("gates", "status"),
+    [
+        (["worse"], 1),
+        (["bus/weather/fog:worse"], 1),
+        (["bus/weather/rain:worse"], 0),
+        (["boat/*:worse"], 0),
+        (["boat/*:worse", "*/fog:worse"], 1),
+        (["bus/weather/fog:phi<-0.2"], 1),
+        (["bus/weather/fog:phi<-0.9"], 0),
+        (["bus/*:against"], 1),
+        (["boat/weather/rain:against"], 0),
+        (["difference<-0.5"], 1),
+        (["phi_difference>0.9"], 0),
+    ],
+)
+def test_gates_set_the_exit_status(runs, gates, status):
+    arguments = [part for gate in gates for part in ("--fail-on", gate)]
+    result = CliRunner().invoke(cli.app, ["compare", str(runs / "old"), str(runs / "new"), *arguments])
+    assert result.exit_code == status
+    assert ("failed" in result.output) == bool(status)
+
+
+def test_junit_and_json_hold_the_checks(runs, c2b, tmp_path):
+    file = tmp_path / "made" / "gates.xml"
+    gates = ("--fail-on", "worse", "--fail-on", "bus/weather/fog:against")
+    status, out, _ = c2b("compare", runs / "old", runs / "new", *gates, "--junit", file, "--json")
+    assert status == 1
+    told = json.loads(out)
+    assert told["failed"] is True
+    (suite,) = ET.parse(file).getroot()
+    assert suite.get("name") == "c2b compare"
+    assert int(suite.get("tests")) == len(told["gates"]) == 7
+    failed = [(case.get("classname"), case.get("name")) for case in suite.iter("testcase") if len(case)]
+    assert failed == [("worse", "bus/weather/fog"), ("bus/weather/fog:against", "bus/weather/fog")]
+
+
+def test_gate_looks_at_one_run(runs, c2b, tmp_path):
+    assert c2b("gate", runs / "new", "--fail-on", "against")[0] == 1
+    assert c2b("gate", runs / "old", "--fail-on", "bus/*:against")[0] == 0
+    status, out, _ = c2b("gate", runs / "both", "--fail-on", "bus/*:against", "--junit", tmp_path / "g.xml")
+    assert status == 1
+    assert f"bus/weather/fog ({NEW}): verdict is against" in out
+    assert ET.parse(tmp_path / "g.xml").getroot().get("failures") == "1"
+    assert c2b("gate", runs / "both", "--fail-on", "bus/*:against", "--classifier", OLD)[0] == 0
+    told = json.loads(c2b("gate", runs / "new", "--fail-on", "phi<-0.99", "--json")[1])
+    assert told["failed"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "old", "new", "--fail-on", "bus/wether/fog:worse"), "did you mean 'bus/weather/fog'"),
+        (("compare", "old", "new", "--fail-on", "wurse"), "did you mean 'worse'"),
+        (("compare", "old", "new", "--junit", "x.xml"), "--fail-on"),
+        (("compare", "old"), "has predictions of world:old; name the two"),
+        (("compare", "three"), "name the two to compare"),
+        (("compare", "three", "old"), "--classifier-a"),
+        (("compare", "both", "--classifier-a", "world:odl"), "did you mean 'world:old'"),
+        (("compare", "both", "--classifier-a", OLD, "--classifier-b", OLD), "compared with itself"),
+        (("compare", "old", "other-images"), "same index, seed"),
+        (("compare", "old", "other-tau"), "tau"),
+        (("compare", "old", "other-classes"), "classes"),
+        (("compare", "old", "unfinished"), "not finished"),
+        (("compare", "old", "nowhere"), "no run there"),
+        (("gate", "old", "--fail-on", "worse"), "c2b compare"),
+        (("gate", "old"), "--fail-on"),
+        (("gate", "old", "--fail-on", "tram/weather/fog:against"), "no cell 'tram/weather/fog'"),
+    ],
+)
+def test_bad_input_says_what_is_wrong_and_exits_2(runs, c2b, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    names = {place.name for place in runs.iterdir()} | {"nowhere"}
+    status, out, err = c2b(*(runs / word if word in names else word for word in arguments))
+    assert status == 2
+    assert words in err
+    assert out == ""
+    assert not list(tmp_path.iterdir())

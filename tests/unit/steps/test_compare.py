@@ -1,0 +1,110 @@
+import math
+
+import pyarrow as pa
+import pytest
+
+from c2b_ray.errors import RunError
+from c2b_ray.schemas import CAPTIONS, COMPARISON, DRAWS, PREDICTIONS
+from c2b_ray.steps.compare import Side, compare
+
+TAU, ALPHA = 0.05, 0.05
+
+
+def side(cells, classifier="m", prefix=""):
+    """`cells`: (class, attribute, value) → a string of answers, one letter an image: r right, w wrong, . none."""
+    captions, draws, predictions = [], [], []
+    for target, attribute, value in cells:
+        caption = f"{target}/{attribute}/{value}"
+        names = {"target_class": target, "attribute": attribute, "bias_class": value}
+        captions.append({"caption_id": caption, "proposal_id": "p", **names, "number": 0, "text": caption})
+        for i, letter in enumerate(cells[target, attribute, value]):
+            image = f"{prefix}{caption}-{i}"
+            draws.append({"caption_id": caption, "image_id": image, "rank": i})
+            if letter != "_":
+                row = {"prediction_id": image, "image_id": image, "classifier": classifier, "revision": "1"}
+                answer = {"r": target, "w": "other", ".": None}[letter]
+                predictions.append({**row, "predicted_class": answer, "error": None if answer else "broken"})
+    return Side(
+        pa.Table.from_pylist(captions, CAPTIONS),
+        pa.Table.from_pylist(draws, DRAWS),
+        pa.Table.from_pylist(predictions, PREDICTIONS),
+        classifier,
+    )
+
+
+def rows(a, b, tau=TAU):
+    table = compare(a, b, tau, ALPHA)
+    assert table.schema == COMPARISON
+    return {row["bias_class"]: row for row in table.to_pylist()}
+
+
+def weather(**answers):
+    return {("bus", "weather", value): letters for value, letters in answers.items()}
+
+
+def test_what_got_worse_better_and_stayed():
+    a = side(weather(fog="r" * 100, rain="r" * 20 + "w" * 80, clear="r" * 380 + "w" * 20), "a")
+    b = side(weather(fog="r" * 60 + "w" * 40, rain="r" * 90 + "w" * 10, clear="r" * 380 + "w" * 20), "b")
+    found = rows(a, b)
+    assert {name: row["change"] for name, row in found.items()} == {"fog": "worse", "rain": "better", "clear": "same"}
+    fog = found["fog"]
+    assert (fog["n"], fog["only_a"], fog["only_b"]) == (100, 40, 0)
+    assert (fog["accuracy_a"], fog["accuracy_b"], fog["difference"]) == pytest.approx((1.0, 0.6, -0.4))
+    assert fog["difference_low"] < -0.4 < fog["difference_high"] < -TAU
+    # phi of fog: 1 - (.2 + .95)/2 = .425 for A, .6 - (.9 + .95)/2 = -.325 for B
+    assert (fog["phi_a"], fog["phi_b"], fog["phi_difference"]) == pytest.approx((0.425, -0.325, -0.75))
+    assert fog["phi_q_value"] < ALPHA
+    assert fog["q_value"] >= fog["p_value"]
+
+
+def test_pairs_not_totals_decide():
+    # Both are right on half of the images; on other ones. Nothing got better, and that is not shown to be small.
+    found = rows(
+        side(weather(fog="r" * 10 + "w" * 10, rain="r" * 20)), side(weather(fog="w" * 10 + "r" * 10, rain="r" * 20))
+    )
+    fog = found["fog"]
+    assert (fog["difference"], fog["only_a"], fog["only_b"]) == (0.0, 10, 10)
+    assert fog["change"] == "undetermined"
+    assert (
+        fog["difference_high"] - fog["difference_low"]
+        > found["rain"]["difference_high"] - found["rain"]["difference_low"]
+    )
+
+
+def test_few_images_are_held_to_the_exact_test():
+    # 6 against 0: the score test says .014, the exact one 2/2^6 = .03125
+    found = rows(side(weather(fog="r" * 6, rain="r" * 6)), side(weather(fog="w" * 6, rain="r" * 6)), tau=0.0)
+    assert found["fog"]["p_value"] == pytest.approx(0.03125)
+
+
+def test_what_only_one_drew_or_answered_is_left_out_and_counted():
+    a = side({**weather(fog="rrrrr", rain="rr"), ("bus", "size", "small"): "rr"}, "a")
+    b = side({**weather(fog="rw._", rain="rr"), ("bus", "size", "large"): "rrr"}, "b")
+    found = rows(a, b)
+    fog = found["fog"]
+    # A drew 5, B 4 of them; of the shared 4 B answered 2
+    assert (fog["n"], fog["unshared"], fog["unanswered"]) == (2, 1, 2)
+    assert (fog["accuracy_a"], fog["accuracy_b"]) == (1.0, 0.5)
+    for value, unshared in (("small", 2), ("large", 3)):
+        row = found[value]
+        assert (row["n"], row["unshared"], row["change"]) == (0, unshared, "undetermined")
+        assert all(math.isnan(row[name]) for name in ("accuracy_a", "difference", "p_value", "phi_b", "phi_q_value"))
+
+
+def test_groups_of_unequal_size_are_kept_apart():
+    cells = {("bus", "size", "small"): "rw", ("bus", "size", "large"): "rr", **weather(fog="rr", rain="ww", clear="rw")}
+    found = rows(side(cells, "a"), side(cells, "b"))
+    assert list(found) == ["small", "large", "fog", "rain", "clear"]
+    assert found["small"]["phi_a"] == pytest.approx(-0.5)
+    assert found["fog"]["phi_a"] == pytest.approx(1 - (0 + 0.5) / 2)
+
+
+def test_runs_without_a_common_image_say_what_to_do():
+    cells = weather(fog="rr", rain="rr")
+    with pytest.raises(RunError, match="same index, seed"):
+        compare(side(cells), side(cells, prefix="other-"), TAU, ALPHA)
+
+
+def test_nothing_compares_to_nothing():
+    empty = side({})
+    assert compare(empty, empty, TAU, ALPHA).num_rows == 0

@@ -1,0 +1,115 @@
+import math
+
+import pytest
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.steps.gate import cells_of, check, failed
+
+NAN = math.nan
+
+
+def row(name, classifier="m", n=20, **values):
+    target, attribute, value = name.split("/", 2)
+    return {
+        "classifier": classifier,
+        "target_class": target,
+        "attribute": attribute,
+        "bias_class": value,
+        "n": n,
+    } | values
+
+
+SCORES = cells_of(
+    [
+        row("bus/weather/fog", phi=-0.4, accuracy=0.5, verdict="against"),
+        row("bus/weather/rain", phi=0.2, accuracy=0.9, verdict="undetermined"),
+        row("boat/weather/fog", phi=0.16, accuracy=0.8, verdict="for"),
+        row("boat/size/a/b [x]", phi=-0.16, accuracy=0.8, verdict="none"),
+        row("boat/size/huge", n=0, phi=NAN, accuracy=NAN, verdict="undetermined"),
+    ]
+)
+CHANGES = cells_of(
+    [
+        row("bus/weather/fog", phi=-0.4, verdict="against", change="worse", difference=-0.3),
+        row("bus/weather/rain", phi=0.4, verdict="for", change="undetermined", difference=0.0),
+    ]
+)
+
+
+def outcomes(gate, cells=SCORES):
+    return {c.cell: c.outcome for c in check([gate], cells)}
+
+
+def failing(gate, cells=SCORES):
+    return [cell for cell, outcome in outcomes(gate, cells).items() if outcome == "failed"]
+
+
+@pytest.mark.parametrize(
+    ("gate", "cells"),
+    [
+        ("phi>0.15", ["bus/weather/rain", "boat/weather/fog"]),
+        ("|phi|>0.15", ["bus/weather/fog", "bus/weather/rain", "boat/weather/fog", "boat/size/a/b [x]"]),
+        ("phi >= 0.2", ["bus/weather/rain"]),
+        ("phi > 0.2", []),
+        ("phi<-0.16", ["bus/weather/fog"]),
+        ("phi<=−0.16", ["bus/weather/fog", "boat/size/a/b [x]"]),
+        ("against", ["bus/weather/fog"]),
+        ("none", ["boat/size/a/b [x]"]),
+        ("undetermined", ["bus/weather/rain"]),
+        ("bus/weather/fog:phi<-0.2", ["bus/weather/fog"]),
+        ("bus/weather/fog : accuracy < 5e-1", []),
+        ("boat/size/a/b [x]:none", ["boat/size/a/b [x]"]),
+        ("*/weather/fog:|phi|>0.1", ["bus/weather/fog", "boat/weather/fog"]),
+        ("boat/*[x]:phi<0", ["boat/size/a/b [x]"]),
+    ],
+)
+def test_a_gate_fails_where_its_condition_holds(gate, cells):
+    assert failing(gate) == cells
+
+
+def test_a_named_cell_alone_is_looked_at():
+    assert outcomes("bus/weather/rain:against") == {"bus/weather/rain": "passed"}
+    assert len(outcomes("against")) == 5
+
+
+def test_a_cell_without_images_neither_fails_nor_passes():
+    (found,) = check(["boat/size/huge:phi<0.5"], SCORES)
+    assert found.outcome == "skipped"
+    assert "not known" in found.message
+    assert outcomes("undetermined")["boat/size/huge"] == "skipped"
+    assert not failed([found])
+
+
+def test_changes_are_gated_in_a_comparison():
+    assert failing("worse", CHANGES) == ["bus/weather/fog"]
+    assert failing("undetermined", CHANGES) == ["bus/weather/rain"]
+    assert failing("for", CHANGES) == ["bus/weather/rain"]
+    assert failing("difference<-0.1", CHANGES) == ["bus/weather/fog"]
+
+
+def test_a_check_says_what_it_found():
+    (found,) = check(["bus/weather/fog:phi<-0.2"], SCORES)
+    assert (found.gate, found.classifier, found.message) == ("bus/weather/fog:phi<-0.2", "m", "phi is -0.4")
+    assert found.evidence == "accuracy 0.5, phi -0.4, n 20"
+    assert failed([found])
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [
+        ("bus/wether/fog:against", "did you mean 'bus/weather/fog'"),
+        ("tram/*:against", "no cell 'tram/*'"),
+        ("agianst", "did you mean 'against'"),
+        ("worse", "c2b compare"),
+        ("accuracies>0.1", "no measure 'accuracies' here; did you mean 'accuracy'"),
+        ("verdict>0.1", "no measure 'verdict'"),
+        ("phi>high", "'high' is not a number"),
+        ("phi>nan", "'nan' is not a number"),
+        ("|phi>0.1", "neither a word nor a comparison"),
+        ("", "neither a word"),
+        ("bus/weather/fog:", "neither a word"),
+    ],
+)
+def test_a_gate_that_cannot_be_is_bad_input(gate, words):
+    with pytest.raises(ConfigError, match=words.replace("*", r"\*")):
+        check([gate], SCORES)
