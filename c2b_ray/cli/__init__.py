@@ -15,6 +15,8 @@ import typer
 from c2b_ray.cli import audit, compare, export, index, models, serve, world
 from c2b_ray.errors import C2BError, InputError, StorageError
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     help="Finds where an image classifier fails, from one sentence about its task and no labelled data.",
     no_args_is_help=True,
@@ -41,8 +43,10 @@ def main() -> None:
         _fail(f"error: {error}", 2)
     except C2BError as error:
         _fail(f"error: {error}", 1)
-    except KeyboardInterrupt:
-        _fail("interrupted; the same command goes on from here", 130)
+    except SystemExit as done:
+        if done.code == INTERRUPTED:  # typer makes a silent exit of a KeyboardInterrupt
+            _fail("interrupted; the same command goes on from here", INTERRUPTED)
+        raise
 
 
 def _fail(message: str, status: int) -> None:
