@@ -29,13 +29,13 @@ demo: $(STAMP)  ## audit planted classifiers of the embedded world, end to end
 
 # A process for each kind: what one starts (a Ray cluster, Serve apps) is gone before the next begins.
 test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest tests/unit tests/contract tests/browser
+	$(BIN)/python -m pytest tests/unit tests/contract tests/golden tests/browser
 	$(BIN)/python -m pytest tests/ray
 	$(BIN)/python -m pytest tests/serve
 	$(BIN)/python -m pytest tests/faults
 
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
-	$(BIN)/python -m pytest tests/unit tests/contract
+	$(BIN)/python -m pytest tests/unit
 
 check: $(STAMP)  ## formatting, lint, types, import direction
 	$(BIN)/ruff format --check .
