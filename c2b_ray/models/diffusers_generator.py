@@ -131,7 +131,11 @@ def _checked_files(spec: Spec, directory: Path) -> list[Path]:
 def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
     try:
         pipeline: Any = DiffusionPipeline.from_pretrained(
-            directory, use_safetensors=True, local_files_only=True, dtype=dtype
+            directory,
+            use_safetensors=True,
+            local_files_only=True,
+            dtype=dtype,
+            low_cpu_mem_usage=False,  # else it wants the package accelerate
         )
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, OSError, ValueError, RuntimeError) as error:
         lines = " ".join(str(error).split())

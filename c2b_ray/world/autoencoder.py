@@ -125,7 +125,7 @@ def encode(model: Any, images: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
     return found.mean * model.config.scaling_factor, found.std * model.config.scaling_factor
 
 
-def save(model: nn.Module, out: Path) -> None:
+def save(model: Any, out: Path) -> None:
     """A directory that diffusers' own loader reads: half precision, config.json."""
     half: Any = create()
     half.load_state_dict(model.state_dict())
@@ -148,7 +148,7 @@ def _step(
     looks = torch.stack([_distance(a, b) for a, b in zip(sight(found), _seen(sight, images), strict=True)]).mean()
     divergence = distribution.kl().mean()
     optimizer.zero_grad()
-    (near + recipe.seen * looks + recipe.divergence * divergence).backward()  # type: ignore[no-untyped-call]
+    (near + recipe.seen * looks + recipe.divergence * divergence).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return {"pixels": near.item(), "seen": looks.item(), "divergence": divergence.item()}

@@ -50,7 +50,7 @@ class Judge:
         """Index of each factor's likeliest value, (pictures, 8)."""
         found = []
         for start in range(0, len(images), _CHUNK):
-            answers = self._model(pixels(images[start : start + _CHUNK])).split(_SIZES, dim=1)
+            answers = torch.split(self._model(pixels(images[start : start + _CHUNK])), _SIZES, dim=1)
             found.append(torch.stack([answer.argmax(dim=1) for answer in answers], dim=1).numpy())
         return np.concatenate(found) if found else np.zeros((0, len(_SIZES)), np.int64)
 
@@ -100,7 +100,7 @@ def _model() -> Any:
 
 
 def _loss(answers: Tensor, codes: Tensor) -> Tensor:
-    parts = answers.split(_SIZES, dim=1)
+    parts = torch.split(answers, _SIZES, dim=1)
     return torch.stack([F.cross_entropy(part, codes[:, column]) for column, part in enumerate(parts)]).sum()
 
 
