@@ -50,7 +50,7 @@ class Renderer:
         """The scene of one request: as mentioned, or mislabelled, and the rest from the seed."""
         random = Random(f"mislabel {seed}")  # noqa: S311 (no secret)
         if random.random() < self._mislabel:
-            mentioned = {name: _other(name, value, random) for name, value in mentioned.items()}
+            mentioned = {name: _other(name, value, random) for name, value in sorted(mentioned.items())}
         # Hashed, so that no seed of a request meets a seed from which training drew its scenes.
         return sample(1, seed_of("renderer", seed), **mentioned)[0]
 
