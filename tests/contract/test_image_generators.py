@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from diffusers import AutoencoderKL, DDIMScheduler, DiffusionPipeline, StableDiffusionPipeline, UNet2DConditionModel
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import CLIPTextConfig, CLIPTextModel, PreTrainedTokenizerFast
@@ -263,6 +263,25 @@ def test_a_pipeline_that_takes_no_text_is_refused(copy: Path) -> None:
 def test_options_that_mean_nothing_are_refused(directory: Path, options: str, reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
         catalog.image_generator(f"diffusers:local-dir:{directory}?{options}")
+
+
+def test_the_hub_is_asked_for_safetensors_alone(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[str, str], ImageGenerator]
+) -> None:
+    asked = []
+
+    def hub(name: str, **how: Any) -> str:
+        asked.append((name, how))
+        if name != "org/name":
+            raise OSError("offline\nand more")
+        return str(directory)
+
+    monkeypatch.setattr(DiffusionPipeline, "download", hub)
+    generator = catalog.image_generator(f"diffusers:org/name@main?{STEPS}")
+    assert generator.revision == make("diffusers", "").revision
+    assert asked == [("org/name", {"revision": "main", "use_safetensors": True})]
+    with pytest.raises(SpecError, match=r"org/other cannot be had from the model hub \(offline\); a directory"):
+        catalog.image_generator("diffusers:org/other")
 
 
 def test_names_that_mean_nothing_are_refused(tmp_path: Path) -> None:
