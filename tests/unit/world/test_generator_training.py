@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from safetensors.torch import load_file
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest
-from c2b_ray.world import autoencoder, checkpoints, diffusion, text_tower
+from c2b_ray.world import autoencoder, checkpoints, diffusion, judge, text_tower, train
+from c2b_ray.world.model_card import write_card
+from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.truth import render_all
 from c2b_ray.world.zoo import WEIGHTS
@@ -106,3 +109,19 @@ def test_latents_are_of_unit_scale_and_back(vae: Path) -> None:
     assert float((mean + std * torch.randn_like(std)).std()) == pytest.approx(1, abs=0.1)
     assert autoencoder.decode(model, mean).shape == images.shape
     assert autoencoder.decode(model, mean).dtype == np.uint8
+
+
+def test_one_command_trains_measures_and_describes_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "QUALITY_PROMPTS", 6)
+    monkeypatch.setattr(train, "_JUDGED", 20)
+    train.train_judge(tmp_path, 1, judge.Recipe(scenes=20, steps=1, batch=4))
+    train.train_vae(tmp_path, 1, autoencoder.Recipe(scenes=20, steps=1, batch=2))
+    train.train_diffusion(tmp_path, 1, diffusion.Recipe(pool=8, steps=1, batch=2))
+    card = write_card(tmp_path).read_text()
+    for name in ("judge", "vae", "diffusion"):
+        metrics = json.loads((tmp_path / name / "metrics.json").read_text())
+        assert metrics["training"]["recipe"]["steps"] == 1
+        quality = metrics["quality"]
+        assert list(quality.get("factors") or quality["accuracy"]) == list(FACTORS)
+        assert f"## {name}:" in card
+    assert card.count("| lighting |") == 3
