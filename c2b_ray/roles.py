@@ -59,6 +59,22 @@ class TokenLogProb:
 
 
 @dataclass(frozen=True)
+class GenerationRequest:
+    """One picture to be made. `seed` fixes the noise of this request alone, whatever its batch and its neighbours."""
+
+    prompt: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class GeneratedImage:
+    """`pixels`, or the reason why there are none in `error`: always exactly one of the two."""
+
+    pixels: Pixels | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Neighbours:
     """`ids` int64 (queries, k), nearest first, −1 where fewer exist; `similarities` float32 (queries, k), cosine."""
 
@@ -97,6 +113,18 @@ class TextImageEncoder(Protocol):
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
         """Unit-norm embeddings, float32 (texts, dimension)."""
+        ...
+
+
+@runtime_checkable
+class ImageGenerator(Protocol):
+    @property
+    def revision(self) -> str:
+        """Changes whenever the weights or the settings of generation do; part of every id of a generated image."""
+        ...
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        """One image per request; what cannot be used (NaN, black, censored) is an error in its place."""
         ...
 
 

@@ -25,7 +25,9 @@ def sample(
 
 @app.command()
 def train(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="lm, clip, classifiers.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="lm, clip, classifiers, judge, vae, diffusion.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where the weights go.")] = Path("build/world"),
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, nearest
-from c2b_ray.roles import Classifier, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
 
 ENTRY_POINTS = "c2b_ray.models"
 
@@ -30,6 +30,8 @@ CATALOG: dict[tuple[str, str], str] = {
     ("language_model", "world"): "c2b_ray.world.zoo:load_language_model",
     ("encoder", "open_clip"): "c2b_ray.models.open_clip_encoder:load",
     ("encoder", "world"): "c2b_ray.world.zoo:load_encoder",
+    ("image_generator", "diffusers"): "c2b_ray.models.diffusers_generator:load",
+    ("image_generator", "world"): "c2b_ray.world.zoo:load_image_generator",
     ("classifier", "timm"): "c2b_ray.models.timm_classifier:load",
     ("classifier", "torchvision"): "c2b_ray.models.torchvision_classifier:load",
     ("classifier", "hf"): "c2b_ray.models.hf_classifier:load",
@@ -42,7 +44,13 @@ CATALOG: dict[tuple[str, str], str] = {
     ("index", "faiss"): "c2b_ray.models.faiss_index:load",
 }
 
-INSTALL_HINTS = {"onnxruntime": "onnxruntime", "open_clip": "open_clip_torch", "faiss": "faiss-cpu", "timm": "timm"}
+INSTALL_HINTS = {
+    "onnxruntime": "onnxruntime",
+    "open_clip": "open_clip_torch",
+    "diffusers": "diffusers",
+    "faiss": "faiss-cpu",
+    "timm": "timm",
+}
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,11 @@ def language_model(text: str) -> LanguageModel:
 def encoder(text: str) -> TextImageEncoder:
     spec = parse(text)
     return loader("encoder", spec)(spec)  # type: ignore[no-any-return]
+
+
+def image_generator(text: str) -> ImageGenerator:
+    spec = parse(text)
+    return loader("image_generator", spec)(spec)  # type: ignore[no-any-return]
 
 
 def classifier(text: str) -> Classifier:

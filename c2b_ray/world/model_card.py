@@ -20,6 +20,13 @@ Rebuild them with `c2b world train --out DIR --seed 1`. Weights are safetensors 
 project. Training draws scenes from seeds below 1000; every number here comes from scenes with seeds of 1000 and above.
 """
 
+_GENERATIVE = (
+    ("judge", "judge: names what a picture shows, class and attributes; learned on renders alone", "accuracy"),
+    ("vae", "vae: autoencoder, diffusers' AutoencoderKL", "seen after the autoencoder"),
+    ("diffusion", "diffusion: text-to-image pipeline of diffusers", "pictures that show their prompt's value"),
+)
+"""Directory, title, and what is measured by factor."""
+
 
 def write_card(directory: Path) -> Path:
     """MODEL_CARD.md of the models in `directory`; a model without metrics.json is left out."""
@@ -32,6 +39,9 @@ def write_card(directory: Path) -> Path:
     members = {name: found for name in ZOO if (found := _metrics(directory / name))}
     if members:
         parts.append(_classifiers(members))
+    for name, title, column in _GENERATIVE:
+        if found := _metrics(directory / name):
+            parts.append(_shares(title, column, found))
     file = directory / "MODEL_CARD.md"
     file.write_text("\n".join(parts))
     return file
@@ -69,6 +79,24 @@ def _clip(metrics: dict[str, Any]) -> str:
         row = quality["factors"][name]
         precision = f"{row['precision']:.4f}" if "precision" in row else ""
         lines.append(f"| {name} | {row['accuracy']:.4f} | {row['accuracy_lowest']:.4f} | {precision} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shares(title: str, column: str, metrics: dict[str, Any]) -> str:
+    quality = metrics["quality"]
+    factors = quality.get("factors") or {name: {"share": share} for name, share in quality["accuracy"].items()}
+    about = {name: value for name, value in quality.items() if name not in ("factors", "accuracy")}
+    settings = f" Settings: {metrics['settings']}." if "settings" in metrics else ""
+    lines = [
+        f"## {title}\n",
+        f"{metrics['parameters'] / 1e6:.1f} M parameters. Training: {_value(metrics['training'])}.{settings}\n",
+        f"Measured: {_value(about)}.\n",
+        f"| factor | {column} | the same of renders |",
+        "|---|---|---|",
+    ]
+    for name in FACTORS:
+        ceiling = f"{factors[name]['ceiling']:.3f}" if "ceiling" in factors[name] else ""
+        lines.append(f"| {name} | {factors[name]['share']:.3f} | {ceiling} |")
     return "\n".join(lines) + "\n"
 
 

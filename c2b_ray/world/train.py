@@ -1,4 +1,4 @@
-"""Retrains the world's models, one command for all: language model, open_clip model, classifiers; then the model card.
+"""Retrains the world's models, one command for all, in the order in which they need each other; then the model card.
 
 Knows which models there are and where each goes below the output directory; does not know how any of them learns. Every
 model lies in a directory of its own, with a metrics.json from which MODEL_CARD.md is written.
@@ -14,17 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.models import timm_classifier
+from c2b_ray.models import catalog, diffusers_generator, timm_classifier
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Classifier
-from c2b_ray.world import classifiers, clip, clip_quality, language_model
+from c2b_ray.world import autoencoder, classifiers, clip, clip_quality, diffusion, judge, language_model
+from c2b_ray.world.generator_quality import Jury, evaluate, reconstruction
 from c2b_ray.world.model_card import write_card
 from c2b_ray.world.planting import ZOO, Member
-from c2b_ray.world.truth import EVALUATION_SEEDS, Labelled, bias, correct_answers, count_cells, labelled
+from c2b_ray.world.queries import scene_codes
+from c2b_ray.world.scenes import sample
+from c2b_ray.world.truth import EVALUATION_SEEDS, Labelled, bias, correct_answers, count_cells, labelled, render_all
+from c2b_ray.world.zoo import GENERATION, WEIGHTS
 
-NAMES = ("lm", "clip", "classifiers")
+NAMES = ("lm", "clip", "classifiers", "judge", "vae", "diffusion")
+QUALITY_PROMPTS = 2000
 TRUTH_SCENES = 4000
 """Scenes of each class on which a member's true φ is measured."""
+_CONTROL = "resnet-control-0"
+_JUDGED = 2000  # scenes on which judge and autoencoder are measured
 
 
 def train(names: Sequence[str], out: Path, seed: int, workers: int = 1) -> None:
@@ -38,15 +45,61 @@ def train(names: Sequence[str], out: Path, seed: int, workers: int = 1) -> None:
             language_model.train(out / "lm", seed)
         elif name == "clip":
             train_clip(out / "clip", seed, workers)
-        else:
+        elif name == "classifiers":
             train_classifiers(out, seed, workers)
+        elif name == "judge":
+            train_judge(out, seed)
+        elif name == "vae":
+            train_vae(out, seed)
+        else:
+            train_diffusion(out, seed)
     write_card(out)
 
 
 def train_clip(out: Path, seed: int, workers: int) -> None:
     metrics = clip.train(out, seed, workers=workers)
     metrics["quality"] = clip_quality.evaluate(out, EVALUATION_SEEDS + seed, 20_000)
-    (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+    _record(out, metrics)
+
+
+def train_judge(out: Path, seed: int, recipe: judge.Recipe | None = None) -> None:
+    """The judge of generated pictures, and its accuracy on unseen renders."""
+    metrics = judge.train(out / "judge", seed, _at_hand(out, _CONTROL), recipe)
+    scenes = sample(_JUDGED, EVALUATION_SEEDS + seed)
+    judged = judge.accuracy(judge.load(out / "judge"), render_all(scenes), scene_codes(scenes))
+    _record(out / "judge", metrics | {"quality": {"scenes": _JUDGED, "accuracy": judged}})
+
+
+def train_vae(out: Path, seed: int, recipe: autoencoder.Recipe | None = None, work: Path | None = None) -> None:
+    """The autoencoder, and how much of unseen scenes survives it; goes on from a checkpoint in `work`."""
+    metrics = autoencoder.train(out / "vae", seed, _at_hand(out, "clip"), recipe, work)
+    quality = reconstruction(out / "vae", jury(out), _JUDGED, EVALUATION_SEEDS + seed)
+    _record(out / "vae", metrics | {"quality": quality})
+
+
+def train_diffusion(out: Path, seed: int, recipe: diffusion.Recipe | None = None, work: Path | None = None) -> None:
+    """The text-to-image pipeline, and what its pictures show; goes on from a checkpoint in `work`."""
+    place = out / "diffusion"
+    metrics = diffusion.train(place, seed, _at_hand(out, "vae"), _at_hand(out, "clip"), recipe, work)
+    generator = diffusers_generator.load(catalog.parse(f"diffusers:local-dir:{place}?{GENERATION}&batch=50"))
+    quality = evaluate(generator, jury(out), QUALITY_PROMPTS, EVALUATION_SEEDS + seed)
+    _record(place, metrics | {"settings": GENERATION, "quality": quality})
+
+
+def jury(out: Path) -> Jury:
+    """A control classifier for the class and the judge for attributes: those in `out`, else the shipped ones."""
+    control = _at_hand(out, _CONTROL)
+    classifier = timm_classifier.load(Spec(f"timm:{control}", "timm", f"local-dir:{control}"))
+    return Jury(classifier, judge.load(_at_hand(out, "judge")))
+
+
+def _at_hand(out: Path, name: str) -> Path:
+    """Where a model lies that another one needs: in `out` where it was trained there, else among the shipped ones."""
+    return out / name if (out / name).is_dir() else WEIGHTS / name
+
+
+def _record(directory: Path, metrics: dict[str, Any]) -> None:
+    (directory / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
 
 
 def train_classifiers(out: Path, seed: int, workers: int, recipe: classifiers.Recipe | None = None) -> None:

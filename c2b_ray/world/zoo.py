@@ -2,6 +2,8 @@
 
     world:clip              the encoder
     world:lm                the language model
+    world:renderer          the image generator that is always right: it reads a prompt and renders it
+    world:diffusion         the image generator that has learned to
     world:resnet-planted-3  a classifier; `names("classifier")` lists them all
 
 Knows where shipped weights lie; does not know how a model is built, trained or run. Options of a spec (device, batch)
@@ -12,22 +14,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import Classifier, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Classifier, ImageGenerator, LanguageModel, TextImageEncoder
 from c2b_ray.world.planting import ZOO, Member
 from c2b_ray.world.scenes import CLASSES
 
-__all__ = ["WEIGHTS", "ZOO", "Member", "load_classifier", "load_encoder", "load_language_model", "names"]
+__all__ = [
+    "GENERATION",
+    "WEIGHTS",
+    "ZOO",
+    "Member",
+    "load_classifier",
+    "load_encoder",
+    "load_image_generator",
+    "load_language_model",
+    "names",
+]
 
 WEIGHTS = Path(__file__).parent / "weights"
 
-_OF_ROLE: dict[str, tuple[str, ...]] = {"classifier": tuple(ZOO), "encoder": ("clip",), "language_model": ("lm",)}
+GENERATION = "steps=25&guidance=2.5"
+"""Settings under which world:diffusion was measured, and which it has where a spec says nothing else."""
+
+_OF_ROLE: dict[str, tuple[str, ...]] = {
+    "classifier": tuple(ZOO),
+    "encoder": ("clip",),
+    "image_generator": ("renderer", "diffusion"),
+    "language_model": ("lm",),
+}
+_MARKS = ("config.json", "open_clip_config.json", "model_index.json")  # one of them lies in every model's directory
 
 
 def names(role: str | None = None) -> list[str]:
-    """The names after `world:` of one role (`classifier`, `encoder`, `language_model`), or of all."""
+    """The names after `world:` of one role (`classifier`, `encoder`, `image_generator`, …), or of all."""
     return [name for known, group in _OF_ROLE.items() if role in (None, known) for name in group]
 
 
@@ -60,6 +82,18 @@ def load_language_model(spec: Spec) -> LanguageModel:
     return transformers_lm.load(_inner(spec, "language_model", "hf", ""))
 
 
+def load_image_generator(spec: Spec) -> ImageGenerator:
+    """The generator of `world:renderer` or `world:diffusion`; SpecError for another name."""
+    if spec.name == "renderer":
+        from c2b_ray.world import renderer
+
+        return renderer.load(spec)
+    from c2b_ray.models import diffusers_generator
+
+    inner = _inner(spec, "image_generator", "diffusers", "local-dir:")
+    return diffusers_generator.load(replace(inner, options={**dict(parse_qsl(GENERATION)), **inner.options}))
+
+
 def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
     """The production spec that a world spec stands for, with its options."""
     if spec.name not in _OF_ROLE[role]:
@@ -67,7 +101,7 @@ def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
         hint = f"its role is {elsewhere[0]}" if elsewhere else nearest(spec.name, _OF_ROLE[role])
         raise SpecError(f"{spec.text}: the world has no {role.replace('_', ' ')} {spec.name!r}; {hint}")
     directory = WEIGHTS / spec.name
-    if not (directory / "config.json").is_file() and not (directory / "open_clip_config.json").is_file():
+    if not any((directory / mark).is_file() for mark in _MARKS):
         raise WeightsError(f"{spec.text}: no weights in {directory}; train them: c2b world train --out {WEIGHTS}")
     name = f"{prefix}{directory}"
     return replace(spec, text=f"{scheme}:{name}", scheme=scheme, name=name)

@@ -1,0 +1,218 @@
+"""Images from texts, by any text-to-image pipeline of diffusers.
+
+    diffusers:org/name              from the model hub, also org/name@revision
+    diffusers:local-dir:PATH        a directory as diffusers saves it: model_index.json and a folder per component
+
+Options: steps, guidance, size (HEIGHTxWIDTH), batch, device, dtype (fp32, fp16, bf16), scheduler (a class of diffusers
+that fits the pipeline's own), compile (true, false). What is left out is the pipeline's own default; few-step models
+need theirs said: `diffusers:stabilityai/sd-turbo?steps=1&guidance=0`. Only safetensors are read, and no code from a
+repository is run. Noise comes from a generator per row on the CPU, so a device or a batch changes no row's noise. It
+knows nothing of captions or of what becomes of its images.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import torch
+from diffusers import DiffusionPipeline
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
+from c2b_ray.models import weights
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.generated import checked_image
+from c2b_ray.models.spec_options import batches, positive
+from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.roles import GeneratedImage, GenerationRequest
+from c2b_ray.schemas import content_id
+
+_OPTIONS = ("steps", "guidance", "size", "batch", "device", "dtype", "scheduler", "compile")
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_BATCH = 8
+_DENOISERS = ("unet", "transformer")
+_INDEX = "model_index.json"
+
+
+class DiffusersGenerator:
+    """A text-to-image pipeline with its settings; implements `roles.ImageGenerator`."""
+
+    def __init__(
+        self, pipeline: Any, settings: dict[str, Any], size: tuple[int, int] | None, revision: str, batch: int
+    ) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self._size = size
+        self._revision = revision
+        self._batch = batch
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        """One image per request; NaN, blanks and wrong sizes are errors of their rows."""
+        return [image for part in batches(requests, self._batch) for image in self._batch_of(part)]
+
+    def _batch_of(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        noise = [torch.Generator("cpu").manual_seed(request.seed) for request in requests]
+        prompts = [request.prompt for request in requests]
+        try:
+            with torch.inference_mode():
+                found = self._pipeline(prompt=prompts, generator=noise, output_type="np", **self._settings)
+        except torch.OutOfMemoryError as error:
+            raise ServiceError(f"{len(requests)} images at once are too many for the device; give batch=") from error
+        if len(found.images) != len(requests):
+            raise ServiceError(f"a pipeline answered {len(requests)} prompts with {len(found.images)} images")
+        censored = _censored(found, len(requests))
+        return [checked_image(image, self._size, blank) for image, blank in zip(found.images, censored, strict=True)]
+
+
+def load(spec: Spec) -> DiffusersGenerator:
+    """The generator of a `diffusers:` spec; SpecError for names, WeightsError for weights that cannot be used."""
+    options = spec.options_among(_OPTIONS)
+    device, batch, size = device_of(spec), positive(spec, "batch", _BATCH), _size(spec)
+    dtype = options.get("dtype", "fp32")
+    if dtype not in _DTYPES:
+        raise SpecError(f"{spec.text}: no dtype {dtype!r}; {nearest(dtype, _DTYPES)}")
+    compiled = options.get("compile", "false")
+    if compiled not in ("true", "false"):
+        raise SpecError(f"{spec.text}: compile={compiled!r} is neither true nor false")
+    local = spec.name.startswith("local-dir:")
+    directory = Path(spec.name.removeprefix("local-dir:")) if local else _downloaded(spec)
+    files = _checked_files(spec, directory)
+    pipeline = _pipeline(spec, directory, _DTYPES[dtype])
+    settings = _settings(spec, pipeline, size)
+    scheduler = _set_scheduler(spec, pipeline)
+    pipeline.set_progress_bar_config(disable=True)
+    pipeline.to(device)
+    _quicken(pipeline, device, compiled == "true")
+    revision = content_id("diffusers", weights.file_revision(*files), settings, dtype, scheduler)
+    return DiffusersGenerator(pipeline, settings, size, revision, batch)
+
+
+def _downloaded(spec: Spec) -> Path:
+    repository, _, revision = spec.name.partition("@")
+    try:
+        return Path(DiffusionPipeline.download(repository, revision=revision or None, use_safetensors=True))
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise SpecError(
+            f"{spec.text}: {repository} cannot be had from the model hub ({reason}); a directory of your own is "
+            "diffusers:local-dir:PATH"
+        ) from error
+
+
+def _checked_files(spec: Spec, directory: Path) -> list[Path]:
+    """All files that a revision depends on; refused are pickles without safetensors beside them, and code."""
+    if not (directory / _INDEX).is_file():
+        raise SpecError(f"{spec.text}: {directory} holds no {_INDEX}; expected a directory that diffusers saved")
+    code = next(directory.rglob("*.py"), None)
+    if code is not None:
+        raise WeightsError(f"{spec.text}: brings code of its own ({code.name}), which is not run")
+    tensors = sorted(directory.glob("*/*.safetensors"))
+    for file in tensors:
+        weights.checked(file)
+    safe = {file.parent for file in tensors}
+    for file in sorted(directory.glob("*/*")):
+        if file.suffix in (".bin", ".pt", ".pth", ".ckpt") and file.parent not in safe:
+            weights.checked(file)  # which refuses it, and says what to do
+    if not tensors:
+        raise WeightsError(f"{spec.text}: {directory} holds no safetensors")
+    texts = [file for pattern in ("*.json", "*/*.json", "*/*.txt", "*/*.model") for file in directory.glob(pattern)]
+    return [*tensors, *sorted(texts)]
+
+
+def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
+    try:
+        pipeline: Any = DiffusionPipeline.from_pretrained(
+            directory,
+            use_safetensors=True,
+            local_files_only=True,
+            dtype=dtype,
+            low_cpu_mem_usage=False,  # else it wants the package accelerate
+        )
+    except (json.JSONDecodeError, AttributeError, KeyError, TypeError, OSError, ValueError, RuntimeError) as error:
+        lines = " ".join(str(error).split())
+        raise WeightsError(f"{spec.text}: diffusers cannot build its pipeline: {lines[:500]}") from error
+    missing = {"prompt", "generator", "output_type"} - set(_parameters(pipeline))
+    if missing:
+        raise SpecError(f"{spec.text}: {type(pipeline).__name__} makes no images from texts: it takes no {missing}")
+    return pipeline
+
+
+def _settings(spec: Spec, pipeline: Any, size: tuple[int, int] | None) -> dict[str, Any]:
+    """What every call of the pipeline is given; SpecError for options that this pipeline does not have."""
+    found: dict[str, Any] = {}
+    if "steps" in spec.options:
+        found["num_inference_steps"] = positive(spec, "steps", 1)
+    if "guidance" in spec.options:
+        found["guidance_scale"] = _guidance(spec)
+    if size is not None:
+        found["height"], found["width"] = size
+    for name in found:
+        if name not in _parameters(pipeline):
+            raise SpecError(f"{spec.text}: {type(pipeline).__name__} has no {name}")
+    return found
+
+
+def _parameters(pipeline: Any) -> list[str]:
+    return list(inspect.signature(type(pipeline).__call__).parameters)
+
+
+def _guidance(spec: Spec) -> float:
+    try:
+        value = float(spec.options["guidance"])
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise SpecError(f"{spec.text}: guidance={spec.options['guidance']!r} is not a number of 0 or above")
+    return value
+
+
+def _size(spec: Spec) -> tuple[int, int] | None:
+    if "size" not in spec.options:
+        return None
+    height, _, width = spec.options["size"].partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise SpecError(f"{spec.text}: size={spec.options['size']!r} is not HEIGHTxWIDTH, such as 512x512")
+    return int(height), int(width)
+
+
+def _set_scheduler(spec: Spec, pipeline: Any) -> str:
+    """The name of the scheduler's class, after putting the one of the options in its place."""
+    name = spec.options.get("scheduler")
+    if getattr(pipeline, "scheduler", None) is None:
+        if name is not None:
+            raise SpecError(f"{spec.text}: {type(pipeline).__name__} has no scheduler to replace")
+        return ""
+    if name is not None:
+        fitting = {kind.__name__ for kind in pipeline.scheduler.compatibles}
+        if name not in fitting:
+            raise SpecError(f"{spec.text}: no scheduler {name!r} for this pipeline; {nearest(name, fitting)}")
+        pipeline.scheduler = getattr(diffusers, name).from_config(pipeline.scheduler.config)
+    if hasattr(pipeline.scheduler, "noise_sampler"):
+        kind = type(pipeline.scheduler).__name__
+        raise SpecError(f"{spec.text}: {kind} draws one noise for a whole batch, so rows would depend on neighbours")
+    return type(pipeline.scheduler).__name__
+
+
+def _quicken(pipeline: Any, device: torch.device, compiled: bool) -> None:
+    denoiser = next((getattr(pipeline, name) for name in _DENOISERS if getattr(pipeline, name, None)), None)
+    if device.type == "cuda":
+        for module in (denoiser, getattr(pipeline, "vae", None)):
+            if module is not None:
+                module.to(memory_format=torch.channels_last)
+    if compiled and denoiser is not None:
+        denoiser.compile()
+
+
+def _censored(found: Any, count: int) -> list[bool]:
+    """Which rows a safety checker has blanked; pipelines without one say nothing or None."""
+    flags = getattr(found, "nsfw_content_detected", None) or getattr(found, "nsfw_detected", None)
+    return [bool(flag) for flag in flags] if flags is not None else [False] * count

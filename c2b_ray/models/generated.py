@@ -1,0 +1,37 @@
+"""Whether a generated picture can be used: NaN, blanks and wrong sizes become errors of their rows.
+
+Knows arrays; does not know what made them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.roles import GeneratedImage
+
+_LEVELS = 2  # that a picture of one colour may vary by, from rounding
+
+
+def checked_image(values: Any, size: tuple[int, int] | None, censored: bool = False) -> GeneratedImage:
+    """The picture of `values`, floats in [0, 1], (height, width, 3), or why it is none.
+
+    size: (height, width) that it must have, None for any. censored: a safety checker has blanked it.
+    """
+    if censored:
+        return GeneratedImage(None, "the pipeline's safety checker blanked the image")
+    values = np.asarray(values)
+    if values.ndim != 3 or values.shape[2] != 3:
+        return GeneratedImage(None, f"the pipeline gave an array of shape {values.shape}, not height × width × 3")
+    if size is not None and values.shape[:2] != size:
+        found = f"{values.shape[0]} × {values.shape[1]}"
+        return GeneratedImage(None, f"the image is {found} pixels, asked for were {size[0]} × {size[1]}")
+    if not np.isfinite(values).all():
+        return GeneratedImage(None, "the image holds NaN or infinite values; dtype=fp32 often mends it")
+    pixels = (values.clip(0, 1) * 255).round().astype(np.uint8)
+    if int(pixels.max()) <= _LEVELS:
+        return GeneratedImage(None, "the image is all black")
+    if int(np.ptp(pixels, axis=(0, 1)).max()) <= _LEVELS:
+        return GeneratedImage(None, "the image is of a single colour")
+    return GeneratedImage(pixels)

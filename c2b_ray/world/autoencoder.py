@@ -1,0 +1,175 @@
+"""Trains the world's variational autoencoder: 64-pixel pictures to 8 by 8 latents of four channels and back.
+
+Knows diffusers' AutoencoderKL and rendered scenes; does not know texts, nor where shipped weights live. Beside pixels
+it learns from what the vision tower of the world's open_clip model sees: pixels alone would blur away rain and snow,
+whose place no latent can hold.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKL
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from c2b_ray.world import checkpoints, clip
+from c2b_ray.world.scenes import Scene, sample
+from c2b_ray.world.truth import render_all
+
+CHANNELS = (16, 32, 64, 64)
+LATENTS = 4
+_CHECKPOINT = "checkpoint.safetensors"
+_PICTURES_FOR_SCALE = 512
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`scenes` to draw from, rendered as they come; `seen` weighs what the vision tower sees against pixels."""
+
+    scenes: int = 40_000
+    steps: int = 6_000
+    batch: int = 16
+    rate: float = 1.5e-3
+    seen: float = 0.2
+    divergence: float = 1e-6
+    save_every: int = 100
+
+
+def create() -> Any:
+    """About a million parameters, most of them where pictures are small: there they cost least."""
+    return AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * len(CHANNELS),
+        up_block_types=("UpDecoderBlock2D",) * len(CHANNELS),
+        block_out_channels=CHANNELS,
+        layers_per_block=1,
+        latent_channels=LATENTS,
+        norm_num_groups=8,
+        sample_size=64,
+    ).to(memory_format=torch.channels_last)
+
+
+def train(
+    out: Path, seed: int, encoder: Path, recipe: Recipe | None = None, work: Path | None = None
+) -> dict[str, Any]:
+    """Trains, or goes on from the checkpoint in `work`, and writes a diffusers directory; returns how it was done.
+
+    encoder: the directory of the world's open_clip model. work: where the checkpoint lies (`out`.work without it).
+    """
+    recipe = recipe or Recipe()
+    checkpoint = (work or out.with_name(f"{out.name}.work")) / _CHECKPOINT
+    torch.manual_seed(seed)
+    model, sight = create(), Sight(encoder)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0)
+    first = checkpoints.restore(checkpoint, model, optimizer)
+    scenes = sample(recipe.scenes, seed)
+    started = time.time()
+    for step in range(first, recipe.steps):
+        checkpoints.set_rate(optimizer, checkpoints.pace(step, recipe.steps, recipe.rate))
+        losses = _step(model, sight, optimizer, _batch(scenes, recipe.batch, seed, step), recipe)
+        if step % 25 == 24:
+            each = " ".join(f"{name} {value:.4f}" for name, value in losses.items())
+            print(f"vae {step + 1}/{recipe.steps} {time.time() - started:.0f}s {each}", flush=True)
+        if (step + 1) % recipe.save_every == 0:
+            checkpoints.save(checkpoint, step + 1, model, optimizer)
+    _set_scale(model, scenes)
+    save(model, out)
+    how = {"seed": seed, "recipe": vars(recipe), "seconds": round(time.time() - started)}
+    return {"training": how, "parameters": sum(p.numel() for p in model.parameters())}
+
+
+class Sight:
+    """What the first layers of the open_clip model's vision tower make of pictures; it does not learn."""
+
+    def __init__(self, directory: Path) -> None:
+        model: Any = open_clip.create_model(f"local-dir:{directory}")
+        self._tower = model.visual.eval().requires_grad_(False).to(memory_format=torch.channels_last)
+        self._mean = torch.tensor(clip.MEAN)[:, None, None]
+        self._std = torch.tensor(clip.STD)[:, None, None]
+
+    def __call__(self, images: Tensor) -> list[Tensor]:
+        """Unit-norm features at three depths, of pictures in [−1, 1]."""
+        tower = self._tower
+        stem = tower.stem(((images + 1) / 2 - self._mean) / self._std)
+        middle = tower.layer1(stem)
+        return [F.normalize(layer, dim=1) for layer in (stem, middle, tower.layer2(middle))]
+
+
+def pixels(images: NDArray[np.uint8]) -> Tensor:
+    """Pictures in [−1, 1], as diffusers has them."""
+    batch = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
+    return batch.contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def decode(model: Any, latents: Tensor) -> NDArray[np.uint8]:
+    """Pictures, uint8 (rows, 64, 64, 3), of scaled latents."""
+    found = model.decode(latents / model.config.scaling_factor).sample
+    images: NDArray[np.uint8] = ((found.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
+    return images
+
+
+@torch.no_grad()
+def encode(model: Any, images: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the scaled latents of pictures."""
+    found = model.encode(pixels(images)).latent_dist
+    return found.mean * model.config.scaling_factor, found.std * model.config.scaling_factor
+
+
+def save(model: Any, out: Path) -> None:
+    """A directory that diffusers' own loader reads: half precision, config.json."""
+    half: Any = create()
+    half.load_state_dict(model.state_dict())
+    half.register_to_config(scaling_factor=model.config.scaling_factor)
+    half.half().save_pretrained(out, safe_serialization=True)
+
+
+def _batch(scenes: Sequence[Scene], batch: int, seed: int, step: int) -> Tensor:
+    generator = np.random.default_rng([seed, step])
+    torch.manual_seed(int(generator.integers(2**62)))  # the latents' noise of this step
+    return pixels(render_all([scenes[row] for row in generator.integers(0, len(scenes), batch)]))
+
+
+def _step(
+    model: Any, sight: Sight, optimizer: torch.optim.Optimizer, images: Tensor, recipe: Recipe
+) -> dict[str, float]:
+    distribution = model.encode(images).latent_dist
+    found = model.decode(distribution.sample()).sample
+    near = (found - images).abs().mean()
+    looks = torch.stack([_distance(a, b) for a, b in zip(sight(found), _seen(sight, images), strict=True)]).mean()
+    divergence = distribution.kl().mean()
+    optimizer.zero_grad()
+    (near + recipe.seen * looks + recipe.divergence * divergence).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return {"pixels": near.item(), "seen": looks.item(), "divergence": divergence.item()}
+
+
+def _distance(found: Tensor, wanted: Tensor) -> Tensor:
+    return (found - wanted).square().sum(dim=1).mean()
+
+
+@torch.no_grad()
+def _seen(sight: Sight, images: Tensor) -> list[Tensor]:
+    return sight(images)
+
+
+@torch.no_grad()
+def _set_scale(model: Any, scenes: Iterable[Scene]) -> None:
+    """So that scaled latents have a standard deviation of 1, as the noise that diffusion adds."""
+    model.eval()
+    latents = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist.sample()
+    model.register_to_config(scaling_factor=round(1 / float(latents.std()), 4))
+
+
+def write_metrics(out: Path, metrics: dict[str, Any]) -> None:
+    (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")

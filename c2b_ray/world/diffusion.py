@@ -1,0 +1,173 @@
+"""Trains the world's text-to-image model: latent diffusion on rendered scenes, told by prompts of known meaning.
+
+Knows diffusers, the world's autoencoder and the text tower of its open_clip model, both of which stay as they are; does
+not know where shipped weights live. What it writes is a Stable Diffusion pipeline like any other, half precision.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from torch import Tensor
+
+from c2b_ray.world import autoencoder, checkpoints, text_tower
+from c2b_ray.world.captions import caption
+from c2b_ray.world.queries import long_query, short_query
+from c2b_ray.world.scenes import Scene, sample
+from c2b_ray.world.truth import render_all
+
+CHECKPOINT = "checkpoint.safetensors"
+_SIDE = 8
+_CHUNK = 64  # pictures that are encoded together
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`dropped`: the share of prompts left empty, for guidance; `keep`: how slowly the averaged weights follow."""
+
+    pool: int = 20_000
+    steps: int = 20_000
+    batch: int = 64
+    rate: float = 1e-3
+    dropped: float = 0.1
+    keep: float = 0.998
+    save_every: int = 200
+
+
+class Latents:
+    """The latents of a pool of scenes, encoded when first asked for: an interrupted training starts without a pause."""
+
+    def __init__(self, vae: Any, scenes: Sequence[Scene]) -> None:
+        self._vae = vae
+        self._scenes = scenes
+        self._known = np.zeros(len(scenes), dtype=bool)
+        self._mean = torch.zeros(len(scenes), autoencoder.LATENTS, _SIDE, _SIDE)
+        self._std = torch.zeros_like(self._mean)
+
+    def drawn(self, rows: Sequence[int]) -> Tensor:
+        """A draw from each row's distribution."""
+        missing = [row for row in dict.fromkeys(rows) if not self._known[row]]
+        for start in range(0, len(missing), _CHUNK):
+            part = missing[start : start + _CHUNK]
+            images = render_all([self._scenes[row] for row in part])
+            self._mean[part], self._std[part] = autoencoder.encode(self._vae, images)
+            self._known[part] = True
+        picked = list(rows)
+        return self._mean[picked] + self._std[picked] * torch.randn(len(picked), autoencoder.LATENTS, _SIDE, _SIDE)
+
+
+def create() -> Any:
+    """About four million parameters; the pooled prompt joins the time embedding: lighting and weather are global."""
+    return UNet2DConditionModel(
+        sample_size=_SIDE,
+        in_channels=autoencoder.LATENTS,
+        out_channels=autoencoder.LATENTS,
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        block_out_channels=(64, 128),
+        layers_per_block=1,
+        cross_attention_dim=128,
+        attention_head_dim=4,  # heads, despite its name
+        addition_embed_type="text",
+        addition_embed_type_num_heads=4,
+        norm_num_groups=16,
+    )
+
+
+def scheduler() -> DDIMScheduler:
+    """v-prediction down to no signal at all: else every picture keeps a trace of medium grey, and night is grey too."""
+    return DDIMScheduler(
+        num_train_timesteps=1000,
+        beta_schedule="squaredcos_cap_v2",
+        prediction_type="v_prediction",
+        rescale_betas_zero_snr=True,
+        timestep_spacing="trailing",
+        clip_sample=False,
+        steps_offset=1,
+    )
+
+
+def train(
+    out: Path, seed: int, vae: Path, encoder: Path, recipe: Recipe | None = None, work: Path | None = None
+) -> dict[str, Any]:
+    """Trains, or goes on from the checkpoint in `work`, and writes a pipeline directory; returns how it was done.
+
+    vae, encoder: directories of the world's autoencoder and open_clip model.
+    """
+    recipe = recipe or Recipe()
+    checkpoint = (work or out.with_name(f"{out.name}.work")) / CHECKPOINT
+    torch.manual_seed(seed)
+    unet, noise = create(), scheduler()
+    optimizer = torch.optim.AdamW(unet.parameters(), lr=recipe.rate, betas=(0.9, 0.99), weight_decay=0.01)
+    average = {name: value.clone() for name, value in checkpoints.weights(unet).items()}
+    first = checkpoints.restore(checkpoint, unet, optimizer, average)
+    reader, words = text_tower.tower(encoder), text_tower.tokenizer(encoder)
+    scenes = sample(recipe.pool, seed)
+    latents = Latents(AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32).eval(), scenes)
+    started, shown = time.time(), []
+    for step in range(first, recipe.steps):
+        checkpoints.set_rate(optimizer, checkpoints.pace(step, recipe.steps, recipe.rate, warmup=200))
+        random = Random(f"{seed} {step}")  # noqa: S311 (no secret)
+        torch.manual_seed(random.getrandbits(62))
+        rows = [random.randrange(len(scenes)) for _ in range(recipe.batch)]
+        prompts = [prompt(scenes[row], random, recipe.dropped) for row in rows]
+        states = text_tower.encode(reader, words, prompts)
+        shown.append(_step(unet, noise, optimizer, latents.drawn(rows), states))
+        checkpoints.follow(average, unet, min(recipe.keep, (1 + step) / (10 + step)))
+        if step % 50 == 49:
+            print(f"diffusion {step + 1}/{recipe.steps} {time.time() - started:.0f}s {np.mean(shown):.4f}", flush=True)
+            shown.clear()
+        if (step + 1) % recipe.save_every == 0:
+            checkpoints.save(checkpoint, step + 1, unet, optimizer, average)
+    write(out, average, vae, encoder)
+    how = {"seed": seed, "recipe": vars(recipe), "seconds": round(time.time() - started)}
+    return {"training": how, "parameters": sum(p.numel() for p in unet.parameters())}
+
+
+def write(out: Path, average: dict[str, Tensor], vae: Path, encoder: Path) -> None:
+    """The whole pipeline as diffusers saves it, with the averaged weights of the UNet."""
+    unet = create()
+    unet.load_state_dict(average)
+    pipeline: Any = StableDiffusionPipeline(
+        vae=AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32),
+        text_encoder=text_tower.tower(encoder),
+        tokenizer=text_tower.tokenizer(encoder),
+        unet=unet,
+        scheduler=scheduler(),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipeline.to(torch.float16).save_pretrained(out, safe_serialization=True)
+
+
+def prompt(scene: Scene, random: Random, dropped: float) -> str:
+    """What a user may write of a scene: all of it, some, or next to nothing; empty in a share `dropped` of cases."""
+    if random.random() < dropped:
+        return ""
+    kind = random.choices(("long", "short", "caption"), (0.45, 0.3, 0.25))[0]
+    if kind == "caption":
+        return caption(scene, random.getrandbits(30))
+    return (long_query if kind == "long" else short_query)(scene, random).text
+
+
+def _step(unet: Any, noise: DDIMScheduler, optimizer: torch.optim.Optimizer, latents: Tensor, states: Tensor) -> float:
+    count = len(latents)
+    times = ((torch.arange(count) + torch.rand(count)) / count * 1000).long()  # evenly over all noise levels
+    grain = torch.randn_like(latents)
+    found = unet(noise.add_noise(latents, grain, times), times, encoder_hidden_states=states).sample
+    loss = F.mse_loss(found, noise.get_velocity(latents, grain, times))
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(unet.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()

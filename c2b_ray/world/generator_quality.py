@@ -1,0 +1,108 @@
+"""Measures an image generator: the share of its pictures that show what their prompts say, by factor.
+
+Knows the ImageGenerator and Classifier roles, prompts of known meaning and a judge; does not know how any was made.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKL
+from numpy.typing import NDArray
+
+from c2b_ray.roles import Classifier, GenerationRequest, ImageGenerator
+from c2b_ray.world import autoencoder
+from c2b_ray.world.judge import Judge
+from c2b_ray.world.queries import FACTORS, Codes, Query, long_query, query_codes, scene_codes, short_query, wording
+from c2b_ray.world.scenes import CLASSES, sample
+from c2b_ray.world.truth import render_all
+
+
+@dataclass(frozen=True)
+class Jury:
+    """`classifier` names the class of a picture, `judge` its attribute values; both learned on renders alone."""
+
+    classifier: Classifier
+    judge: Judge
+
+    def codes(self, images: NDArray[np.uint8]) -> Codes:
+        """What is seen in each picture, as `scene_codes` has it."""
+        codes = self.judge.codes(images)
+        logits = self.classifier.logits(list(images), [str(row) for row in range(len(images))])
+        order = np.array([CLASSES.index(label) for label in self.classifier.labels])
+        codes[:, 0] = order[logits.argmax(axis=1)]
+        return codes
+
+
+def prompts(n: int, seed: int) -> list[Query]:
+    """n prompts that name a class: a third of them captions, a third search texts, a third class and one value."""
+    random = Random(seed)  # noqa: S311 (no secret)
+    found = []
+    for row, scene in enumerate(sample(n, seed)):
+        if row % 3 == 0:
+            found.append(long_query(scene, random))
+            continue
+        query = short_query(scene, random)
+        if row % 3 == 1 and "target_class" in query.mentions:
+            found.append(query)
+        else:
+            name = random.choice(list(FACTORS)[1:])
+            values = {name: scene.attribute(name)}
+            found.append(
+                Query(wording(scene.target_class, values, random), {"target_class": scene.target_class, **values})
+            )
+    return found
+
+
+def evaluate(generator: ImageGenerator, jury: Jury, n: int, seed: int) -> dict[str, Any]:
+    """`factors`: share of pictures that show the prompt's value, and how many prompts mentioned one; errors; speed.
+
+    `ceiling`: the jury's own accuracy on as many renders of the same scenes: no generator can be seen to do better.
+    """
+    queries = prompts(n, seed)
+    started = time.perf_counter()
+    images = generator.generate([GenerationRequest(query.text, seed + row) for row, query in enumerate(queries)])
+    seconds = time.perf_counter() - started
+    rows = [row for row, image in enumerate(images) if image.pixels is not None]
+    pictures = [image.pixels for image in images if image.pixels is not None]
+    wanted = query_codes([queries[row] for row in rows])
+    seen = jury.codes(np.stack(pictures)) if pictures else np.zeros_like(wanted)
+    scenes = sample(n, seed)
+    shown = jury.codes(render_all(scenes)) == scene_codes(scenes)
+    factors = {}
+    for column, name in enumerate(FACTORS):
+        asked = wanted[:, column] >= 0
+        share = float((seen[asked, column] == wanted[asked, column]).mean()) if asked.any() else float("nan")
+        factors[name] = {"share": share, "prompts": int(asked.sum()), "ceiling": float(shown[:, column].mean())}
+    return {
+        "prompts": n,
+        "seed": seed,
+        "errors": n - len(rows),
+        "images_per_second": n / seconds,
+        "factors": factors,
+    }
+
+
+def reconstruction(vae: Path, jury: Jury, n: int, seed: int) -> dict[str, Any]:
+    """What the jury still sees of n scenes after an autoencoder, beside what it sees of their renders; mean error."""
+    model: Any = AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32).eval()
+    scenes = sample(n, seed)
+    images, truth = render_all(scenes), scene_codes(scenes)
+    parts = []
+    for start in range(0, n, 100):
+        mean, _ = autoencoder.encode(model, images[start : start + 100])
+        parts.append(autoencoder.decode(model, mean))
+    found = np.concatenate(parts)
+    after, before = jury.codes(found) == truth, jury.codes(images) == truth
+    factors = {
+        name: {"share": float(after[:, column].mean()), "ceiling": float(before[:, column].mean())}
+        for column, name in enumerate(FACTORS)
+    }
+    error = float(np.abs(found.astype(np.int16) - images).mean())
+    return {"scenes": n, "seed": seed, "mean_error_levels": error, "factors": factors}

@@ -1,0 +1,74 @@
+"""An image generator that is always right: it reads the prompt and renders what it says.
+
+    world:renderer                 what the prompt leaves out is drawn from the seed
+    world:renderer?mislabel=0.2    a fifth of the pictures show other attribute values than their prompt's
+
+Knows the reader of prompts, scenes and their renderer; there is nothing to learn and nothing to load. A prompt that
+names no class of the world cannot be drawn: its row is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from c2b_ray.errors import SpecError
+from c2b_ray.models.catalog import Spec
+from c2b_ray.roles import GeneratedImage, GenerationRequest
+from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.world.reader import read
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
+
+_OPTIONS = ("mislabel", "batch", "device")  # batch and device change nothing here; any generator may be given them
+_PROBES = 8
+
+
+class Renderer:
+    """Prompts to pictures without a model; implements `roles.ImageGenerator`."""
+
+    def __init__(self, mislabel: float = 0.0) -> None:
+        self._mislabel = mislabel
+        probes = [render(scene).tobytes() for scene in sample(_PROBES, 0)]
+        self._revision = content_id("renderer", mislabel, *probes)
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        """One picture per request; a prompt without a class of the world is an error."""
+        return [self._one(request) for request in requests]
+
+    def _one(self, request: GenerationRequest) -> GeneratedImage:
+        mentioned = read(request.prompt)
+        if "target_class" not in mentioned:
+            return GeneratedImage(None, f"the prompt names none of the world's classes ({', '.join(CLASSES)})")
+        return GeneratedImage(render(self.scene(request.seed, mentioned)))
+
+    def scene(self, seed: int, mentioned: dict[str, str]) -> Scene:
+        """The scene of one request: as mentioned, or mislabelled, and the rest from the seed."""
+        random = Random(f"mislabel {seed}")  # noqa: S311 (no secret)
+        if random.random() < self._mislabel:
+            mentioned = {name: _other(name, value, random) for name, value in sorted(mentioned.items())}
+        # Hashed, so that no seed of a request meets a seed from which training drew its scenes.
+        return sample(1, seed_of("renderer", seed), **mentioned)[0]
+
+
+def load(spec: Spec) -> Renderer:
+    """The generator of `world:renderer`; SpecError for an option that it does not have."""
+    text = spec.options_among(_OPTIONS).get("mislabel", "0")
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise SpecError(f"{spec.text}: mislabel={text!r} is not a number between 0 and 1")
+    return Renderer(share)
+
+
+def _other(name: str, value: str, random: Random) -> str:
+    """Another value of an attribute; the class stays."""
+    if name == "target_class":
+        return value
+    return random.choice([other for other in ATTRIBUTES[name] if other != value])
