@@ -7,7 +7,6 @@ whose place no latent can hold.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -142,10 +141,12 @@ def _batch(scenes: Sequence[Scene], batch: int, seed: int, step: int) -> Tensor:
 def _step(
     model: Any, sight: Sight, optimizer: torch.optim.Optimizer, images: Tensor, recipe: Recipe
 ) -> dict[str, float]:
-    distribution = model.encode(images).latent_dist
-    found = model.decode(distribution.sample()).sample
+    with checkpoints.half_where_faster():
+        distribution = model.encode(images).latent_dist
+        found = model.decode(distribution.sample()).sample.float()
+        seen = zip(sight(found), _seen(sight, images), strict=True)
+        looks = torch.stack([_distance(a.float(), b.float()) for a, b in seen]).mean()
     near = (found - images).abs().mean()
-    looks = torch.stack([_distance(a, b) for a, b in zip(sight(found), _seen(sight, images), strict=True)]).mean()
     divergence = distribution.kl().mean()
     optimizer.zero_grad()
     (near + recipe.seen * looks + recipe.divergence * divergence).backward()
@@ -169,7 +170,3 @@ def _set_scale(model: Any, scenes: Iterable[Scene]) -> None:
     model.eval()
     latents = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist.sample()
     model.register_to_config(scaling_factor=round(1 / float(latents.std()), 4))
-
-
-def write_metrics(out: Path, metrics: dict[str, Any]) -> None:
-    (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
