@@ -21,27 +21,63 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
 
+Source = Literal["retrieve", "generate", "labelled"]
+_NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
+
+
 class Images(_Strict):
     """Where the images come from."""
 
-    source: Literal["retrieve", "labelled"] = Field(
-        description="retrieve: the nearest images of each caption in an index; labelled: the rows of a table."
+    source: Source | list[Source] = Field(
+        description="retrieve: the nearest images of each caption in an index; generate: images made from each "
+        "caption; [retrieve, generate]: both, and whether they agree; labelled: the rows of a table."
     )
     index: str | None = Field(None, description="An index directory made by `c2b index build` (source: retrieve).")
+    generator: Name | None = Field(None, description="The spec of an image generator (source: generate).")
     table: str | None = Field(
         None,
         description="Parquet or CSV with `image` (a path relative to the table, or bytes), `target_class` and a column "
         "per attribute (source: labelled).",
     )
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,) if isinstance(self.source, str) else tuple(self.source)
+
     @model_validator(mode="after")
     def _one_place(self) -> Images:
-        wanted, other = ("index", "table") if self.source == "retrieve" else ("table", "index")
-        if getattr(self, wanted) is None:
-            raise ValueError(f"source: {self.source} needs `{wanted}`")
-        if getattr(self, other) is not None:
-            raise ValueError(f"`{other}` does not belong to source: {self.source}")
+        said = ", ".join(self.sources)
+        if not self.sources or len(set(self.sources)) < len(self.sources):
+            raise ValueError(f"source: [{said}] must name one or both of retrieve and generate, each once")
+        if "labelled" in self.sources and len(self.sources) > 1:
+            raise ValueError(f"source: [{said}]: labelled images stand alone; retrieve and generate go together")
+        for source, place in _NEEDS.items():
+            if source in self.sources and getattr(self, place) is None:
+                raise ValueError(f"source: {source} needs `{place}`")
+            if source not in self.sources and getattr(self, place) is not None:
+                raise ValueError(f"`{place}` does not belong to source: {said}")
         return self
+
+
+class Verification(_Strict):
+    """Whether images show what their captions say: who looks, and how it is known how well."""
+
+    model: Name = Field(description="The spec of a captioner; `open_clip:` and `world:clip` serve as light ones.")
+    calibration: str | None = Field(
+        None,
+        description="A table of labelled images, as of source: labelled, on which the captioner is measured; a hundred "
+        "images of each value are plenty. Without it, its own certainty is taken for its accuracy, and the report says "
+        "so.",
+    )
+
+
+class Budget(_Strict):
+    """Images are drawn until every verdict is settled or the budget is spent."""
+
+    images: int = Field(ge=1, le=100_000_000, description="Images to draw in all, over the whole audit.")
+    first: int = Field(
+        25, ge=2, le=100_000, description="Images per caption before the first look; twice as many before the next."
+    )
 
 
 class AuditConfig(_Strict):
@@ -51,6 +87,9 @@ class AuditConfig(_Strict):
     classes: list[Name] = Field(min_length=1, description="The task's classes, in the words of captions.")
     classifier: Name | list[Name] = Field(description="A model spec, or several that are audited on the same images.")
     images: Images
+    verification: Verification | None = Field(
+        None, description="Checks that images show what their captions say, and corrects scores for those that do not."
+    )
     language_model: Name | None = Field(
         None, description="A model spec. Proposes attributes, writes captions; without it `attributes` must be given."
     )
@@ -58,6 +97,11 @@ class AuditConfig(_Strict):
         None,
         description="Hypotheses of one's own, name → values. They join the language model's, or replace them where "
         "`language_model` is null. A labelled table's columns stand in for both.",
+    )
+    budget: Budget | None = Field(
+        None,
+        description="Draws images only until each verdict is settled, most where evidence is thin; `images_per_caption` "
+        "is then the most for any caption.",
     )
     images_per_caption: int = Field(100, ge=1, le=100_000, description="The paper's is 20.")
     captions_per_cell: int = Field(1, ge=1, le=100, description="Captions per class, attribute and value.")
@@ -96,7 +140,10 @@ class AuditConfig(_Strict):
 
     @model_validator(mode="after")
     def _some_hypotheses(self) -> AuditConfig:
-        if self.images.source == "retrieve" and self.language_model is None and not self.attributes:
+        labelled = self.images.sources == ("labelled",)
+        if self.verification is not None and labelled:
+            raise ValueError("`verification` is for images that were drawn by a caption; labelled ones are known")
+        if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
         if isinstance(self.label_map, dict):
             for name in self.label_map:
@@ -151,10 +198,14 @@ def _checked(data: dict[str, Any], base: Path, prefix: str) -> AuditConfig:
     images = config.images.model_copy(
         update={key: _located(getattr(config.images, key), base) for key in ("index", "table")}
     )
+    verification = config.verification
+    if verification is not None:
+        place = _located(verification.calibration, base)
+        verification = verification.model_copy(update={"calibration": place})
     label_map = config.label_map
     if isinstance(label_map, str):
         label_map = _read_label_map(_located(label_map, base) or "", config.classes)
-    return config.model_copy(update={"images": images, "label_map": label_map})
+    return config.model_copy(update={"images": images, "verification": verification, "label_map": label_map})
 
 
 def _located(place: str | None, base: Path) -> str | None:
@@ -169,7 +220,8 @@ def _first_problem(error: ValidationError, prefix: str) -> ConfigError:
     field = ".".join(path)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        model: type[BaseModel] = Images if path[0] == "images" and len(path) > 1 else AuditConfig
+        nested: dict[str, type[BaseModel]] = {"images": Images, "verification": Verification, "budget": Budget}
+        model = nested.get(path[0], AuditConfig) if len(path) > 1 else AuditConfig
         message = f"unknown key; {nearest(path[-1], model.model_fields)}"
     more = len(error.errors()) - 1
     return ConfigError(f"{prefix}{field}", message + (f" (and {more} more)" if more and "union" not in field else ""))

@@ -75,6 +75,25 @@ class GeneratedImage:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What is asked about one image: `choices` (two or more) and, for models that compare images with texts, a
+    statement per choice that says it of the image (`texts`)."""
+
+    text: str
+    choices: tuple[str, ...]
+    texts: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`choice`, or the reason why there is none in `error`; `probabilities` of the choices where the model has them."""
+
+    choice: str | None
+    probabilities: tuple[float, ...] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Neighbours:
     """`ids` int64 (queries, k), nearest first, −1 where fewer exist; `similarities` float32 (queries, k), cosine."""
 
@@ -125,6 +144,16 @@ class ImageGenerator(Protocol):
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """One image per request; what cannot be used (NaN, black, censored) is an error in its place."""
+        ...
+
+
+@runtime_checkable
+class Captioner(Protocol):
+    @property
+    def revision(self) -> str: ...
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """One answer per image and its question; always one of the choices, or an error in its place."""
         ...
 
 

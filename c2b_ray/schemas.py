@@ -1,6 +1,6 @@
 """The Arrow schema of every table on the path, and the ids that tie them together.
 
-    proposals → captions → draws → images → predictions → scores
+    proposals → captions → draws → images → (verifications) → predictions → scores
 
 An id is a hash of what made the row (the parent's id, the step, its settings, the seed, the model's revision): a rerun
 resumes, a retry is idempotent, a changed setting never meets a stale row. Nothing here reads or writes files.
@@ -53,7 +53,8 @@ DRAWS = pa.schema(
         pa.field("caption_id", _text, nullable=False),
         pa.field("image_id", _text, nullable=False),
         pa.field("rank", pa.int32(), nullable=False),  # 0 is the nearest
-        pa.field("similarity", pa.float32()),  # cosine; null for labelled images
+        pa.field("similarity", pa.float32()),  # cosine; null for images that were not retrieved
+        pa.field("source", _text, nullable=False),  # retrieve, generate, labelled
     ]
 )
 
@@ -63,6 +64,32 @@ IMAGES = pa.schema(
         pa.field("key", _text, nullable=False),  # the image's name in its source
         pa.field("bytes", pa.binary()),  # encoded, as found
         pa.field("error", _text),  # why the bytes could not be had
+    ]
+)
+
+VERIFICATIONS = pa.schema(
+    [
+        pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all that it is asked
+        pa.field("image_id", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),  # that the image was drawn for
+        pa.field("class_shown", _text),  # of the task's classes, as the verifier sees it
+        pa.field("attributes", pa.list_(_text), nullable=False),
+        pa.field(
+            "values", pa.list_(_text), nullable=False
+        ),  # the value shown, as the verifier sees it; null: no answer
+        pa.field("certainties", pa.list_(pa.float32()), nullable=False),  # the verifier's own; null where it gives none
+        pa.field("fingerprint", pa.binary()),  # `steps.duplicates`
+        pa.field("error", _text),  # why nothing is known of the image
+    ]
+)
+
+CALIBRATION = pa.schema(
+    [
+        pa.field("attribute", _text, nullable=False),
+        pa.field("value", _text, nullable=False),  # that an image is known to show
+        pa.field("answer", _text, nullable=False),  # what the verifier said of it
+        pa.field("images", pa.float64(), nullable=False),
+        pa.field("source", _text, nullable=False),  # table: counted on labelled images; self: by its own certainty
     ]
 )
 
@@ -104,12 +131,44 @@ SCORES = pa.schema(
         ],
         pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
         pa.field("paper_verdict", pa.int8(), nullable=False),  # 1, -1, 0: |φ| > τ alone
+        # Where images were verified, `accuracy`, `phi` and all that follows from them are corrected for what images
+        # show; `n` and `correct` are counts of the images as they were drawn, and so are these two.
+        pa.field("accuracy_observed", pa.float64()),
+        pa.field("phi_observed", pa.float64()),
+        pa.field("repeats", pa.int64(), nullable=False),  # near-duplicates of other images of the cell; not in n
+        # Null without verification: shares of the cell's images that show its bias class, with limits, and its class.
+        *[pa.field(name, pa.float64()) for name in ("shown", "shown_low", "shown_high", "class_shown")],
+        pa.field("doubt", _text),  # why a verdict was withheld whatever the numbers say; null where it was not
         pa.field("images_to_settle", pa.int64()),  # per cell; null where settled or where no number would do
         pa.field("mistaken_for", _text),  # the commonest wrong answer, null where there is none
         pa.field("mistaken", pa.int64(), nullable=False),  # how many images got that answer
         # How many images were answered with the class that the bias class itself names (the texture of another class,
         # say); null where it names none. The target class's own cell counts its right answers.
         pa.field("answered_bias_class", pa.int64()),
+    ]
+)
+
+AGREEMENT = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        *[
+            pa.field(f"{name}_{source}", kind)
+            for source in ("retrieve", "generate")
+            for name, kind in (
+                ("n", pa.int64()),
+                ("phi", pa.float64()),
+                ("phi_low", pa.float64()),
+                ("phi_high", pa.float64()),
+            )
+        ],
+        *[
+            pa.field(name, pa.float64())
+            for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")
+        ],  # φ of generated images minus that of retrieved ones
+        pa.field("agreement", _text, nullable=False),  # same, different, undetermined
     ]
 )
 

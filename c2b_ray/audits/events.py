@@ -37,8 +37,9 @@ class Steps:
         began = time.monotonic()
         self._tell(Event(name, "begin"))
         yield lambda progress: self._tell(Event(name, "progress", time.monotonic() - began, progress))
-        self.seconds[name] = round(time.monotonic() - began, 3)
-        self._tell(Event(name, "end", self.seconds[name]))
+        took = time.monotonic() - began
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)  # a step may come again
+        self._tell(Event(name, "end", round(took, 3)))
 
     def _tell(self, event: Event) -> None:
         if self._listener is not None:

@@ -8,7 +8,13 @@ default.
 from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
 from c2b_ray.metrics.consistency import error_consistency
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
-from c2b_ray.metrics.intervals import bias_score_interval, bias_score_p_values, rogan_gladen, wilson_interval
+from c2b_ray.metrics.intervals import (
+    bias_score_interval,
+    bias_score_p_values,
+    p_value_of_limit,
+    rogan_gladen,
+    wilson_interval,
+)
 from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
 from c2b_ray.metrics.paired import (
     mcnemar_p_values,
@@ -21,8 +27,14 @@ from c2b_ray.metrics.paired import (
     phi_difference_p_values,
 )
 from c2b_ray.metrics.retrieval import recall_at
-from c2b_ray.metrics.scores import bias_scores, kl_from_uniform, paper_verdicts
-from c2b_ray.metrics.sequential import Evidence, confidence_sequence, sequential_evidence, sequential_verdicts
+from c2b_ray.metrics.scores import Floats, bias_scores, kl_from_uniform, paper_verdicts
+from c2b_ray.metrics.sequential import (
+    Evidence,
+    confidence_sequence,
+    evidence_paths,
+    sequential_evidence,
+    sequential_verdicts,
+)
 from c2b_ray.metrics.skew import max_skew, ndkl
 from c2b_ray.metrics.testing import (
     MOST_IMAGES,
@@ -36,6 +48,7 @@ from c2b_ray.metrics.testing import (
 __all__ = [
     "MOST_IMAGES",
     "Evidence",
+    "Floats",
     "Verdict",
     "benjamini_hochberg",
     "bias_score_interval",
@@ -44,6 +57,7 @@ __all__ = [
     "confidence_sequence",
     "directional_bias_amplification",
     "error_consistency",
+    "evidence_paths",
     "frechet_distance",
     "images_to_settle",
     "inverse_sampling_rate",
@@ -54,6 +68,7 @@ __all__ = [
     "mcnemar_p_values",
     "ndkl",
     "orthogonality_penalty",
+    "p_value_of_limit",
     "paired_counts",
     "paired_difference",
     "paired_difference_interval",

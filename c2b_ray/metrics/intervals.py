@@ -4,7 +4,7 @@ Knows binomial counts and normal quantiles; knows nothing of many tests at once 
 Cells are taken as independent samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, checked_counts, mean_of_others
 
-__all__ = ["bias_score_interval", "bias_score_p_values", "rogan_gladen", "wilson_interval"]
+__all__ = ["bias_score_interval", "bias_score_p_values", "p_value_of_limit", "rogan_gladen", "wilson_interval"]
 
 Values = NDArray[Any] | Sequence[float]
 
@@ -83,14 +83,42 @@ def bias_score_p_values(correct: ArrayLike, total: ArrayLike, tau: float = 0.0) 
     if not 0 <= tau < np.inf:
         raise ValueError(f"tau = {tau} must be finite and 0 or more")
     phi, weights = _score_and_weights(c, t)
-    excluded, included = np.zeros(c.shape), np.full(c.shape, MOST_DEVIATIONS)
+
+    def limits(z: Floats) -> tuple[Floats, Floats]:
+        return _reach(c, t, weights, z)
+
+    return np.where(np.isnan(phi), np.nan, smallest_excluding(phi, limits, tau))
+
+
+def p_value_of_limit(difference: float, reach: float, confidence: float) -> float:
+    """Two-sided p-value of "no difference" that belongs to an interval which reaches `reach` from it towards 0.
+
+    2 * Phi(-z * |difference| / reach), z the normal quantile of `confidence`: p < 1 - confidence exactly where the
+    interval excludes 0. For intervals whose reach is near proportional to z.
+
+    Returns: float in [0, 1]; NaN for NaN; 1 for no difference, 0 for a difference without any reach.
+    """
+    if np.isnan(difference) or np.isnan(reach):
+        return float("nan")
+    if difference == 0:
+        return 1.0
+    ratio = np.inf if reach == 0 else abs(difference) / reach
+    return float(2 * ndtr(-_deviations(confidence) * ratio))
+
+
+def smallest_excluding(phi: Floats, limits: Callable[[Floats], tuple[Floats, Floats]], tau: float) -> Floats:
+    """The smallest alpha, of phi's shape, at which an interval lies wholly above tau or below -tau; 1 if |phi| <= tau.
+
+    limits: how far below and above phi the interval reaches, for a normal deviate of each.
+    """
+    excluded, included = np.zeros(phi.shape), np.full(phi.shape, MOST_DEVIATIONS)
     for _ in range(HALVINGS):
         middle = (excluded + included) / 2
-        below, above = _reach(c, t, weights, middle)
+        below, above = limits(middle)
         beyond = np.where(phi > 0, phi - below > tau, phi + above < -tau)
         excluded, included = np.where(beyond, middle, excluded), np.where(beyond, included, middle)
-    p = np.where(np.abs(phi) <= tau, 1.0, 2.0 * ndtr(-excluded))
-    return np.where(np.isnan(phi), np.nan, p)
+    found: Floats = np.where(np.abs(phi) <= tau, 1.0, 2.0 * ndtr(-excluded))
+    return found
 
 
 @overload
@@ -129,9 +157,9 @@ def _deviations(confidence: float) -> float:
     return float(-ndtri((1 - confidence) / 2))
 
 
-def _wilson(correct: Ints, total: Ints, z: Floats | np.float64) -> tuple[Floats, Floats]:
+def _wilson(correct: Ints | Floats, total: Ints | Floats, z: Floats | np.float64) -> tuple[Floats, Floats]:
     n = np.where(total > 0, total, np.nan)
-    p, square = correct / n, z * z / n
+    p, square = np.minimum(correct / n, 1.0), z * z / n
     centre = (p + square / 2) / (1 + square)
     half = np.sqrt(p * (1 - p) * square + square * square / 4) / (1 + square)
     low = np.where((correct == 0) & (total > 0), 0.0, np.clip(centre - half, 0.0, p))
@@ -149,8 +177,23 @@ def _score_and_weights(correct: Ints, total: Ints) -> tuple[Floats, Floats]:
 
 def _reach(correct: Ints, total: Ints, weights: Floats, z: Floats) -> tuple[Floats, Floats]:
     """How far below and above phi_j its limits lie; class j's limits take every cell's Wilson limits at its own z_j."""
-    seen = np.maximum(total, 1)[..., None, :]
-    low, high = _wilson(correct[..., None, :], seen, z[..., :, None])
-    accuracy, own = correct[..., None, :] / seen, np.eye(correct.shape[-1], dtype=bool)
-    down, up = ((accuracy - low) * weights) ** 2, ((high - accuracy) * weights) ** 2
-    return np.sqrt(np.where(own, down, up).sum(axis=-1)), np.sqrt(np.where(own, up, down).sum(axis=-1))
+    return reach(correct[..., None, :], np.maximum(total, 1)[..., None, :], weights, z)
+
+
+def reach(
+    correct: Ints | Floats, total: Ints | Floats, weights: Floats, z: Floats, own: int | None = None
+) -> tuple[Floats, Floats]:
+    """How far below and above a weighted sum of accuracies its MOVER limits lie.
+
+    correct, total, weights (unsigned): (..., j, k), numbers that need not be whole; z: (..., j). The sum's positive
+    term is k = j, or k = `own`; the others are subtracted.
+    """
+    low, high = _wilson(correct, total, z[..., :, None])
+    seen = np.where(total > 0, total, 1.0)
+    accuracy = correct / seen
+    size = weights.shape[-1]
+    positive = np.eye(size, dtype=bool) if own is None else np.arange(size) == own
+    with np.errstate(invalid="ignore"):
+        down = np.nan_to_num((accuracy - low) * weights) ** 2
+        up = np.nan_to_num((high - accuracy) * weights) ** 2
+    return np.sqrt(np.where(positive, down, up).sum(axis=-1)), np.sqrt(np.where(positive, up, down).sum(axis=-1))

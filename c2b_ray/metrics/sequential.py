@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from c2b_ray.metrics.scores import Floats
 from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
 
-__all__ = ["Evidence", "confidence_sequence", "sequential_evidence", "sequential_verdicts"]
+__all__ = ["Evidence", "confidence_sequence", "evidence_paths", "sequential_evidence", "sequential_verdicts"]
 
 STAKES = np.geomspace(0.05, 0.995, 10)
 """Shares of the capital: the smallest suit small differences at middling accuracies, the largest near certainties."""
@@ -31,6 +31,7 @@ WEIGHTS = STAKES / STAKES.sum()
 """Of the stakes in the average: most cells of most classifiers are near certainties, where high stakes pay sooner."""
 
 HALVINGS = 30
+MOST_GAIN = 700.0  # of a capital's logarithm: exp(710) is beyond float64
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,24 @@ def sequential_evidence(outcomes: ArrayLike, tau: float) -> Evidence:
     Returns: `Evidence`. No rounds: phi is NaN and every e-value 1. With fewer than two cells likewise.
     Raises: ValueError for another shape, other values than right and wrong, or for tau.
     """
+    return evidence_paths(outcomes, tau)[-1]
+
+
+def evidence_paths(outcomes: ArrayLike, tau: float, step: int | None = None) -> list[Evidence]:
+    """`sequential_evidence` after `step`, 2 * `step`, ... and all rounds; after all alone where step is None."""
     x = _contrasts(outcomes)
     if not 0 <= tau < 1:
         raise ValueError(f"tau = {tau} must lie in [0, 1)")
-    phi = x.mean(axis=0) if len(x) else np.full(x.shape[1], np.nan)
-    up = [np.exp(_log_gain(x, m)) for m in (tau, -tau)]
-    down = [np.exp(_log_gain(-x, m)) for m in (tau, -tau)]
-    return Evidence(phi, above_tau=up[0], above_minus_tau=up[1], below_minus_tau=down[0], below_tau=down[1])
+    rounds, cells = x.shape
+    if not rounds:
+        return [Evidence(np.full(cells, np.nan), *(np.ones(cells) for _ in range(4)))]
+    ends = np.array([*range(step, rounds, step), rounds] if step else [rounds]) - 1
+    phi = np.cumsum(x, axis=0)[ends] / (ends + 1)[:, None]
+    gains = [_gains(side, m)[ends] for side in (x, -x) for m in (tau, -tau)]
+    return [
+        Evidence(phi[i], above_tau=a, above_minus_tau=b, below_minus_tau=c, below_tau=d)
+        for i, (a, b, c, d) in enumerate(zip(*gains, strict=True))
+    ]
 
 
 def confidence_sequence(outcomes: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
@@ -129,6 +141,14 @@ def _log_gain(x: Floats, m: float | Floats) -> Floats:
     each = np.log1p(STAKES[:, None, None] * (ratio - 1)).sum(axis=1)
     gain: Floats = logsumexp(each + np.log(WEIGHTS)[:, None], axis=0)
     return gain
+
+
+def _gains(x: Floats, m: float) -> Floats:
+    """The average capital against "E[X] <= m" after every round, (rounds, cells)."""
+    each = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).cumsum(axis=1)
+    logs = logsumexp(each + np.log(WEIGHTS)[:, None, None], axis=0)
+    gains: Floats = np.exp(np.minimum(logs, MOST_GAIN))
+    return gains
 
 
 def _refuted_up_to(x: Floats, threshold: float) -> Floats:

@@ -1,4 +1,4 @@
-"""The two stages of an audit that touch every image: fetching bytes into a run, and classifying them.
+"""The stages of an audit that touch every image: fetching or making it, verifying what it shows, classifying it.
 
 It knows which step runs over which table, and leaves reading, writing and resuming to `stage`.
 """
@@ -10,19 +10,25 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import ray
 
 from c2b_ray.pipelines.parts import Parts, opened, read_stage
 from c2b_ray.pipelines.places import CPUS
 from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stage
-from c2b_ray.roles import Classifier
-from c2b_ray.schemas import IMAGES, PREDICTIONS
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator
+from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
+from c2b_ray.steps import draw
 from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.predict import Question, predict
+from c2b_ray.steps.verify import Checks
+from c2b_ray.steps.verify import verify as verify_step
 
 OnProgress = Callable[[Progress], None]
 # Fetching is bound by reads, so a little CPU is enough; what it leaves lets the reads run.
 FETCH = StageConfig(schema=IMAGES, batch_size=256, rows_per_file=1024, num_cpus_per_actor=0.25)
+GENERATE = StageConfig(schema=IMAGES, batch_size=64, rows_per_file=512, num_cpus_per_actor=0.5)
+VERIFY = StageConfig(schema=VERIFICATIONS, batch_size=64, rows_per_file=1024, num_cpus_per_actor=0.5)
 CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=128, rows_per_file=1024, num_cpus_per_actor=0.5)
 
 
@@ -31,6 +37,37 @@ def collect(wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_pr
     rows = ray.data.from_arrow(_blocks(wanted, FETCH.batch_size))
     config = replace(FETCH, total=wanted.num_rows)
     return run_stage(rows, fetch, source, out, id_column="image_id", config=config, on_progress=on_progress)
+
+
+def generate(
+    wanted: pa.Table, generator: Callable[[], ImageGenerator], out: str, on_progress: OnProgress
+) -> StageResult:
+    """The `wanted` images (`image_id`, `prompt`, `seed`) of a generator into Parquet parts under `out`."""
+    rows = ray.data.from_arrow(_blocks(wanted, GENERATE.batch_size))
+    config = replace(GENERATE, total=wanted.num_rows)
+    return run_stage(rows, draw.generate, generator, out, id_column="image_id", config=config, on_progress=on_progress)
+
+
+def verify(
+    images: str,
+    wanted: pa.Table,
+    captioner: Callable[[], Captioner],
+    asked: Checks,
+    out: str,
+    on_progress: OnProgress,
+) -> StageResult:
+    """What the captioner sees in each of the `wanted` images (`image_id`, `target_class`, `verification_id`)."""
+    parts = opened(images)
+    names = ray.data.from_arrow([pa.table({"name": [name]}) for name in parts.names()])
+    rows = names.map_batches(
+        partial(_images_to_verify, parts=parts, wanted=ray.put(wanted)),
+        batch_format="pyarrow",
+        batch_size=None,
+        num_cpus=CPUS,
+    )
+    config = replace(VERIFY, total=wanted.num_rows)
+    step = partial(_verify, asked=asked)
+    return run_stage(rows, step, captioner, out, id_column="verification_id", config=config, on_progress=on_progress)
 
 
 def classify(
@@ -54,6 +91,23 @@ def _images_to_ask(names: pa.Table, parts: Parts, asked: Question) -> Iterator[p
         images = parts.read(name)
         ids = [asked.prediction_id(image_id) for image_id in images["image_id"].to_pylist()]
         yield images.append_column("prediction_id", pa.array(ids, pa.string()))
+
+
+def _images_to_verify(names: pa.Table, parts: Parts, wanted: ray.ObjectRef[pa.Table]) -> Iterator[pa.Table]:
+    asked = ray.get(wanted)
+    for name in names["name"].to_pylist():
+        # Not a join of tables: Arrow's cannot carry binary columns of more than 2 GiB.
+        images = parts.read(name)
+        own = asked.filter(pc.is_in(asked["image_id"], images["image_id"].combine_chunks()))
+        at = pc.index_in(own["image_id"].combine_chunks(), images["image_id"].combine_chunks())
+        found = images.take(at)
+        for column in ("target_class", "verification_id"):
+            found = found.append_column(column, own[column])
+        yield found
+
+
+def _verify(batch: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
+    return verify_step(batch, captioner, asked)
 
 
 def _predict(batch: pa.Table, classifier: Classifier, asked: Question) -> pa.Table:

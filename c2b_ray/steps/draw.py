@@ -1,4 +1,4 @@
-"""captions → images: the nearest images of each caption in an index, or the rows of a labelled table.
+"""captions → images: the nearest of each caption in an index, new ones from a generator, or rows of a labelled table.
 
 It says which images belong to which caption and what their ids are; the bytes are fetched afterwards, in batches,
 where they are needed. It does not know where encoder, index and table live.
@@ -7,17 +7,20 @@ where they are needed. It does not know where encoder, index and table live.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from PIL import Image
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
-from c2b_ray.roles import ImageIndex, TextImageEncoder
+from c2b_ray.roles import GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
 from c2b_ray.steps.propose import normalise
 
+RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 BATCH = 256
 Rows = NDArray[np.int64]
 
@@ -64,17 +67,21 @@ def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k
         index.revision,
         np.concatenate(ranks) if ranks else flat,
         pa.array(np.concatenate(similarities) if similarities else np.zeros(0), pa.float32()),
+        RETRIEVE,
     )
     return draws, wanted(flat, index.revision)
 
 
-def _draws(caption_ids: list[str], rows: Rows, revision: str, ranks: Rows, similarity: pa.Array) -> pa.Table:
+def _draws(
+    caption_ids: list[str], rows: Rows, revision: str, ranks: Rows, similarity: pa.Array, source: str
+) -> pa.Table:
     name_of = {row: image_id(revision, row) for row in np.unique(rows).tolist()}
     columns = [
         pa.array(caption_ids, pa.string()),
         pa.array([name_of[row] for row in rows.tolist()], pa.string()),
         pa.array(ranks, pa.int32()),
         similarity,
+        pa.array([source] * len(caption_ids), pa.string()),
     ]
     return pa.Table.from_arrays(columns, schema=DRAWS)
 
@@ -84,6 +91,50 @@ def wanted(rows: Rows, revision: str) -> pa.Table:
     unique = np.unique(rows)
     ids = [image_id(revision, row) for row in unique.tolist()]
     return pa.table({"image_id": pa.array(ids, pa.string()), "row": pa.array(unique, pa.int64())})
+
+
+def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.Table, pa.Table]:
+    """n images of each caption, still to be made: a table of `schemas.DRAWS`, and one of what to generate.
+
+    The second has `image_id`, `prompt` and `seed`. An image's seed follows from its caption, its number and `seed`
+    alone; its id from those and the generator's revision. The first n of more are these n.
+    """
+    rows = [
+        (caption, text, number, seed_of("generate", caption, number, seed))
+        for caption, text in zip(captions["caption_id"].to_pylist(), captions["text"].to_pylist(), strict=True)
+        for number in range(n)
+    ]
+    ids = pa.array([content_id("generated", revision, text, own) for _, text, _, own in rows], pa.string())
+    draws = [
+        pa.array([caption for caption, *_ in rows], pa.string()),
+        ids,
+        pa.array([number for *_, number, _ in rows], pa.int32()),
+        _no_numbers(len(rows)),
+        pa.array([GENERATE] * len(rows), pa.string()),
+    ]
+    prompts, seeds = pa.array([row[1] for row in rows], pa.string()), pa.array([row[3] for row in rows], pa.int64())
+    wanted = pa.table({"image_id": ids, "prompt": prompts, "seed": seeds})
+    return pa.Table.from_arrays(draws, schema=DRAWS), wanted
+
+
+def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
+    """The images of a batch of what `generated` asks for, as PNG: a table of `schemas.IMAGES`."""
+    prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
+    asked = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+    made = generator.generate(asked)
+    columns = {
+        "image_id": batch["image_id"],
+        "key": pa.array([f"{request.prompt} (seed {request.seed})" for request in asked], pa.string()),
+        "bytes": pa.array([None if image.pixels is None else _png(image.pixels) for image in made], pa.binary()),
+        "error": pa.array([image.error for image in made], pa.string()),
+    }
+    return pa.table(columns).cast(IMAGES)
+
+
+def _png(pixels: Pixels) -> bytes:
+    data = BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()
 
 
 def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
@@ -125,7 +176,8 @@ def labelled(
                 rows = _limited(np.flatnonzero(of_class & (column == value)), limit, caption_id)
                 captions.append(_caption(caption_id, proposal, value))
                 all_rows.append(rows)
-                draws.append(_draws([caption_id] * len(rows), rows, revision, np.arange(len(rows)), _no_numbers(rows)))
+                ranks = np.arange(len(rows))
+                draws.append(_draws([caption_id] * len(rows), rows, revision, ranks, _no_numbers(len(rows)), LABELLED))
     if not captions:
         raise SourceError("the labelled table has no class with two or more values of an attribute: nothing to compare")
     return (
@@ -136,8 +188,8 @@ def labelled(
     )
 
 
-def _no_numbers(rows: Rows) -> pa.Array:
-    return pa.nulls(len(rows), pa.float32())
+def _no_numbers(n: int) -> pa.Array:
+    return pa.nulls(n, pa.float32())
 
 
 def _chosen_columns(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:

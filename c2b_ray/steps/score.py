@@ -5,8 +5,10 @@ A cell is a (target class, attribute, bias class). It knows which draws belong t
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,24 +18,43 @@ import pyarrow.compute as pc
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.propose import normalise
+from c2b_ray.steps.verified import Levels, Verified, columns, doubt
 
 Group = tuple[str, str]
 
 
 def score(
-    captions: pa.Table, draws: pa.Table, predictions: pa.Table, classifiers: Sequence[str], tau: float, alpha: float
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    classifiers: Sequence[str],
+    tau: float,
+    alpha: float,
+    verified: Verified | None = None,
 ) -> pa.Table:
     """A table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the captions.
 
     An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
     not in `n`. The false discovery rate is controlled over all cells of one classifier.
+
+    Where images are `verified`, near-duplicates count once too, scores are corrected for what images show, and cells
+    whose images cannot be trusted are undetermined; they are left out of the family of tests.
     """
-    cells = images_of_cells(captions, draws)
+    drawn = images_of_cells(captions, draws)
+    cells = (
+        drawn
+        if verified is None
+        else {group: {name: verified.distinct(images) for name, images in own.items()} for group, own in drawn.items()}
+    )
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     tables = []
     for classifier in classifiers:
         answers = answers_of(predictions, classifier)
         rows = [row for group in cells.items() for row in _group_rows(classifier, group, answers, tau, alpha)]
+        for row in rows:
+            row["repeats"] = len(drawn[_group(row)][row["bias_class"]]) - len(cells[_group(row)][row["bias_class"]])
+        if verified is not None:
+            _verify(rows, cells, answers, verified, (tau, alpha))
         _judge(rows, tau, alpha)
         _settle(rows, tau, alpha)
         for row in rows:
@@ -83,11 +104,37 @@ def _group_rows(
         "p_value": metrics.bias_score_p_values(correct, total, tau),
         "paper_verdict": metrics.paper_verdicts(correct, total, tau),
     }
+    columns |= {"accuracy_observed": columns["accuracy"], "phi_observed": columns["phi"], "effective": total}
     names = {"classifier": classifier, "target_class": target_class, "attribute": attribute}
     return [
         {**names, "bias_class": bias_class, **{name: values[i].item() for name, values in columns.items()}}
         for i, bias_class in enumerate(cells)
     ]
+
+
+def _group(row: dict[str, Any]) -> Group:
+    return row["target_class"], row["attribute"]
+
+
+def _verify(
+    rows: list[dict[str, Any]],
+    cells: dict[Group, dict[str, set[str]]],
+    answers: dict[str, str | None],
+    verified: Verified,
+    levels: Levels,
+) -> None:
+    """Corrects the rows for what their images show; withholds p-values where these cannot be trusted."""
+    for group, own in groupby(rows, _group):
+        found = verified.correct(group, cells[group], answers, levels)
+        for i, row in enumerate(own):
+            row["class_shown"] = verified.of_class(group[0], cells[group][row["bias_class"]])
+            if found is None:
+                row["doubt"] = "the verifier named no value of any image"
+            else:
+                row.update({name: float(values[i]) for name, values in columns(found).items()})
+                row["doubt"] = doubt(row)
+            if row["doubt"] is not None:
+                row["p_value"] = float("nan")
 
 
 def _wrong_answers(
@@ -114,7 +161,7 @@ def _judge(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
     q = metrics.benjamini_hochberg(p)
     for row, q_value, verdict in zip(rows, q, metrics.verdicts(phi, low, high, q, tau, alpha), strict=True):
         row["q_value"] = float(q_value)
-        row["verdict"] = verdict
+        row["verdict"] = "undetermined" if row.get("doubt") else verdict
 
 
 def _settle(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
@@ -127,10 +174,13 @@ def _settle(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
         groups[row["target_class"], row["attribute"]].append(row)
         row["images_to_settle"] = None
     for group in groups.values():
-        correct, total = np.array([row["correct"] for row in group]), np.array([row["n"] for row in group])
+        # As many images of sure content as tell as much: all of them where nothing was verified.
+        total = np.array([round(row["effective"]) for row in group])
+        accuracy = np.nan_to_num([row["accuracy"] for row in group])
+        correct = np.minimum(np.round(accuracy * total), total).astype(int)
         biased = metrics.images_to_settle(correct, total, tau, min(alpha, step))
         clear = metrics.images_to_settle(correct, total, tau, alpha)
         for row, if_biased, if_clear in zip(group, biased.tolist(), clear.tolist(), strict=True):
             needed = if_biased if abs(row["phi"]) > tau else if_clear
-            if row["verdict"] == "undetermined" and needed > 0:
-                row["images_to_settle"] = needed
+            if row["verdict"] == "undetermined" and needed > 0 and not row.get("doubt"):
+                row["images_to_settle"] = math.ceil(needed * max(1.0, row["n"] / max(row["effective"], 1.0)))

@@ -2,7 +2,9 @@
 
     RUN/run.json           what was asked, by which models, when, how long each step took, what was counted
         proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
-        images/            predictions/      Parquet parts
+        calibration.parquet                  where images were verified
+        agreement.parquet                    where they come from two sources
+        images/  verifications/  predictions/  Parquet parts
         report.html
 
 It knows the names and schemas of the tables, not how they come about.
@@ -27,7 +29,7 @@ from c2b_ray import schemas
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.store import files
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "run.json"
 LOCK = ".lock"
 CLASSIFIER = "classifier "
@@ -39,10 +41,13 @@ TABLES: dict[str, pa.Schema] = {
     "captions": schemas.CAPTIONS,
     "draws": schemas.DRAWS,
     "images": schemas.IMAGES,
+    "verifications": schemas.VERIFICATIONS,
+    "calibration": schemas.CALIBRATION,
     "predictions": schemas.PREDICTIONS,
     "scores": schemas.SCORES,
+    "agreement": schemas.AGREEMENT,
 }
-DIRECTORIES = ("images", "predictions")
+DIRECTORIES = ("images", "verifications", "predictions")
 
 
 class Run:
@@ -133,8 +138,20 @@ class Run:
         return found.filter(reduce(pc.or_, current)) if current else found
 
     @property
+    def verifications(self) -> pa.Table:
+        return self.read("verifications")
+
+    @property
+    def calibration(self) -> pa.Table:
+        return self.read("calibration")
+
+    @property
     def scores(self) -> pa.Table:
         return self.read("scores")
+
+    @property
+    def agreement(self) -> pa.Table:
+        return self.read("agreement")
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)

@@ -1,4 +1,4 @@
-"""Trains the world's variational autoencoder: 64-pixel pictures to 8 by 8 latents of four channels and back.
+"""Trains the world's variational autoencoder: 64-pixel pictures to 8 by 8 latents of eight channels and back.
 
 Knows diffusers' AutoencoderKL and rendered scenes; does not know texts, nor where shipped weights live. Beside pixels
 it learns from what the vision tower of the world's open_clip model sees: pixels alone would blur away rain and snow,
@@ -26,7 +26,7 @@ from c2b_ray.world.scenes import Scene, sample
 from c2b_ray.world.truth import render_all
 
 CHANNELS = (16, 32, 64, 64)
-LATENTS = 4
+LATENTS = 8
 _CHECKPOINT = "checkpoint.safetensors"
 _PICTURES_FOR_SCALE = 512
 

@@ -18,7 +18,7 @@ def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1):
         right, wrong, missing = counts[row["bias_class"]]
         for i, answer in enumerate(["bus"] * right + ["boat"] * wrong + [None] * missing):
             image = f"{row['bias_class']}-{i}"
-            draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": i, "similarity": 0.5})
+            draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": i, "source": "retrieve"})
             if row["number"] == 0:
                 error = None if answer else "broken"
                 names = {"prediction_id": f"m-{image}", "image_id": image, "classifier": "m", "revision": "1"}

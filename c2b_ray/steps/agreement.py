@@ -1,0 +1,65 @@
+"""scores of two sources → agreement: do retrieved and generated images of one hypothesis say the same of a classifier?
+
+It compares φ of the two, cell by cell; it does not know how either's images came about, nor how they were verified.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray import metrics
+from c2b_ray.schemas import AGREEMENT
+from c2b_ray.steps.draw import GENERATE, RETRIEVE
+
+NAMES = ("classifier", "target_class", "attribute", "bias_class")
+FROM_SCORES = ("n", "phi", "phi_low", "phi_high")
+MARGIN = 2.0
+"""Of τ: as far apart two φ may be and still count as the same; each may be τ from the truth that both measure."""
+
+
+def agreement(retrieved: pa.Table, generated: pa.Table, tau: float, alpha: float) -> pa.Table:
+    """A table of `schemas.AGREEMENT` from two tables of `schemas.SCORES` of the same cells.
+
+    `different` where the difference of φ is not 0 (false discovery rate `alpha` over one classifier's cells) and more
+    than τ; `same` where its 1 − `alpha` interval lies within 2τ of 0; else `undetermined`. The interval combines those
+    of the two φ, which rest on different images (MOVER, Zou & Donner 2008); the p-value is the one that fits its width.
+    """
+    other = {tuple(row[name] for name in NAMES): row for row in generated.to_pylist()}
+    rows = []
+    for row in retrieved.to_pylist():
+        twin = other.get(tuple(row[name] for name in NAMES))
+        if twin is not None:
+            rows.append(_compared(row, twin, alpha))
+    for classifier in {row["classifier"]: None for row in rows}:
+        own = [row for row in rows if row["classifier"] == classifier]
+        q = metrics.benjamini_hochberg([row["p_value"] for row in own])
+        for row, q_value in zip(own, q.tolist(), strict=True):
+            row["q_value"] = q_value
+            row["agreement"] = _verdict(row, tau, alpha)
+    return pa.Table.from_pylist(rows, AGREEMENT)
+
+
+def _compared(a: dict[str, float], b: dict[str, float], alpha: float) -> dict[str, object]:
+    difference = b["phi"] - a["phi"]
+    below = np.hypot(b["phi"] - b["phi_low"], a["phi_high"] - a["phi"])
+    above = np.hypot(b["phi_high"] - b["phi"], a["phi"] - a["phi_low"])
+    towards = below if difference > 0 else above
+    return {
+        **{name: a[name] for name in NAMES},
+        **{f"{name}_{RETRIEVE}": a[name] for name in FROM_SCORES},
+        **{f"{name}_{GENERATE}": b[name] for name in FROM_SCORES},
+        "difference": difference,
+        "difference_low": max(-2.0, difference - below),
+        "difference_high": min(2.0, difference + above),
+        "p_value": metrics.p_value_of_limit(difference, towards, 1 - alpha),
+    }
+
+
+def _verdict(row: dict[str, object], tau: float, alpha: float) -> str:
+    difference, low, high, q = (float(row[n]) for n in ("difference", "difference_low", "difference_high", "q_value"))  # type: ignore[arg-type]
+    if q <= alpha and abs(difference) > tau:
+        return "different"
+    if low >= -MARGIN * tau and high <= MARGIN * tau:
+        return "same"
+    return "undetermined"

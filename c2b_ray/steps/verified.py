@@ -1,0 +1,143 @@
+"""verifications → what a cell's images really show: repeats left out, counts by shown value, reasons for doubt.
+
+It joins the verifier's answers and their calibration with the classifier's; the estimation is
+`metrics.misclassification`'s, and which cells there are is `score`'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray import metrics
+from c2b_ray.metrics.misclassification import Corrected, corrected
+from c2b_ray.steps.duplicates import representatives
+from c2b_ray.steps.verify import CLASS, self_assessed
+
+LEAST_SHOWN = 0.5
+"""The estimated share of a cell's images that must show its bias class for a verdict."""
+
+LEAST_OF_CLASS = 0.8
+"""The estimated share that must show the target class."""
+
+LEAST_SKILL = 0.3
+"""Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class."""
+
+Floats = NDArray[np.float64]
+
+
+class Verified:
+    """What is known of the images of a run: `verifications` and `calibration` are tables of those schemas.
+
+    Attributes without calibration count on the verifier's own certainty.
+    """
+
+    def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
+        rows = verifications.select(["image_id", "target_class", "class_shown", "attributes", "values"]).to_pylist()
+        self._class = {(row["image_id"], row["target_class"]): row["class_shown"] for row in rows}
+        self._values = {
+            (row["image_id"], row["target_class"]): dict(zip(row["attributes"], row["values"], strict=True))
+            for row in rows
+        }
+        columns = zip(verifications["image_id"].to_pylist(), verifications["fingerprint"].to_pylist(), strict=True)
+        self._same = representatives({image: mark for image, mark in columns if mark is not None})
+        self._calibration: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+        checked = set(calibration["attribute"].to_pylist())
+        own = [row for row in self_assessed(verifications).to_pylist() if row["attribute"] not in checked]
+        for row in [*calibration.to_pylist(), *own]:
+            self._calibration[row["attribute"]][row["value"], row["answer"]] = row["images"]
+
+    def distinct(self, images: set[str]) -> set[str]:
+        """One image of each set of near-duplicates."""
+        return {self._same.get(image, image) for image in images}
+
+    def sorted_by_value(self, group: tuple[str, str], cells: Mapping[str, set[str]]) -> dict[str, set[str]]:
+        """All images of a group, distinct ones, each under the value that the verifier says it shows."""
+        target, attribute = group
+        found: dict[str, set[str]] = {value: set() for value in cells}
+        for image in self.distinct(set().union(*cells.values())):
+            value = self._values.get((image, target), {}).get(attribute)
+            if value in found:
+                found[value].add(image)
+        return found
+
+    def correct(
+        self, group: tuple[str, str], cells: Mapping[str, set[str]], answers: Mapping[str, str | None], levels: Levels
+    ) -> Corrected | None:
+        """The group's scores, corrected; None where the verifier named no value of any of its images."""
+        target, attribute = group
+        place = {value: i for i, value in enumerate(cells)}
+        counts = np.zeros((2, len(cells), len(cells)))
+        for row, images in enumerate(cells.values()):
+            for image in images:
+                value = self._values.get((image, target), {}).get(attribute)
+                answer = answers.get(image)
+                if answer is not None and value in place:
+                    counts[int(answer != target), row, place[value]] += 1
+        if not counts.any():
+            return None
+        known = self._known(attribute, list(cells))
+        return corrected(counts[0], counts[1], known, levels[0], 1 - levels[1])
+
+    def of_class(self, target: str, images: set[str]) -> float:
+        """The estimated share of images that show the target class (Rogan & Gladen); NaN where nothing was seen."""
+        seen = [self._class[image, target] for image in images if self._class.get((image, target)) is not None]
+        if not seen:
+            return float("nan")
+        known = self._calibration.get(CLASS, {})
+        own = [(answer == target, n) for (value, answer), n in known.items() if value == target]
+        others = [(answer != target, n) for (value, answer), n in known.items() if value != target]
+        share = sum(name == target for name in seen) / len(seen)
+        return metrics.rogan_gladen(share, _rate(own), _rate(others))
+
+    def _known(self, attribute: str, values: Sequence[str]) -> Floats:
+        known = self._calibration.get(attribute, {})
+        return np.array([[known.get((value, answer), 0.0) for answer in values] for value in values])
+
+
+Levels = tuple[float, float]
+"""τ and α."""
+
+
+def _rate(outcomes: Sequence[tuple[bool, float]]) -> float:
+    whole = sum(n for _, n in outcomes)
+    return sum(n for right, n in outcomes if right) / whole if whole else 1.0
+
+
+def columns(found: Corrected) -> dict[str, Floats]:
+    """The columns of `schemas.SCORES` that a correction replaces or adds."""
+    return {
+        "accuracy": found.accuracy,
+        "accuracy_low": found.accuracy_low,
+        "accuracy_high": found.accuracy_high,
+        "phi": found.phi,
+        "phi_low": found.phi_low,
+        "phi_high": found.phi_high,
+        "p_value": found.p_value,
+        "shown": np.diag(found.shown),
+        "shown_low": found.shown_low,
+        "shown_high": found.shown_high,
+        "sensitivity": found.sensitivity,
+        "specificity": found.specificity,
+        "effective": found.effective,
+    }
+
+
+def doubt(row: Mapping[str, Any]) -> str | None:
+    """Why the images of a cell cannot be trusted, whatever was counted on them; None where they can."""
+    if row["class_shown"] < LEAST_OF_CLASS:
+        return f"only {row['class_shown']:.0%} of the images show a {row['target_class']}"
+    if row["sensitivity"] + row["specificity"] - 1 < LEAST_SKILL:
+        return (
+            f"the verifier cannot tell {row['bias_class']!r} from the other values "
+            f"(sensitivity {row['sensitivity']:.2f}, specificity {row['specificity']:.2f})"
+        )
+    if row["shown"] < LEAST_SHOWN:
+        limits = f"{row['shown_low']:.0%} to {row['shown_high']:.0%}"
+        return f"only {row['shown']:.0%} ({limits}) of the images show {row['bias_class']!r}"
+    return None

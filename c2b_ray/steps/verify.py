@@ -1,0 +1,221 @@
+"""images → verifications: does an image show what its caption says, as a captioner sees it, and how far to trust that.
+
+An image drawn for a class is asked which class it shows and, for each attribute that is tested on that class, which
+value. It knows what is asked and how answers are counted; the estimation is `metrics.misclassification`'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.roles import Answer, Captioner, Pixels, Question
+from c2b_ray.schemas import CALIBRATION, VERIFICATIONS, content_id
+from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps.draw import ImageSource, Rows
+from c2b_ray.steps.duplicates import fingerprint
+from c2b_ray.steps.propose import normalise
+
+CLASS = "class"
+"""Stands for the attribute's name where the class itself is asked for."""
+
+CALIBRATED_ON = 150
+"""Images of a calibration table that are looked at for each value of an attribute, and for each class."""
+
+SELF_TRUST = 40.0
+"""As many labelled images of each value a verifier's own certainty counts for, where there is no calibration table."""
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a verifier is asked: its spec and revision, and, by target class, which attributes with which values.
+
+    `classes`: the question after the class, the same for all images; None where the task has one class alone.
+    """
+
+    verifier: str
+    revision: str
+    classes: Question | None
+    attributes: Mapping[str, Mapping[str, Question]]
+
+    def verification_id(self, image_id: str, target_class: str) -> str:
+        asked = [self.classes and self.classes.choices, *self._texts(target_class)]
+        return content_id("verify", image_id, target_class, self.verifier, self.revision, asked)
+
+    def _texts(self, target_class: str) -> list[object]:
+        return [
+            [name, question.choices, question.texts] for name, question in self.attributes.get(target_class, {}).items()
+        ]
+
+
+def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Table) -> Checks:
+    """The questions of an audit: values are told apart by the first caption of each, which differ in nothing else."""
+    attributes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+    for row in captions.to_pylist():
+        attributes[row["target_class"]][row["attribute"]].setdefault(row["bias_class"], row["text"])
+    asked = {
+        target: {
+            name: Question(f"Which {name} does the picture of a {target} show?", tuple(texts), _distinct(texts))
+            for name, texts in groups.items()
+            if len(texts) > 1
+        }
+        for target, groups in attributes.items()
+    }
+    texts = tuple(f"a photo of a {name}" for name in classes)
+    which = Question("What does the picture show?", tuple(classes), texts) if len(classes) > 1 else None
+    return Checks(verifier, revision, which, asked)
+
+
+def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The captions; None where two values have the same one, which tells nothing apart."""
+    found = tuple(texts.values())
+    return found if len(set(found)) == len(found) else None
+
+
+def wanted(captions: pa.Table, draws: pa.Table, asked: Checks) -> pa.Table:
+    """`image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once."""
+    target = dict(zip(captions["caption_id"].to_pylist(), captions["target_class"].to_pylist(), strict=True))
+    pairs = dict.fromkeys(
+        (image, target[caption])
+        for image, caption in zip(draws["image_id"].to_pylist(), draws["caption_id"].to_pylist(), strict=True)
+    )
+    rows = [(image, name, asked.verification_id(image, name)) for image, name in pairs]
+    columns = (
+        [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else [pa.array([], "str")] * 3
+    )
+    return pa.table(columns, names=["image_id", "target_class", "verification_id"])
+
+
+def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
+    """A table of `schemas.VERIFICATIONS`, a row per row of `images` (`schemas.IMAGES` and the columns of `wanted`).
+
+    An image that cannot be decoded, or whose class nobody can tell, is an error of its row; a value that the captioner
+    does not name is null.
+    """
+    pixels, errors = decode_batch(images["bytes"].to_pylist())
+    errors = [given or found for given, found in zip(images["error"].to_pylist(), errors, strict=True)]
+    targets = images["target_class"].to_pylist()
+    shown = [i for i, picture in enumerate(pixels) if picture is not None and errors[i] is None]
+    first = [asked.classes] if asked.classes else []
+    questions = {i: [*first, *asked.attributes.get(targets[i], {}).values()] for i in shown}
+    answers = _answers(captioner, [(pixels[i], question) for i in shown for question in questions[i]])
+    rows = []
+    for i, image_id in enumerate(images["image_id"].to_pylist()):
+        names = list(asked.attributes.get(targets[i], {}))
+        own = [next(answers) for _ in questions.get(i, ())]
+        which = own[0] if own and first else Answer(None, error=errors[i])
+        values = own[len(first) :] or [Answer(None)] * len(names)
+        picture = pixels[i]
+        rows.append(
+            {
+                "verification_id": asked.verification_id(image_id, targets[i]),
+                "image_id": image_id,
+                "target_class": targets[i],
+                "class_shown": which.choice,
+                "attributes": names,
+                "values": [answer.choice for answer in values],
+                "certainties": [_certainty(answer) for answer in values],
+                "fingerprint": None if picture is None else fingerprint(picture),
+                "error": which.error,
+            }
+        )
+    return pa.Table.from_pylist(rows, VERIFICATIONS)
+
+
+def _answers(captioner: Captioner, asked: Sequence[tuple[Pixels | None, Question]]) -> Iterator[Answer]:
+    pictures = [picture for picture, _ in asked if picture is not None]
+    return iter(captioner.answer(pictures, [question for _, question in asked]) if asked else [])
+
+
+def _certainty(answer: Answer) -> float | None:
+    return max(answer.probabilities) if answer.choice is not None and answer.probabilities else None
+
+
+def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked: Checks, seed: int) -> pa.Table:
+    """How often the verifier says what, on images of known content: a table of `schemas.CALIBRATION`.
+
+    labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
+    values that no image has, are left out: `calibrations` counts on the verifier's own certainty there. ConfigError
+    where no class of the audit is among the labels.
+    """
+    counts: dict[tuple[str, str, str], float] = defaultdict(float)
+    targets = np.array([normalise(str(v)) for v in labels["target_class"].to_pylist()])
+    random = np.random.default_rng(seed)
+    jobs: list[tuple[int, str, str, Question]] = []
+    if asked.classes:
+        for name in asked.classes.choices:
+            jobs += [(row, CLASS, name, asked.classes) for row in _some(targets == normalise(name), random)]
+    if not set(targets.tolist()) & {normalise(name) for name in asked.attributes}:
+        raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
+    for target, groups in asked.attributes.items():
+        for attribute, question in groups.items():
+            if attribute not in labels.column_names:
+                continue
+            column = np.array([normalise(str(v)) for v in labels[attribute].to_pylist()])
+            for value in question.choices:
+                here = (targets == normalise(target)) & (column == normalise(value))
+                share = max(1, CALIBRATED_ON // len(asked.attributes))  # classes answer for an attribute together
+                jobs += [(row, attribute, value, question) for row in _some(here, random, share)]
+    for (_, attribute, value, _), answer in _asked_of(sorted(jobs, key=lambda job: job[0]), source, captioner):
+        if answer.choice is not None:
+            counts[attribute, value, answer.choice] += 1
+    rows = [
+        {"attribute": attribute, "value": value, "answer": answer, "images": n, "source": "table"}
+        for (attribute, value, answer), n in sorted(counts.items())
+    ]
+    return pa.Table.from_pylist(rows, CALIBRATION)
+
+
+def _asked_of(
+    jobs: Sequence[tuple[int, str, str, Question]], source: ImageSource, captioner: Captioner
+) -> Iterator[tuple[tuple[int, str, str, Question], Answer]]:
+    """Every job (sorted by row) that has a picture, with its answer; each row's picture is fetched once."""
+    for start in range(0, len(jobs), _BATCH):
+        part = jobs[start : start + _BATCH]
+        rows = sorted({row for row, *_ in part})
+        pixels, _ = decode_batch(source.fetch(rows)["bytes"].to_pylist())
+        picture = dict(zip(rows, pixels, strict=True))
+        good = [job for job in part if picture[job[0]] is not None]
+        yield from zip(good, _answers(captioner, [(picture[job[0]], job[3]) for job in good]), strict=True)
+
+
+def _some(here: NDArray[np.bool_], random: np.random.Generator, most: int = CALIBRATED_ON) -> Rows:
+    rows = np.flatnonzero(here)
+    return np.sort(random.permutation(rows)[:most])
+
+
+def self_assessed(verifications: pa.Table) -> pa.Table:
+    """What the verifier's certainty promises of its answers: a table of `schemas.CALIBRATION`, counted in images.
+
+    An image answered w with certainty p counts p for w and shares 1 - p among the other values that were answered.
+    Each value's row is scaled to at most SELF_TRUST images: a model's opinion of itself is weak evidence.
+    """
+    counts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
+    said = defaultdict(list)
+    for row in verifications.select(["attributes", "values", "certainties"]).to_pylist():
+        for attribute, value, certainty in zip(row["attributes"], row["values"], row["certainties"], strict=True):
+            if value is not None and certainty is not None:
+                said[attribute].append((value, certainty))
+    for attribute, answers in said.items():
+        values = sorted({value for value, _ in answers})
+        for answer, certainty in answers:
+            for value in values:
+                share = certainty if value == answer else (1 - certainty) / max(1, len(values) - 1)
+                counts[attribute][value, answer] += share
+    rows = []
+    for attribute, cells in sorted(counts.items()):
+        whole: dict[str, float] = defaultdict(float)
+        for (value, _), n in cells.items():
+            whole[value] += n
+        for (value, answer), n in sorted(cells.items()):
+            images = n * min(1.0, SELF_TRUST / whole[value]) if whole[value] else 0.0
+            rows.append({"attribute": attribute, "value": value, "answer": answer, "images": images, "source": "self"})
+    return pa.Table.from_pylist(rows, CALIBRATION)
