@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -66,6 +67,17 @@ def test_two_classifiers_of_one_run_are_the_same_comparison(runs, c2b):
     assert swapped["classifier_b"] == OLD
     changes = {row["bias_class"]: row["change"] for row in swapped["cells"] if row["change"] in ("better", "worse")}
     assert changes == {"fog": "better", "rain": "worse"}
+
+
+def test_which_is_a_follows_the_audit_and_not_the_names_of_part_files(builder, tmp_path):
+    recipe = builder.Recipe(classes=("bus",), classifiers=(OLD, NEW), pictures=False)
+    run = builder.make_run(tmp_path / "run", recipe)
+    predictions = run.predictions
+    for part, spec in (("part-0", NEW), ("part-1", OLD)):
+        place = run.location(f"predictions/{part}.parquet")
+        pq.write_table(predictions.filter(pc.equal(predictions["classifier"], spec)), place)
+    found = compare(run)
+    assert (found.classifier_a, found.classifier_b) == (OLD, NEW)
 
 
 def test_python_gives_what_the_command_line_shows(runs):
