@@ -45,6 +45,7 @@ def test_a_model_card_is_of_one_classifier(run, c2b):
     ("arguments", "words"),
     [
         (("--format", "parquet"), "--out"),
+        (("--format", "jsn"), "did you mean 'json'"),
         (("--format", "csv", "--out", "."), "a directory is there"),
         (("--format", "model-card", "--classifier", "c"), "known: a, b"),
     ],
