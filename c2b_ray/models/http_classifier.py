@@ -46,17 +46,9 @@ class HttpClassifier:
         labels = about.get("labels") if isinstance(about, dict) else None
         if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
             raise SpecError(f'{url}: GET must answer {{"labels": [names], "revision": text}}, got {str(about)[:200]}')
-        self._labels = tuple(labels)
+        self.labels = tuple(labels)
         self._stated = about.get("revision")
-        self._revision = content_id("http", url, list(labels), str(self._stated))
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._labels
-
-    @property
-    def revision(self) -> str:
-        return self._revision
+        self.revision = content_id("http", url, list(labels), str(self._stated))
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels); of probabilities, their logarithms; NaN for a row that is null.
@@ -64,7 +56,7 @@ class HttpClassifier:
         ServiceError: no answer after all attempts, another number of rows or columns, other labels, another revision.
         """
         if not len(images):
-            return np.zeros((0, len(self._labels)), np.float32)
+            return np.zeros((0, len(self.labels)), np.float32)
         rows = list(zip(images, keys, strict=True))
         return np.concatenate(self._service.each(self._batch, list(batches(rows, BATCH))))
 
@@ -73,7 +65,7 @@ class HttpClassifier:
         answer = self._service.ask("POST", body=body)
         if not isinstance(answer, dict) or not ({"logits", "probabilities"} & answer.keys()):
             raise ServiceError(f'{self._url}: POST must answer "logits" or "probabilities", got {str(answer)[:200]}')
-        for name, expected in (("labels", list(self._labels)), ("revision", self._stated)):
+        for name, expected in (("labels", list(self.labels)), ("revision", self._stated)):
             if name in answer and answer[name] != expected:
                 raise ServiceError(
                     f"{self._url}: its {name} changed while it was asked, from {str(expected)[:200]} to "
@@ -83,7 +75,7 @@ class HttpClassifier:
 
     def _numbers(self, answer: dict[str, Any], rows: int) -> Floats:
         kind = "logits" if "logits" in answer else "probabilities"
-        given, width = answer[kind], len(self._labels)
+        given, width = answer[kind], len(self.labels)
         if not isinstance(given, list) or len(given) != rows:
             count = len(given) if isinstance(given, list) else type(given).__name__
             raise ServiceError(f"{self._url}: {rows} images were sent, and {count} rows of {kind} came back")
