@@ -1,20 +1,16 @@
 """A classifier behind HTTP whose service fails in every way that services do."""
 
 import pickle
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from http_service import Service, serving_over_http
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.http_classifier import KEY_VARIABLE, PATIENCE, HttpClassifier
-
-sys.path.append(str(Path(__file__).parents[2] / "contract"))
-from http_service import Service, serving_over_http
 
 LABELS = ("cat", "dog", "owl", "rat", "yak")
 IMAGES = [np.full((4, 5, 3), 40 * i, np.uint8) for i in range(3)]
