@@ -95,8 +95,11 @@ def check(run: str | Path | Run, fail_on: Sequence[str], classifier: str | None 
 
 
 def classifiers_of(run: Run) -> list[str]:
-    """The specs that a run has predictions of, in their order."""
-    return list(dict.fromkeys(run.predictions["classifier"].to_pylist()))
+    """The specs that a run has predictions of, in the order in which its audit named them."""
+    # Scores keep that order; parts of predictions come in the order of their file names, which are random.
+    scored = run.read("scores", ["classifier"])
+    found = scored if scored.num_rows else run.predictions
+    return list(found["classifier"].unique().to_pylist())
 
 
 def _finished(run: str | Path | Run) -> Run:

@@ -18,9 +18,9 @@ def export(run: str | Path | Run, form: str, classifier: str | None = None) -> b
 
     RunError for a run without scores, ConfigError for another format or where it is not plain which classifier.
     """
-    loaded = run if isinstance(run, Run) else load_run(run)
     if form not in (*FORMATS, MODEL_CARD):
         raise ConfigError("--format", f"{form!r} is no format; {nearest(form, [*FORMATS, MODEL_CARD])}")
+    loaded = run if isinstance(run, Run) else load_run(run)
     if not loaded.has("scores"):
         raise RunError(f"{loaded.path}: the run has no scores yet; run its c2b audit to the end")
     if form == MODEL_CARD:

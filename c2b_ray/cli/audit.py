@@ -71,9 +71,7 @@ def show_run(run: Run, as_json: bool) -> None:
     scores = run.scores["verdict"].to_pylist()
     verdicts = {name: scores.count(name) for name in ("for", "against", "none", "undetermined")}
     if as_json:
-        show.print_json(
-            {"run": run.path, "report": run.report, "verdicts": verdicts, "findings": [show.finite(r) for r in rows]}
-        )
+        show.print_json({"run": run.path, "report": run.report, "verdicts": verdicts, "findings": rows})
         return
     console = show.out()
     if rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,7 +75,7 @@ def gate(
     checks = check(run, fail_on, classifier)
     _write_junit(junit_file, "c2b gate", checks, {"run": run})
     if as_json:
-        show.print_json({"run": run, "failed": failed(checks), "gates": [_check(c) for c in checks]})
+        show.print_json({"run": run, "failed": failed(checks), "gates": [asdict(c) for c in checks]})
     else:
         _print_checks(checks)
     if failed(checks):
@@ -103,7 +104,7 @@ def _write_junit(place: str | None, suite: str, checks: Sequence[Check], propert
 
 
 def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> dict[str, Any]:
-    rows = [show.finite(row) for row in found.cells.to_pylist()]
+    rows = found.cells.to_pylist()
     return {
         "a": found.run_a.path,
         "b": found.run_b.path,
@@ -118,17 +119,7 @@ def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> d
         "cells": rows,
         "page": page,
         "failed": failed(checks),
-        "gates": [_check(check) for check in checks],
-    }
-
-
-def _check(check: Check) -> dict[str, str]:
-    return {
-        "gate": check.gate,
-        "classifier": check.classifier,
-        "cell": check.cell,
-        "outcome": check.outcome,
-        "message": check.message,
+        "gates": [asdict(check) for check in checks],
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -12,25 +11,18 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.store import files
 
 
-class Format(StrEnum):
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-    model_card = "model-card"
-
-
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
-    form: Annotated[Format, typer.Option("--format", help="What to write.")],
+    form: Annotated[str, typer.Option("--format", help="csv, json, parquet or model-card.")],
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Where to; by default standard output.")] = None,
     classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="Of a model card: which classifier.")] = None,
 ) -> None:
     """Write a run's scores as CSV, JSON or Parquet, or a model-card section with Hugging Face metadata."""
     from c2b_ray.audits.export import export as run_export
 
-    if form is Format.parquet and out is None:
+    if form == "parquet" and out is None:
         raise ConfigError("--out", "a Parquet file needs a name")
-    data = run_export(run, form.value, classifier)
+    data = run_export(run, form, classifier)
     if out is None:
         sys.stdout.write(data.decode())
     else:

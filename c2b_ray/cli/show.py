@@ -6,9 +6,7 @@ Progress goes to standard error and only to a terminal; it knows events, not wha
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal
 
@@ -71,12 +69,10 @@ class ProgressBar:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False, default=str))
+    """One line of JSON; what is not known is null."""
+    from c2b_ray.report.export import finite  # loads the report's libraries, only when asked
 
-
-def finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row for JSON, which has no NaN: what is not known is null."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    print(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str))
 
 
 def ranked_table(rows: list[dict[str, Any]], most: int) -> Table:

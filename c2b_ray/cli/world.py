@@ -26,12 +26,18 @@ def sample(
 @app.command()
 def train(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="lm, clip, classifiers, judge, vae, diffusion.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="lm, clip, classifiers, judge, vae, diffusion; by default all, in this order."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the weights go.")] = Path("build/world"),
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Train the world's models from seeds; hours on two cores for all of them."""
+    """Train the world's models from seeds: all six where none is named, which takes hours on two cores.
+
+    Most of that is diffusion's; each of the others takes less than an hour.
+    """
     from c2b_ray.world.train import train as train_models
 
     train_models(names or (), out, seed)

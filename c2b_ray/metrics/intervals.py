@@ -9,15 +9,15 @@ from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
+from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
 from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, checked_counts, mean_of_others
 
 __all__ = ["bias_score_interval", "bias_score_p_values", "p_value_of_limit", "rogan_gladen", "wilson_interval"]
 
 Values = NDArray[Any] | Sequence[float]
 
-MOST_DEVIATIONS = 40.0  # 2 * ndtr(-40) is 0 in float64: no p-value lies further out
 HALVINGS = 52  # narrows [0, 40] to 1e-14
 
 
@@ -40,7 +40,7 @@ def wilson_interval(
     Raises: ValueError where not 0 <= correct <= total in whole numbers, where shapes differ, or for the confidence.
     """
     c, t = checked_counts(correct, total)
-    low, high = _wilson(c, t, np.float64(_deviations(confidence)))
+    low, high = _wilson(c, t, np.float64(deviations(confidence)))
     return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
 
@@ -61,7 +61,7 @@ def bias_score_interval(correct: ArrayLike, total: ArrayLike, confidence: float 
     """
     c, t = checked_cells(correct, total)
     phi, weights = _score_and_weights(c, t)
-    below, above = _reach(c, t, weights, np.full(c.shape, _deviations(confidence)))
+    below, above = _reach(c, t, weights, np.full(c.shape, deviations(confidence)))
     return np.clip(phi - below, -1.0, 1.0), np.clip(phi + above, -1.0, 1.0)
 
 
@@ -80,8 +80,7 @@ def bias_score_p_values(correct: ArrayLike, total: ArrayLike, tau: float = 0.0) 
     Raises: ValueError as `bias_scores` does, or for tau.
     """
     c, t = checked_cells(correct, total)
-    if not 0 <= tau < np.inf:
-        raise ValueError(f"tau = {tau} must be finite and 0 or more")
+    checked_margin(tau)
     phi, weights = _score_and_weights(c, t)
 
     def limits(z: Floats) -> tuple[Floats, Floats]:
@@ -103,7 +102,7 @@ def p_value_of_limit(difference: float, reach: float, confidence: float) -> floa
     if difference == 0:
         return 1.0
     ratio = np.inf if reach == 0 else abs(difference) / reach
-    return float(2 * ndtr(-_deviations(confidence) * ratio))
+    return float(2 * ndtr(-deviations(confidence) * ratio))
 
 
 def smallest_excluding(phi: Floats, limits: Callable[[Floats], tuple[Floats, Floats]], tau: float) -> Floats:
@@ -151,13 +150,7 @@ def rogan_gladen(observed: float | Values, sensitivity: float | Values, specific
     return float(true) if true.ndim == 0 else true
 
 
-def _deviations(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
-    return float(-ndtri((1 - confidence) / 2))
-
-
-def _wilson(correct: Ints | Floats, total: Ints | Floats, z: Floats | np.float64) -> tuple[Floats, Floats]:
+def _wilson(correct: Ints, total: Ints, z: Floats | np.float64) -> tuple[Floats, Floats]:
     n = np.where(total > 0, total, np.nan)
     p, square = np.minimum(correct / n, 1.0), z * z / n
     centre = (p + square / 2) / (1 + square)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from c2b_ray.metrics.intervals import reach, smallest_excluding
+from c2b_ray.metrics.levels import checked_margin, deviations
 from c2b_ray.metrics.scores import Floats, checked_counts
 
 __all__ = ["Corrected", "corrected"]
@@ -78,11 +78,8 @@ def corrected(
     known = np.asarray(calibration, dtype=np.float64)
     if known.shape != r.shape or not np.isfinite(known).all() or (known < 0).any():
         raise ValueError(f"calibration must hold numbers of 0 or more in shape {r.shape}, got shape {known.shape}")
-    if not 0 <= tau < np.inf:
-        raise ValueError(f"tau = {tau} must be finite and 0 or more")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
-    z = float(-ndtri((1 - confidence) / 2))
+    checked_margin(tau)
+    z = deviations(confidence)
     held = (r + x).sum(axis=1) > 0
     n = len(held)
     if not held.any():

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 from scipy.stats import binom
 
+from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
 from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, checked_counts, mean_of_others
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
 
 Rights = NDArray[np.bool_] | Sequence[bool]
 
-MOST_DEVIATIONS = 40.0  # 2 * ndtr(-40) is 0 in float64: no p-value lies further out
 STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
 
 
@@ -76,7 +76,7 @@ def paired_difference_interval(
     Raises: ValueError as `paired_difference` does, or for the confidence.
     """
     a, b, n = _checked(only_a, only_b, total)
-    return _tango(a, b, n, np.asarray(_deviations(confidence)))
+    return _tango(a, b, n, np.asarray(deviations(confidence)))
 
 
 def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
@@ -93,7 +93,7 @@ def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arra
     Raises: ValueError as `paired_difference` does, or for tau.
     """
     a, b, n = _checked(only_a, only_b, total)
-    margin = _checked_margin(tau)
+    margin = checked_margin(tau)
     d, _ = accuracies(b - a, n)
     beyond = np.abs(d) > margin
     at = np.where(beyond, np.copysign(margin, d), 0.0)
@@ -102,18 +102,16 @@ def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arra
     return np.where(np.isnan(d), np.nan, np.where(beyond, 2.0 * ndtr(-z), 1.0))
 
 
-def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike, mid_p: bool = False) -> Floats:
+def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike) -> Floats:
     """Exact p-value of McNemar's test that A and B are equally accurate.
 
     p = min(1, 2 * P(X <= min(only_a, only_b))),   X ~ Binomial(only_a + only_b, 1/2)
 
     McNemar 1947, in its exact conditional form: two-sided binomial test of the images on which the two differ. It
-    keeps its level at any number of images and is conservative at few; `mid_p` takes off half the probability of the
-    observed table on either side (Fagerland, Lydersen & Laake 2013), which is nearer to its level and rarely above it.
+    keeps its level at any number of images and is conservative at few.
 
     Args: only_a, only_b: whole numbers of one shape, 0 or more.
-    Returns: float64 of that shape in [0, 1]. 1 where only_a = only_b (below 1 with `mid_p`, unless both are 0); empty
-    in, empty out.
+    Returns: float64 of that shape in [0, 1]. 1 where only_a = only_b; empty in, empty out.
     Raises: ValueError for counts that are no whole numbers or negative, or where shapes differ.
     """
     a = np.asarray(only_a, dtype=np.float64)
@@ -121,10 +119,6 @@ def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike, mid_p: bool = False) 
         raise ValueError(f"only_a has shape {a.shape}, only_b has shape {np.shape(only_b)}")
     fewer, differing = checked_counts(np.minimum(a, only_b), a + np.asarray(only_b, dtype=np.float64))
     p: Floats = 2.0 * binom.cdf(fewer, differing, 0.5)
-    if mid_p:
-        p = np.where(differing > 0, p - binom.pmf(fewer, differing, 0.5), 1.0)
-        # Of an even split the two tails share the observed table: 2 P(X <= k) counts it twice, so one half remains.
-        p = np.where((differing > 0) & (2 * fewer == differing), 1 - 0.5 * binom.pmf(fewer, differing, 0.5), p)
     return np.minimum(p, 1.0)
 
 
@@ -165,7 +159,7 @@ def phi_difference_interval(
     """
     difference = phi_difference(only_a, only_b, total)
     a, b, n = _checked(only_a, only_b, total)
-    z = np.asarray(_deviations(confidence))
+    z = np.asarray(deviations(confidence))
     at = np.broadcast_to(np.arange(n.shape[-1]), n.shape)
     wide = (*n.shape, n.shape[-1])
     a, b, n = (np.broadcast_to(counts[..., None, :], wide) for counts in (a, b, n))
@@ -184,7 +178,7 @@ def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLi
     Raises: ValueError as `phi_difference` does, or for tau.
     """
     difference = phi_difference(only_a, only_b, total)
-    margin = _checked_margin(tau)
+    margin = checked_margin(tau)
     p = np.where(np.isnan(difference), np.nan, 1.0)
     # Only what lies beyond the margin needs a search.
     index = np.nonzero(np.abs(difference) > margin)
@@ -206,18 +200,6 @@ def _checked(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[In
     b, _ = checked_counts(only_b, total)
     checked_counts(a + b, n)
     return a, b, n
-
-
-def _checked_margin(tau: float) -> float:
-    if not 0 <= tau < np.inf:
-        raise ValueError(f"tau = {tau} must be finite and 0 or more")
-    return float(tau)
-
-
-def _deviations(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
-    return float(-ndtri((1 - confidence) / 2))
 
 
 def _score(a: Ints, b: Ints, n: Ints, at: Floats) -> tuple[Floats, Floats]:

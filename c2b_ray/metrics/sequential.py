@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
+from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.scores import Floats
 from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
 
@@ -84,8 +85,7 @@ def confidence_sequence(outcomes: ArrayLike, confidence: float = 0.95) -> tuple[
     Raises: ValueError as `sequential_evidence`, or for the confidence.
     """
     x = _contrasts(outcomes)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
+    checked_levels(confidence=confidence)
     threshold = np.log(2 / (1 - confidence))
     return _refuted_up_to(x, threshold), -_refuted_up_to(-x, threshold)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
+from c2b_ray.metrics.levels import checked_levels, checked_margin
 from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, mean_of_others
 
 __all__ = ["MOST_IMAGES", "Verdict", "benjamini_hochberg", "images_to_settle", "inverse_sampling_rate", "verdicts"]
@@ -67,7 +68,8 @@ def verdicts(
     score, low, high, q = (np.asarray(values, dtype=np.float64) for values in (phi, phi_low, phi_high, q_values))
     if score.ndim != 1 or not score.shape == low.shape == high.shape == q.shape:
         raise ValueError(f"need four arrays of one shape (cells,), got {score.shape, low.shape, high.shape, q.shape}")
-    _checked_levels(tau, alpha=alpha)
+    checked_margin(tau)
+    checked_levels(alpha=alpha)
     found = (np.abs(score) > tau) & (q <= alpha)
     within = (low >= -tau) & (high <= tau) & ~np.isnan(score)
     answers: list[Verdict] = []
@@ -97,7 +99,8 @@ def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: fl
     Raises: ValueError as `bias_scores` does, or for tau, alpha or power.
     """
     c, t = checked_cells(correct, total)
-    _checked_levels(tau, alpha=alpha, power=power)
+    checked_margin(tau)
+    checked_levels(alpha=alpha, power=power)
     accuracy, held = accuracies(c, t)
     distance = np.abs(accuracy - mean_of_others(accuracy, held))
     smoothed = (c + 2) / (t + 4)
@@ -138,14 +141,6 @@ def inverse_sampling_rate(failures: int | Values, draws: int | Values) -> float 
         raise ValueError(f"at {at}: failures={k[at]}, draws={n[at]}; need whole numbers with 0 <= failures <= draws")
     rate = np.divide(k - 1, n - 1, out=np.full(k.shape, np.nan), where=k >= 2)
     return float(rate) if rate.ndim == 0 else rate
-
-
-def _checked_levels(tau: float, **levels: float) -> None:
-    if not 0 <= tau < np.inf:
-        raise ValueError(f"tau = {tau} must be finite and 0 or more")
-    for name, level in levels.items():
-        if not 0 < level < 1:
-            raise ValueError(f"{name} = {level} must lie strictly between 0 and 1")
 
 
 def _over(numerator: float, denominator: Floats) -> Floats:

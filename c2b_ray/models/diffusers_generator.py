@@ -48,12 +48,8 @@ class DiffusersGenerator:
         self._pipeline = pipeline
         self._settings = settings
         self._size = size
-        self._revision = revision
+        self.revision = revision
         self._batch = batch
-
-    @property
-    def revision(self) -> str:
-        return self._revision
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """One image per request; NaN, blanks and wrong sizes are errors of their rows."""

@@ -109,25 +109,14 @@ class OnnxClassifier:
         self._graph = graph
         self._prepare = prepare
         self._batch = graph.fixed_batch or batch
-        self._labels: tuple[str, ...] = ()
-        self._revision = ""
-
-    def name(self, labels: tuple[str, ...], revision: str) -> None:
-        """The names come last: how many there are is known once the graph has run."""
-        self._labels, self._revision = labels, revision
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._labels
-
-    @property
-    def revision(self) -> str:
-        return self._revision
+        # Given last: how many labels there are is known once the graph has run.
+        self.labels: tuple[str, ...] = ()
+        self.revision = ""
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels). `keys` are not looked at. ServiceError where the graph does not run."""
         found = [self._rows(part) for part in batches(images, self._batch)]
-        return np.concatenate(found) if found else np.zeros((0, len(self._labels)), np.float32)
+        return np.concatenate(found) if found else np.zeros((0, len(self.labels)), np.float32)
 
     def _rows(self, images: Sequence[Pixels]) -> Floats:
         rows = np.stack([self._prepare(image) for image in images])
@@ -166,7 +155,8 @@ def load(spec: Spec) -> OnnxClassifier:
     labels = label_names(settled, count, _names(own.get("labels", "")))
     external = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
     content = [file.read_bytes() for file in (path, *(path.parent / name for name in sorted(external)))]
-    classifier.name(labels, content_id("onnx", *content, repr(prepare), graph.output, labels))
+    classifier.labels = labels
+    classifier.revision = content_id("onnx", *content, repr(prepare), graph.output, labels)
     return classifier
 
 

@@ -43,7 +43,7 @@ class TableClassifier:
     """Predictions by key; implements `roles.Classifier`. `probabilities` is float32 (files, labels)."""
 
     def __init__(self, files: Sequence[str], labels: tuple[str, ...], probabilities: Floats, path: str) -> None:
-        self._labels = labels
+        self.labels = labels
         self._logits = np.log(np.maximum(probabilities, FLOOR, dtype=np.float32))
         self._logits[~(probabilities > 0).any(axis=1)] = np.nan  # nothing is known of such a file
         self._rows = {file: row for row, file in enumerate(files)}
@@ -51,15 +51,7 @@ class TableClassifier:
         if len(self._normal) < len(files):
             twice = next(f for f, row in self._rows.items() if self._normal[_normalised(f)] != row)
             raise SourceError(f"{path}: {twice!r} is listed under another spelling too")
-        self._revision = content_id("table", list(files), labels, np.ascontiguousarray(self._logits).tobytes())
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._labels
-
-    @property
-    def revision(self) -> str:
-        return self._revision
+        self.revision = content_id("table", list(files), labels, np.ascontiguousarray(self._logits).tobytes())
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Log-probabilities, float32 (keys, labels); a row of NaN for a key that the table does not list.
@@ -67,7 +59,7 @@ class TableClassifier:
         A key is looked up as it is, then as a normalised relative path (`./a//b.jpg` is `a/b.jpg`). `images` are not
         looked at.
         """
-        found = np.full((len(keys), len(self._labels)), np.nan, np.float32)
+        found = np.full((len(keys), len(self.labels)), np.nan, np.float32)
         for place, key in enumerate(keys):
             row = self._rows.get(key)
             row = self._normal.get(_normalised(key)) if row is None else row

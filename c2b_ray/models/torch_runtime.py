@@ -67,26 +67,18 @@ class TorchClassifier:
     ) -> None:
         self._module = module.eval().requires_grad_(False).to(device)
         self._transform = transform
-        self._labels = labels
-        self._revision = revision
+        self.labels = labels
+        self.revision = revision
         self._device = device
         self._batch = batch
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._labels
-
-    @property
-    def revision(self) -> str:
-        return self._revision
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels); a NaN that the module computes stays one. `keys` are not looked at."""
         if len(images) == 0:
-            return np.zeros((0, len(self._labels)), np.float32)
+            return np.zeros((0, len(self.labels)), np.float32)
         found = run(self._module, images, self._tensor, self._device, self._batch)
-        if found.shape[1] != len(self._labels):
-            raise ServiceError(f"a classifier of {len(self._labels)} labels answered with {found.shape[1]} logits")
+        if found.shape[1] != len(self.labels):
+            raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {found.shape[1]} logits")
         return found
 
     def _tensor(self, images: Sequence[Pixels]) -> torch.Tensor:

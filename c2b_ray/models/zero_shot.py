@@ -34,19 +34,11 @@ class ZeroShotClassifier:
     def __init__(
         self, encoder: TextImageEncoder, labels: Sequence[str], templates: Sequence[str], temperature: float
     ) -> None:
-        self._encoder, self._labels, self._temperature = encoder, tuple(labels), temperature
-        self._revision = content_id("zero_shot", encoder.revision, list(labels), list(templates), temperature)
+        self._encoder, self.labels, self._temperature = encoder, tuple(labels), temperature
+        self.revision = content_id("zero_shot", encoder.revision, list(labels), list(templates), temperature)
         texts = encoder.encode_texts([template.format(label) for label in labels for template in templates])
-        means = texts.reshape(len(self._labels), len(templates), -1).mean(axis=1)
+        means = texts.reshape(len(self.labels), len(templates), -1).mean(axis=1)
         self._anchors: Floats = means.astype(np.float32) / np.linalg.norm(means, axis=1, keepdims=True)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._labels
-
-    @property
-    def revision(self) -> str:
-        return self._revision
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels). `keys` are not looked at."""

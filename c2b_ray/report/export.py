@@ -42,7 +42,7 @@ def scores_json(run: Run) -> bytes:
         "versions": cleaned(manifest.get("versions", {})),
         "scores": exported(run.scores).to_pylist(),
     }
-    return (json.dumps(_finite(whole), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
+    return (json.dumps(finite(whole), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
 
 
 def scores_parquet(run: Run) -> bytes:
@@ -71,11 +71,12 @@ def exported(scores: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=scores.schema)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value for JSON, which has no NaN: what is not known is null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

@@ -20,6 +20,7 @@ from c2b_ray.report.findings import sentence
 from c2b_ray.report.method import mapping, number
 from c2b_ray.report.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.report.redact import clean, clean_setting
+from c2b_ray.steps.score import answers_of
 from c2b_ray.store.run import CLASSIFIER, Run
 
 MOST_FINDINGS = 20
@@ -77,14 +78,8 @@ def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: st
 def images_used(run: Run, classifier: str) -> int:
     """How many different images the classifier answered among those that captions drew."""
     drawn = set(run.draws["image_id"].to_pylist())
-    answers = run.predictions.select(["image_id", "classifier", "predicted_class"]).to_pylist()
-    return len(
-        {
-            row["image_id"]
-            for row in answers
-            if row["classifier"] == classifier and row["predicted_class"] is not None and row["image_id"] in drawn
-        }
-    )
+    answers = answers_of(run.predictions, classifier)
+    return sum(answer is not None and image in drawn for image, answer in answers.items())
 
 
 def escaped(text: str) -> str:

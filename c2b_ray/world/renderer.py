@@ -30,11 +30,7 @@ class Renderer:
     def __init__(self, mislabel: float = 0.0) -> None:
         self._mislabel = mislabel
         probes = [render(scene).tobytes() for scene in sample(_PROBES, 0)]
-        self._revision = content_id("renderer", mislabel, *probes)
-
-    @property
-    def revision(self) -> str:
-        return self._revision
+        self.revision = content_id("renderer", mislabel, *probes)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """One picture per request; a prompt without a class of the world is an error."""

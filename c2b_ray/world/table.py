@@ -39,9 +39,6 @@ def png(scene: Scene) -> bytes:
 
 def write_sample(path: str | Path, n: int, seed: int) -> None:
     """`n` scenes sampled uniformly, as one Parquet file; whole or absent."""
-    parent = str(path).rpartition("/")[0]
-    if parent:
-        files.make_directory(parent)
     sink = pa.BufferOutputStream()
     pq.write_table(labelled_table(sample(n, seed), f"scene-{seed}"), sink, row_group_size=ROWS_PER_GROUP)
-    files.write_bytes(path, sink.getvalue().to_pybytes())
+    files.write_under(path, sink.getvalue().to_pybytes())

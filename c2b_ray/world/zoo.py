@@ -37,7 +37,7 @@ __all__ = [
 WEIGHTS = Path(__file__).parent / "weights"
 
 GENERATION = "steps=25&guidance=2.5"
-"""Settings under which world:diffusion was measured, and which it has where a spec says nothing else."""
+"""The settings that world:diffusion has where a spec says nothing else."""
 
 _OF_ROLE: dict[str, tuple[str, ...]] = {
     "classifier": tuple(ZOO),
@@ -45,12 +45,13 @@ _OF_ROLE: dict[str, tuple[str, ...]] = {
     "image_generator": ("renderer", "diffusion"),
     "language_model": ("lm",),
 }
+_WITHOUT_WEIGHTS = ("renderer",)
 _MARKS = ("config.json", "open_clip_config.json", "model_index.json")  # one of them lies in every model's directory
 
 
 def names(role: str | None = None) -> list[str]:
-    """The names after `world:` of one role (`classifier`, `encoder`, `image_generator`, …), or of all."""
-    return [name for known, group in _OF_ROLE.items() if role in (None, known) for name in group]
+    """The names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or of all."""
+    return [name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name)]
 
 
 def load_classifier(spec: Spec) -> Classifier:
@@ -94,6 +95,10 @@ def load_image_generator(spec: Spec) -> ImageGenerator:
     return diffusers_generator.load(replace(inner, options={**dict(parse_qsl(GENERATION)), **inner.options}))
 
 
+def _at_hand(name: str) -> bool:
+    return name in _WITHOUT_WEIGHTS or any((WEIGHTS / name / mark).is_file() for mark in _MARKS)
+
+
 def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
     """The production spec that a world spec stands for, with its options."""
     if spec.name not in _OF_ROLE[role]:
@@ -101,7 +106,7 @@ def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
         hint = f"its role is {elsewhere[0]}" if elsewhere else nearest(spec.name, _OF_ROLE[role])
         raise SpecError(f"{spec.text}: the world has no {role.replace('_', ' ')} {spec.name!r}; {hint}")
     directory = WEIGHTS / spec.name
-    if not any((directory / mark).is_file() for mark in _MARKS):
+    if not _at_hand(spec.name):
         raise WeightsError(f"{spec.text}: no weights in {directory}; train them: c2b world train --out {WEIGHTS}")
     name = f"{prefix}{directory}"
     return replace(spec, text=f"{scheme}:{name}", scheme=scheme, name=name)

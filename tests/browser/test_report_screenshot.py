@@ -5,17 +5,15 @@ Set C2B_RAY_SCREENSHOTS to a folder to keep the pictures.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from synthetic_run import make_run, showcase
 
 from c2b_ray.report import write_report
-from c2b_ray.store.run import Run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -29,9 +27,7 @@ SLOW = 120_000  # milliseconds: browsers start late on a busy machine
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    builder = _builder()
-    run: Run = builder.make_run(tmp_path_factory.mktemp("browser") / "run", builder.showcase())
-    return Path(write_report(run))
+    return Path(write_report(make_run(tmp_path_factory.mktemp("browser") / "run", showcase())))
 
 
 @pytest.fixture(scope="module")
@@ -103,18 +99,6 @@ def test_report_prints(opened: sync_api.Page, pictures: Path) -> None:
     data = opened.pdf(path=pictures / "print.pdf", prefer_css_page_size=True)
     assert data.startswith(b"%PDF")
     assert 1 <= data.count(b"/Type /Page\n") <= 12
-
-
-def _builder():  # type: ignore[no-untyped-def]
-    """The unit tests' builder of synthetic runs."""
-    path = Path(__file__).parents[1] / "unit" / "report" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("report_builder", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def _is_foreign(url: str, report: Path) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from synthetic_run import Recipe, make_run
 from typer.testing import CliRunner
 
 from c2b_ray import cli, compare, load_run
@@ -16,7 +18,7 @@ OLD, NEW = "world:old", "world:new"
 
 
 @pytest.fixture(scope="module")
-def runs(builder, tmp_path_factory):
+def runs(tmp_path_factory):
     """`old` and `new` audit one classifier each, on the same images; `both` audits the two, `three` a third as well."""
     place = tmp_path_factory.mktemp("runs")
     settings = {"classes": ("bus", "boat"), "attributes": {"weather": ("clear", "fog", "rain")}, "images_per_cell": 60}
@@ -27,8 +29,8 @@ def runs(builder, tmp_path_factory):
         (NEW, "boat", "rain"): 0.95,
     }
     for name, classifiers in {"old": (OLD,), "new": (NEW,), "both": (OLD, NEW), "three": (OLD, NEW, "m")}.items():
-        recipe = builder.Recipe(**settings, classifiers=classifiers, accuracy=accuracy, pictures=False)
-        builder.make_run(place / name, recipe)
+        recipe = Recipe(**settings, classifiers=classifiers, accuracy=accuracy, pictures=False)
+        make_run(place / name, recipe)
     changes = {
         "other-images": {"attributes": {"lighting": ("day", "night")}},
         "other-tau": {"tau": 0.2},
@@ -36,8 +38,8 @@ def runs(builder, tmp_path_factory):
         "unfinished": {"manifest": {"status": "running"}},
     }
     for name, change in changes.items():
-        recipe = builder.Recipe(**(settings | {"classifiers": (NEW,), "pictures": False} | change))
-        builder.make_run(place / name, recipe)
+        recipe = Recipe(**(settings | {"classifiers": (NEW,), "pictures": False} | change))
+        make_run(place / name, recipe)
     return place
 
 
@@ -68,6 +70,17 @@ def test_two_classifiers_of_one_run_are_the_same_comparison(runs, c2b):
     assert changes == {"fog": "better", "rain": "worse"}
 
 
+def test_which_is_a_follows_the_audit_and_not_the_names_of_part_files(tmp_path):
+    recipe = Recipe(classes=("bus",), classifiers=(OLD, NEW), pictures=False)
+    run = make_run(tmp_path / "run", recipe)
+    predictions = run.predictions
+    for part, spec in (("part-0", NEW), ("part-1", OLD)):
+        place = run.location(f"predictions/{part}.parquet")
+        pq.write_table(predictions.filter(pc.equal(predictions["classifier"], spec)), place)
+    found = compare(run)
+    assert (found.classifier_a, found.classifier_b) == (OLD, NEW)
+
+
 def test_python_gives_what_the_command_line_shows(runs):
     found = compare(runs / "old", load_run(runs / "new"))
     assert found.cells.schema == COMPARISON
@@ -86,9 +99,9 @@ def test_out_holds_a_table_and_a_safe_page(runs, c2b, tmp_path):
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_a_page_of_evil_names_runs_nothing(builder, c2b, tmp_path):
+def test_a_page_of_evil_names_runs_nothing(c2b, tmp_path):
     evil = "<script>alert(1)</script>[bold]"
-    recipe = builder.Recipe(
+    recipe = Recipe(
         classes=("bus", evil),
         attributes={"weather": ("fog", "rain")},
         classifiers=(OLD, NEW),
@@ -96,7 +109,7 @@ def test_a_page_of_evil_names_runs_nothing(builder, c2b, tmp_path):
         accuracy={(NEW, evil, "fog"): 0.2},
         pictures=False,
     )
-    builder.make_run(tmp_path / "run", recipe)
+    make_run(tmp_path / "run", recipe)
     status, out, _ = c2b("compare", tmp_path / "run", "--out", tmp_path / "out", "--fail-on", "worse")
     assert status == 1
     assert "[bold]" in out

@@ -6,14 +6,13 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
+from synthetic_run import Recipe, make_run
 
 
 @pytest.fixture(scope="module")
-def run(builder, tmp_path_factory):
-    recipe = builder.Recipe(
-        classifiers=("a", "b"), accuracy={("a", "bus", "fog"): 0.2}, images_per_cell=40, pictures=False
-    )
-    return builder.make_run(tmp_path_factory.mktemp("export") / "run", recipe)
+def run(tmp_path_factory):
+    recipe = Recipe(classifiers=("a", "b"), accuracy={("a", "bus", "fog"): 0.2}, images_per_cell=40, pictures=False)
+    return make_run(tmp_path_factory.mktemp("export") / "run", recipe)
 
 
 def test_text_goes_to_standard_output(run, c2b):
@@ -45,6 +44,7 @@ def test_a_model_card_is_of_one_classifier(run, c2b):
     ("arguments", "words"),
     [
         (("--format", "parquet"), "--out"),
+        (("--format", "jsn"), "did you mean 'json'"),
         (("--format", "csv", "--out", "."), "a directory is there"),
         (("--format", "model-card", "--classifier", "c"), "known: a, b"),
     ],
@@ -56,8 +56,8 @@ def test_bad_input_exits_2(run, c2b, monkeypatch, tmp_path, arguments, words):
     assert words in err
 
 
-def test_a_run_without_scores_says_so(builder, c2b, tmp_path):
-    run = builder.make_run(tmp_path / "run", builder.Recipe(images_per_cell=1, pictures=False))
+def test_a_run_without_scores_says_so(c2b, tmp_path):
+    run = make_run(tmp_path / "run", Recipe(images_per_cell=1, pictures=False))
     (tmp_path / "run" / "scores.parquet").unlink()
     status, _, err = c2b("export", run.path, "--format", "json")
     assert status == 2

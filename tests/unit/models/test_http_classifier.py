@@ -1,19 +1,16 @@
 """A classifier behind HTTP whose service fails in every way that services do."""
 
 import pickle
-import sys
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from http_service import Service, serving_over_http
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.models.http_classifier import KEY_VARIABLE, HttpClassifier
-
-sys.path.append(str(Path(__file__).parents[2] / "contract"))
-from http_service import Service, serving_over_http
+from c2b_ray.models.http_classifier import KEY_VARIABLE, PATIENCE, HttpClassifier
 
 LABELS = ("cat", "dog", "owl", "rat", "yak")
 IMAGES = [np.full((4, 5, 3), 40 * i, np.uint8) for i in range(3)]
@@ -27,7 +24,7 @@ def served() -> Iterator[tuple[str, Service]]:
 
 
 def asked(url: str, **options: float) -> HttpClassifier:
-    return HttpClassifier(url, first_wait_s=0.01, **options)
+    return HttpClassifier(url, replace(PATIENCE, first_wait_s=0.01, **options))
 
 
 def test_many_images_go_in_batches_and_come_back_in_order(served: tuple[str, Service]) -> None:
@@ -101,7 +98,7 @@ def test_a_service_that_names_no_labels(served: tuple[str, Service]) -> None:
 
 def test_nobody_there() -> None:
     with pytest.raises(ServiceError, match="ConnectError"):
-        HttpClassifier("http://127.0.0.1:9/classify", attempts=2, first_wait_s=0.01)
+        asked("http://127.0.0.1:9/classify", attempts=2)
 
 
 def test_the_token_is_sent_and_neither_shown_nor_pickled(

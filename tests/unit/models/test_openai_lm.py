@@ -8,14 +8,15 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from c2b_ray.errors import ServiceError, SpecError
-from c2b_ray.models import catalog, openai_lm
-from c2b_ray.models.openai_lm import OpenAILanguageModel
+from c2b_ray.models import catalog
+from c2b_ray.models.openai_lm import PATIENCE, OpenAILanguageModel
 from c2b_ray.roles import ChatReply, ChatRequest, Message
 
 KEY = "sk-secret-0123456789"
@@ -59,9 +60,9 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[OpenAILanguage
     def start(*answers: Any, **settings: Any) -> tuple[OpenAILanguageModel, Service]:
         service = Service(*answers)
         transport = httpx.MockTransport(service)
-        monkeypatch.setattr(openai_lm.httpx, "Client", lambda **given: client(transport=transport, **given))
-        settings = {"first_wait": 0.001, "attempts": 3, **settings}
-        return OpenAILanguageModel("http://model.test/v1/", "m", **settings), service
+        monkeypatch.setattr(httpx, "Client", lambda **given: client(transport=transport, **given))
+        patience = replace(PATIENCE, first_wait_s=0.001, attempts=3, **settings)
+        return OpenAILanguageModel("http://model.test/v1/", "m", patience), service
 
     return start
 
@@ -190,7 +191,7 @@ def test_order_is_kept_and_requests_in_flight_are_bounded(serve: Any) -> None:
             now -= 1
         return answer(text)
 
-    model, _ = serve(slow, concurrency=4)
+    model, _ = serve(slow, in_flight=4)
     assert [reply.text for reply in model.chat([ask(str(i)) for i in range(20)])] == [str(i) for i in range(20)]
     assert 1 < most <= 4
 
@@ -236,7 +237,9 @@ def test_a_spec_is_a_url_and_a_model(text: str) -> None:
 
 
 def test_nobody_at_the_door() -> None:
-    model = OpenAILanguageModel("http://127.0.0.1:9", "m", attempts=2, first_wait=0.001, timeout=1)
+    model = OpenAILanguageModel(
+        "http://127.0.0.1:9", "m", replace(PATIENCE, attempts=2, first_wait_s=0.001, timeout_s=1)
+    )
     with pytest.raises(ServiceError, match=r"127\.0\.0\.1:9"):
         model.chat([ask()])
     model.close()

@@ -1,0 +1,184 @@
+"""A service that answers JSON over HTTP: asked several times at once, timed out, tried again.
+
+It knows HTTP, retries and how services word their refusals; it does not know what is asked or what an answer means. The
+key is read from an environment variable and goes into one header: no message, repr or log holds it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import httpx
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
+
+from c2b_ray.errors import ServiceError, SpecError
+
+_OF_THE_REQUEST = (400, 413, 422)  # statuses about this request; the next one may be fine
+Row = TypeVar("Row")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a service is waited for. `timeout_s`: of each attempt. `in_flight`: requests at a time.
+
+    Waits between attempts double from `first_wait_s` up to 30 seconds, or last as long as the service's Retry-After
+    asks for, up to 60.
+    """
+
+    timeout_s: float
+    attempts: int
+    in_flight: int
+    first_wait_s: float = 0.5
+
+
+class Refused(ServiceError):
+    """The service understood and says no to this request; `said` are its own words."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
+        return Refused, (str(self), self.said)
+
+
+class _Retryable(Exception):
+    """A failure that may pass: too many requests, a server error, a timeout, an answer that is not JSON."""
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class JsonService:
+    """A service at a URL. Safe to use from several threads.
+
+    `key_variable`: the environment variable with its key. `model`: what of it is meant, where it serves several.
+    `probe`: a path that answers GET, which a reader of a message may try.
+    """
+
+    def __init__(
+        self, url: str, key_variable: str, patience: Patience, *, model: str | None = None, probe: str = ""
+    ) -> None:
+        self._url, self._key_variable, self._patience = url, key_variable, patience
+        self._model, self._probe = model, probe
+        self._key = os.environ.get(key_variable, "")
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx.Timeout(patience.timeout_s, pool=None),  # waiting for one's turn is no failure of the service
+            limits=httpx.Limits(max_connections=patience.in_flight),
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def ask(self, method: Literal["GET", "POST"], path: str = "", body: Any = None) -> Any:
+        """The answer's JSON.
+
+        Refused where the service says no to this request; ServiceError where it is dead, refuses the key or knows no
+        such place.
+        """
+        try:
+            return self._retrying()(self._once, method, path, body)
+        except _Retryable as failure:
+            raise ServiceError(
+                f"{self._url}{path} failed {self._patience.attempts} times: {failure}. See that the service runs and "
+                f"answers at that URL (curl {self._url}{self._probe}), then run again: what is done is kept"
+            ) from None
+
+    def each(self, ask: Callable[[Row], Answer], rows: Sequence[Row]) -> list[Answer]:
+        """`ask` of every row, several at a time, in their order."""
+        if not rows:
+            return []
+        with ThreadPoolExecutor(min(self._patience.in_flight, len(rows))) as pool:
+            futures = [pool.submit(ask, row) for row in rows]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # the service is dead: do not wait for the rest of the rows to fail
+                raise
+
+    def _retrying(self) -> Retrying:
+        first = self._patience.first_wait_s
+        backoff = wait_exponential(first, max=30) + wait_random(0, first)
+
+        def wait(state: RetryCallState) -> float:
+            failure = state.outcome.exception() if state.outcome else None
+            asked = failure.retry_after if isinstance(failure, _Retryable) else 0.0
+            return max(backoff(state), min(asked, 60.0))
+
+        stop = stop_after_attempt(self._patience.attempts)
+        return Retrying(retry=retry_if_exception_type(_Retryable), stop=stop, wait=wait, reraise=True)
+
+    def _once(self, method: str, path: str, body: Any) -> Any:
+        try:
+            response = self._client.request(method, self._url + path, json=body)
+        except httpx.TimeoutException:
+            raise _Retryable(f"no answer within {self._patience.timeout_s:g} s") from None
+        except httpx.TransportError as error:
+            raise _Retryable(f"{type(error).__name__}: {self._clean(str(error))}") from None
+        status = response.status_code
+        if status == 429 or status >= 500:
+            raise _Retryable(f"HTTP {status} {self._said(response)}", _retry_after(response))
+        if not response.is_success:
+            said = self._said(response)
+            message = f"{self._url}{path}: HTTP {status}{self._meant()} ({said}); {self._hint(status)}"
+            raise Refused(message, said) if status in _OF_THE_REQUEST else ServiceError(message)
+        try:
+            return response.json()
+        except ValueError:
+            raise _Retryable(f"its answer is not JSON: {self._clean(response.text)[:80]!r}") from None
+
+    def _meant(self) -> str:
+        return f" for {self._model!r}" if self._model else ""
+
+    def _hint(self, status: int) -> str:
+        if status in (401, 403):
+            return f"set {self._key_variable}"
+        return "check the URL and the model's name" if self._model else "check the URL"
+
+    def _said(self, response: httpx.Response) -> str:
+        try:
+            message = find(response.json(), "error", "message") or response.text
+        except ValueError:
+            message = response.text
+        return self._clean(str(message))[:300]
+
+    def _clean(self, text: str) -> str:
+        # Services quote the key that they were given, and so would we.
+        return text.replace(self._key, "…") if self._key else text
+
+
+def find(value: Any, *path: str | int) -> Any:
+    """What lies at `path` in JSON, None where it does not lead on."""
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def refuse_password(url: str, key_variable: str) -> None:
+    """SpecError for a URL with a password in it: a run directory would keep it, and show it."""
+    if "@" in url.split("/")[2]:
+        raise SpecError(f"put no password into the URL of a model; its key belongs into {key_variable}")
+
+
+def _retry_after(response: httpx.Response) -> float:
+    try:
+        return float(response.headers.get("retry-after", "0"))
+    except ValueError:  # a date: rare, and the backoff does as well
+        return 0.0
