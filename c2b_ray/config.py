@@ -100,8 +100,8 @@ class AuditConfig(_Strict):
     )
     budget: Budget | None = Field(
         None,
-        description="Draws images only until each verdict is settled, most where evidence is thin; `images_per_caption` "
-        "is then the most for any caption.",
+        description="Draws images only until each verdict is settled, most where evidence is thin; "
+        "`images_per_caption` is then the most for any caption.",
     )
     images_per_caption: int = Field(100, ge=1, le=100_000, description="The paper's is 20.")
     captions_per_cell: int = Field(1, ge=1, le=100, description="Captions per class, attribute and value.")
