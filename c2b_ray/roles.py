@@ -75,6 +75,46 @@ class GeneratedImage:
 
 
 @dataclass(frozen=True)
+class Question:
+    """One question about one image. ValueError: fewer than two choices, a blank one, two that are spelt alike.
+
+    `texts`: where given, a statement per choice that is true of the image if that choice is the answer ("a bus at
+    night"): what a model goes by that compares images with texts and reads no questions.
+    """
+
+    text: str
+    choices: tuple[str, ...]
+    texts: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        spelt = {" ".join(choice.split()).casefold() for choice in self.choices}
+        if len(self.choices) < 2 or len(spelt) < len(self.choices) or "" in spelt:
+            raise ValueError(f"{self.text!r} needs two choices or more, each once and none blank, not {self.choices}")
+        if self.texts is not None and len(set(self.texts)) != len(self.choices):
+            raise ValueError(f"{self.text!r}: {len(self.choices)} choices need as many texts, each once: {self.texts}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One of the question's choices, or in `error` why there is none; always exactly one of the two.
+
+    `probabilities`: of the choices in their order, summing to 1; None where the model does not say.
+    """
+
+    choice: str | None
+    probabilities: tuple[float, ...] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class CaptionReply:
+    """A caption, or in `error` why there is none; always exactly one of the two."""
+
+    text: str | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Neighbours:
     """`ids` int64 (queries, k), nearest first, −1 where fewer exist; `similarities` float32 (queries, k), cosine."""
 
@@ -125,6 +165,22 @@ class ImageGenerator(Protocol):
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """One image per request; what cannot be used (NaN, black, censored) is an error in its place."""
+        ...
+
+
+@runtime_checkable
+class Captioner(Protocol):
+    @property
+    def revision(self) -> str:
+        """Changes whenever the weights, prompts or vocabulary do; part of every id that depends on what it said."""
+        ...
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """A caption of each image that contains its label: as whole words, in any case, or their simple plural."""
+        ...
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """For each image the choice that answers its question."""
         ...
 
 
