@@ -106,7 +106,7 @@ class ClipCaptioner:
 
     def _seen(self, images: Sequence[Pixels]) -> Floats:
         """An embedding per image. Many questions about one image arrive as that image many times over."""
-        digests = [(image.shape, blake2b(np.ascontiguousarray(image)).digest()) for image in images]
+        digests = [(image.shape, blake2b(image.tobytes()).digest()) for image in images]
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
         places = {digest: place for place, digest in enumerate(first)}
         found = self._encoder.encode_images([images[i] for i in first.values()])

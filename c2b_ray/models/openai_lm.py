@@ -94,6 +94,10 @@ class OpenAILanguageModel:
         """One reply per request; its `error` says where one was cut short, filtered, refused or empty."""
         return self._each(self._chat, requests)
 
+    def chat_about(self, images: Sequence[str], requests: Sequence[ChatRequest]) -> list[ChatReply]:
+        """As `chat`, each request about the image at a (data) URI, which goes before its first message's text."""
+        return self._each(lambda row: self._chat(row[1], row[0]), list(zip(images, requests, strict=True)))
+
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
         """The k likeliest next tokens, likeliest first, with ids of −1; none for a text that the server refuses."""
         return self._each(lambda text: self._next_tokens(text, k), texts)
@@ -113,14 +117,14 @@ class OpenAILanguageModel:
                 pool.shutdown(cancel_futures=True)  # the service is dead: do not wait for the rest of the rows to fail
                 raise
 
-    def _chat(self, request: ChatRequest) -> ChatReply:
+    def _chat(self, request: ChatRequest, image: str | None = None) -> ChatReply:
         try:
-            answer = self._post("/chat/completions", lambda: self._chat_body(request), self._adapt)
+            answer = self._post("/chat/completions", lambda: self._chat_body(request, image), self._adapt)
         except _Refused as refusal:
             return ChatReply("", f"the service refused the request: {refusal}")
         return _chat_reply(answer, request.max_tokens)
 
-    def _chat_body(self, request: ChatRequest) -> dict[str, Any]:
+    def _chat_body(self, request: ChatRequest, image: str | None) -> dict[str, Any]:
         messages = list(request.messages)
         body: dict[str, Any] = {
             "model": self._model,
@@ -135,8 +139,11 @@ class OpenAILanguageModel:
         elif request.schema is not None:
             ask = f"Answer with one JSON object and nothing else. It must satisfy: {json.dumps(request.schema)}"
             messages.append(Message("user", ask))
-        body["messages"] = [{"role": message.role, "content": message.content} for message in messages]
-        return body
+        said: list[dict[str, Any]] = [{"role": message.role, "content": message.content} for message in messages]
+        if image is not None:
+            text = {"type": "text", "text": said[0]["content"]}
+            said[0]["content"] = [{"type": "image_url", "image_url": {"url": image}}, text]
+        return {**body, "messages": said}
 
     def _adapt(self, refusal: str) -> bool:
         """Whether the server's complaint is about a field that it can do without: then it is asked again without it."""
