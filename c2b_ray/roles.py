@@ -76,20 +76,41 @@ class GeneratedImage:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about one image: `choices` (two or more) and, for models that compare images with texts, a
-    statement per choice that says it of the image (`texts`)."""
+    """One question about one image. ValueError: fewer than two choices, a blank one, two that are spelt alike.
+
+    `texts`: where given, a statement per choice that is true of the image if that choice is the answer ("a bus at
+    night"): what a model goes by that compares images with texts and reads no questions.
+    """
 
     text: str
     choices: tuple[str, ...]
     texts: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        spelt = {" ".join(choice.split()).casefold() for choice in self.choices}
+        if len(self.choices) < 2 or len(spelt) < len(self.choices) or "" in spelt:
+            raise ValueError(f"{self.text!r} needs two choices or more, each once and none blank, not {self.choices}")
+        if self.texts is not None and len(set(self.texts)) != len(self.choices):
+            raise ValueError(f"{self.text!r}: {len(self.choices)} choices need as many texts, each once: {self.texts}")
+
 
 @dataclass(frozen=True)
 class Answer:
-    """`choice`, or the reason why there is none in `error`; `probabilities` of the choices where the model has them."""
+    """One of the question's choices, or in `error` why there is none; always exactly one of the two.
+
+    `probabilities`: of the choices in their order, summing to 1; None where the model does not say.
+    """
 
     choice: str | None
     probabilities: tuple[float, ...] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class CaptionReply:
+    """A caption, or in `error` why there is none; always exactly one of the two."""
+
+    text: str | None
     error: str | None = None
 
 
@@ -150,10 +171,16 @@ class ImageGenerator(Protocol):
 @runtime_checkable
 class Captioner(Protocol):
     @property
-    def revision(self) -> str: ...
+    def revision(self) -> str:
+        """Changes whenever the weights, prompts or vocabulary do; part of every id that depends on what it said."""
+        ...
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """A caption of each image that contains its label: as whole words, in any case, or their simple plural."""
+        ...
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        """One answer per image and its question; always one of the choices, or an error in its place."""
+        """For each image the choice that answers its question."""
         ...
 
 

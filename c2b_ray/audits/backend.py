@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.roles import Classifier, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, ImageIndex, LanguageModel, TextImageEncoder
 from c2b_ray.serving.app import ensure
 
 VIAS = ("actors", "serve")
@@ -23,12 +23,16 @@ T = TypeVar("T")
 class Backend(Protocol):
     """A language model for this process; of the other roles, factories that can be sent to workers."""
 
-    def start(self, language_model: str | None = None, encoder: str | None = None) -> None:
+    def start(
+        self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
+    ) -> None:
         """Loads what an audit is about to ask for, all at once, where loading ahead is of use."""
 
     def language_model(self, spec: str) -> LanguageModel: ...
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]: ...
+
+    def captioner(self, spec: str) -> Callable[[], Captioner]: ...
 
     def index(self, path: str) -> Callable[[], ImageIndex]: ...
 
@@ -38,7 +42,9 @@ class Backend(Protocol):
 class InActors:
     """Each model loads in the process that uses it."""
 
-    def start(self, language_model: str | None = None, encoder: str | None = None) -> None:
+    def start(
+        self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
+    ) -> None:
         """Nothing to do: those processes are still to come."""
 
     def language_model(self, spec: str) -> LanguageModel:
@@ -46,6 +52,9 @@ class InActors:
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
         return partial(catalog.encoder, spec)
+
+    def captioner(self, spec: str) -> Callable[[], Captioner]:
+        return partial(catalog.captioner, spec)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
         return partial(catalog.index, path)
@@ -60,8 +69,13 @@ class BehindServe:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
 
-    def start(self, language_model: str | None = None, encoder: str | None = None) -> None:
-        self._stack.enter_context(ensure(language_model=language_model, encoder=encoder, classifiers=True, index=True))
+    def start(
+        self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
+    ) -> None:
+        models = ensure(
+            language_model=language_model, encoder=encoder, captioner=captioner, classifiers=True, index=True
+        )
+        self._stack.enter_context(models)
 
     def language_model(self, spec: str) -> LanguageModel:
         model = self._stack.enter_context(ensure(language_model=spec)).language_model
@@ -70,6 +84,11 @@ class BehindServe:
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
         model = self._stack.enter_context(ensure(encoder=spec)).encoder
+        assert model is not None
+        return partial(_itself, model)
+
+    def captioner(self, spec: str) -> Callable[[], Captioner]:
+        model = self._stack.enter_context(ensure(captioner=spec)).captioner
         assert model is not None
         return partial(_itself, model)
 

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, nearest
-from c2b_ray.roles import Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
 
 ENTRY_POINTS = "c2b_ray.models"
 
@@ -32,6 +32,12 @@ CATALOG: dict[tuple[str, str], str] = {
     ("encoder", "world"): "c2b_ray.world.zoo:load_encoder",
     ("image_generator", "diffusers"): "c2b_ray.models.diffusers_generator:load",
     ("image_generator", "world"): "c2b_ray.world.zoo:load_image_generator",
+    ("captioner", "open_clip"): "c2b_ray.models.clip_captioner:load",
+    ("captioner", "hf-vlm"): "c2b_ray.models.hf_vlm:load",
+    ("captioner", "openai"): "c2b_ray.models.openai_captioner:load",
+    ("captioner", "vllm"): "c2b_ray.models.vllm_captioner:load",
+    ("captioner", "scripted"): "c2b_ray.models.scripted:load_captioner",
+    ("captioner", "world"): "c2b_ray.world.zoo:load_captioner",
     ("classifier", "timm"): "c2b_ray.models.timm_classifier:load",
     ("classifier", "torchvision"): "c2b_ray.models.torchvision_classifier:load",
     ("classifier", "hf"): "c2b_ray.models.hf_classifier:load",
@@ -122,6 +128,11 @@ def encoder(text: str) -> TextImageEncoder:
 def image_generator(text: str) -> ImageGenerator:
     spec = parse(text)
     return loader("image_generator", spec)(spec)  # type: ignore[no-any-return]
+
+
+def captioner(text: str) -> Captioner:
+    spec = parse(text)
+    return loader("captioner", spec)(spec)  # type: ignore[no-any-return]
 
 
 def classifier(text: str) -> Classifier:

@@ -9,17 +9,14 @@ config.json (`id2label`). Weights are read from safetensors alone, and no code o
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from PIL import Image
 from torch import nn
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.errors import WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import BATCH, label_names, positive
@@ -27,19 +24,14 @@ from c2b_ray.models.torch_runtime import TorchClassifier, device_of
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("revision", "labels", "device", "batch")
-_FILES = ("config.json", "preprocessor_config.json")
 
 
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of an `hf:` spec. SpecError: nothing there to read. WeightsError: no safetensors, or of no use."""
     options = spec.options_among(_OPTIONS)
     device, batch = device_of(spec), positive(spec, "batch", BATCH)
-    directory = _directory(spec, options.get("revision"))
+    directory = weights.directory(spec.name, spec.text, options.get("revision"), ["*.json"])
     files = sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise WeightsError(f"{spec.text}: {directory} holds no .safetensors, and pickles are not read")
-    for file in files:
-        weights.checked(file)
     try:
         model = cast(Any, AutoModelForImageClassification).from_pretrained(
             directory, use_safetensors=True, trust_remote_code=False, local_files_only=True
@@ -54,21 +46,6 @@ def load(spec: Spec) -> TorchClassifier:
     labels = label_names(spec, model.config.num_labels, own)
     revision = content_id("hf", weights.file_revision(*files), processor.to_dict(), labels)
     return TorchClassifier(_Logits(model), _Processed(processor), labels, revision, device, batch)
-
-
-def _directory(spec: Spec, revision: str | None) -> Path:
-    if Path(spec.name).is_dir():
-        if revision:
-            raise SpecError(f"{spec.text}: revision= goes with a repository of the hub, not with a directory")
-        return Path(spec.name)
-    try:
-        return Path(snapshot_download(spec.name, revision=revision, allow_patterns=["*.json", "*.safetensors"]))
-    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise SpecError(
-            f"{spec.text}: no such directory, and not to be had from the model hub ({first_line}); download it "
-            "beforehand and give its directory"
-        ) from error
 
 
 class _Logits(nn.Module):

@@ -60,6 +60,11 @@ class OpenClipEncoder:
     def revision(self) -> str:
         return self._revision
 
+    @property
+    def logit_scale(self) -> float:
+        """What cosines were multiplied by in training, before the softmax or sigmoid over texts."""
+        return float(self._model.logit_scale.exp())
+
     def encode_images(self, images: Sequence[Pixels]) -> Floats:
         """Unit-norm embeddings, float32 (images, dimension), of uint8 (height, width, 3) images of any sizes."""
         return self._unit(run(self._model.encode_image, images, self._image_tensor, self._device, self._batch))

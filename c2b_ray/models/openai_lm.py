@@ -54,6 +54,10 @@ class OpenAILanguageModel:
         """One reply per request; its `error` says where one was cut short, filtered, refused or empty."""
         return self._service.each(self._chat, requests)
 
+    def chat_about(self, images: Sequence[str], requests: Sequence[ChatRequest]) -> list[ChatReply]:
+        """As `chat`, each request about the image at a (data) URI, which goes before its first message's text."""
+        return self._service.each(lambda row: self._chat(row[1], row[0]), list(zip(images, requests, strict=True)))
+
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
         """The k likeliest next tokens, likeliest first, with ids of −1; none for a text that the server refuses."""
         return self._service.each(lambda text: self._next_tokens(text, k), texts)
@@ -62,11 +66,11 @@ class OpenAILanguageModel:
         """Sum of log P of every token after the first; NaN for a text that the server refuses."""
         return self._service.each(self._log_likelihood, texts)
 
-    def _chat(self, request: ChatRequest) -> ChatReply:
+    def _chat(self, request: ChatRequest, image: str | None = None) -> ChatReply:
         refusal = ""
         for _ in range(3):  # as it is known, then without each of the two fields that servers differ in
             try:
-                answer = self._service.ask("POST", "/chat/completions", self._chat_body(request))
+                answer = self._service.ask("POST", "/chat/completions", self._chat_body(request, image))
                 return _chat_reply(answer, request.max_tokens)
             except Refused as refused:
                 refusal = refused.said
@@ -74,7 +78,7 @@ class OpenAILanguageModel:
                     break
         return ChatReply("", f"the service refused the request: {refusal}")
 
-    def _chat_body(self, request: ChatRequest) -> dict[str, Any]:
+    def _chat_body(self, request: ChatRequest, image: str | None) -> dict[str, Any]:
         messages = list(request.messages)
         body: dict[str, Any] = {
             "model": self._model,
@@ -89,8 +93,11 @@ class OpenAILanguageModel:
         elif request.schema is not None:
             ask = f"Answer with one JSON object and nothing else. It must satisfy: {json.dumps(request.schema)}"
             messages.append(Message("user", ask))
-        body["messages"] = [{"role": message.role, "content": message.content} for message in messages]
-        return body
+        said: list[dict[str, Any]] = [{"role": message.role, "content": message.content} for message in messages]
+        if image is not None:
+            text = {"type": "text", "text": said[0]["content"]}
+            said[0]["content"] = [{"type": "image_url", "image_url": {"url": image}}, text]
+        return {**body, "messages": said}
 
     def _adapt(self, refusal: str) -> bool:
         """Whether the server's complaint is about a field that it can do without: then it is asked again without it."""

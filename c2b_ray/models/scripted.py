@@ -1,7 +1,7 @@
-"""A `LanguageModel` that says what it was told to say: for tests, demonstrations and dry runs.
+"""A `LanguageModel` and a `Captioner` that say what they were told to say: for tests, demonstrations and dry runs.
 
-It knows its script and keeps what it was asked; it does not read the questions, unless its script is a function of
-them. It ships with the package, obeys the role like any other model, and fails loudly when its script runs out.
+They know their scripts and keep what they were asked; they do not read the questions, unless their script is a function
+of them. They ship with the package, obey their roles like any other model, and fail loudly when their script runs out.
 """
 
 from __future__ import annotations
@@ -10,26 +10,54 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.models.captioned import among_usable, answered, captioned, no_answer, no_caption
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Pixels, Question, TokenLogProb
+from c2b_ray.schemas import content_id
 
 Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+Said = TypeVar("Said")
 
 
 def load_language_model(spec: Spec) -> ScriptedLanguageModel:
     """The model of `scripted:PATH.json`, a list of reply texts, given out in order. SpecError where that is not one."""
-    spec.options_among(())
-    try:
-        replies = json.loads(Path(spec.name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{spec.text}: no readable JSON file at {spec.name!r} ({error})") from error
-    if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies):
+    replies = _read(spec)
+    if not _texts(replies):
         raise SpecError(f"{spec.text}: {spec.name!r} must hold a JSON list of strings, the replies in their order")
     return ScriptedLanguageModel(replies)
+
+
+def load_captioner(spec: Spec) -> ScriptedCaptioner:
+    """The captioner of `scripted:PATH.json`, {"captions": [texts], "answers": [texts]}. SpecError if it is not that."""
+    script = _read(spec)
+    known = {"captions", "answers"}
+    if (
+        not isinstance(script, dict)
+        or not script
+        or not script.keys() <= known
+        or not all(map(_texts, script.values()))
+    ):
+        raise SpecError(
+            f'{spec.text}: {spec.name!r} must hold {{"captions": [texts], "answers": [texts]}} in their order'
+        )
+    return ScriptedCaptioner(
+        script.get("captions", ()), script.get("answers", ()), content_id("scripted_captioner", script)
+    )
+
+
+def _read(spec: Spec) -> Any:
+    spec.options_among(())
+    try:
+        return json.loads(Path(spec.name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{spec.text}: no readable JSON file at {spec.name!r} ({error})") from error
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 class ScriptedLanguageModel:
@@ -65,15 +93,54 @@ class ScriptedLanguageModel:
         return self._log_likelihoods.answers(texts)
 
 
-class _Script(Generic[Asked, Answer]):
+class ScriptedCaptioner:
+    """As `ScriptedLanguageModel`: `captions` answers `caption`, `answers` answers `answer`, each a list or a function.
+
+    A text is held to the role: a caption to its label, an answer to its choices. Images that cannot be looked at use up
+    nothing of a script. What was asked is kept in `asked`, in order: labels and questions.
+    """
+
+    def __init__(
+        self,
+        captions: Sequence[str] | Callable[[tuple[Pixels, str]], str] = (),
+        answers: Sequence[str | Answer] | Callable[[tuple[Pixels, Question]], str | Answer] = (),
+        revision: str = "scripted",
+    ) -> None:
+        self._captions, self._answers = _Script("captions", captions), _Script("answers", answers)
+        self.revision = revision
+        self.asked: list[str | Question] = []
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """The script's next captions, one per image."""
+        self.asked.extend(labels)
+        return among_usable(images, labels, self._next_captions, no_caption)
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """The script's next answers, one per image."""
+        self.asked.extend(questions)
+        return among_usable(images, questions, self._next_answers, no_answer)
+
+    def _next_captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
+        said = self._captions.answers(list(zip(images, labels, strict=True)))
+        return [captioned(text, label) for text, label in zip(said, labels, strict=True)]
+
+    def _next_answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
+        said = self._answers.answers(list(zip(images, questions, strict=True)))
+        return [
+            reply if isinstance(reply, Answer) else answered(reply, question.choices)
+            for reply, question in zip(said, questions, strict=True)
+        ]
+
+
+class _Script(Generic[Asked, Said]):
     """What one method says. A lock, because Serve and thread pools ask from several threads."""
 
-    def __init__(self, name: str, script: Sequence[Answer] | Callable[[Asked], Answer]) -> None:
+    def __init__(self, name: str, script: Sequence[Said] | Callable[[Asked], Said]) -> None:
         self._name, self._lock, self._used = name, Lock(), 0
         self._function = script if callable(script) else None
         self._list = [] if callable(script) else list(script)
 
-    def answers(self, asked: Sequence[Asked]) -> list[Answer]:
+    def answers(self, asked: Sequence[Asked]) -> list[Said]:
         if self._function is not None:
             return [self._function(item) for item in asked]
         with self._lock:

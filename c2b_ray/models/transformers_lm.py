@@ -48,11 +48,7 @@ def load(spec: Spec) -> TransformersLanguageModel:
     """
     options = spec.options_among(("dtype", "device", "revision"))
     device = device_of(spec)
-    dtype: torch.dtype | str = "auto" if device.type == "cuda" else torch.float32
-    if "dtype" in options:
-        if options["dtype"] not in _DTYPES:
-            raise SpecError(f"{spec.text}: unknown dtype {options['dtype']!r}; {nearest(options['dtype'], _DTYPES)}")
-        dtype = _DTYPES[options["dtype"]]
+    dtype = dtype_of(spec, device)
     common = {"revision": options.get("revision") or "main", "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
@@ -64,6 +60,16 @@ def load(spec: Spec) -> TransformersLanguageModel:
             "such a model on the Hugging Face hub"
         ) from error
     return TransformersLanguageModel(cast(Any, model).to(device), tokenizer, spec.text)
+
+
+def dtype_of(spec: Spec, device: torch.device) -> torch.dtype | str:
+    """`dtype=` of a spec; without it that of the weights on a GPU, float32 elsewhere."""
+    name = spec.options.get("dtype")
+    if name is None:
+        return "auto" if device.type == "cuda" else torch.float32
+    if name not in _DTYPES:
+        raise SpecError(f"{spec.text}: unknown dtype {name!r}; {nearest(name, _DTYPES)}")
+    return _DTYPES[name]
 
 
 class TransformersLanguageModel:
@@ -79,7 +85,7 @@ class TransformersLanguageModel:
                 f"{name}: its tokenizer has no chat template, so it cannot be asked in a chat; take an "
                 "instruction-tuned variant, or put chat_template.jinja into its folder"
             )
-        self._stops = _stop_ids(model, tokenizer)
+        self._stops = stop_ids(model, tokenizer)
         if not self._stops:
             raise WeightsError(
                 f"{name}: neither its generation config nor its tokenizer names an end-of-sequence token"
@@ -242,7 +248,7 @@ class TransformersLanguageModel:
         return ids.to(self._model.device), mask.to(self._model.device)
 
 
-def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Every token that ends a reply: those of the generation config (chat models name several) and the tokenizer's."""
     named = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = list(named) if isinstance(named, list) else [named]

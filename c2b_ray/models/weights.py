@@ -10,7 +10,7 @@ import hashlib
 from pathlib import Path
 
 import torch
-from huggingface_hub import hf_hub_download
+from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import nn
@@ -113,6 +113,31 @@ def from_hub(repository: str, filename: str, spec: str, revision: str | None = N
             f"{spec}: {repository} cannot be had from the model hub ({str(error).splitlines()[0]}); give a file of "
             "your own with ?weights=PATH.safetensors"
         ) from error
+
+
+def directory(name: str, spec: str, revision: str | None, patterns: list[str]) -> Path:
+    """A directory of that name, or a repository of the model hub: its safetensors and the files of these patterns.
+
+    SpecError where there is neither. WeightsError where it holds no safetensors, or a damaged one.
+    """
+    place = Path(name)
+    if place.is_dir() and revision:
+        raise SpecError(f"{spec}: revision= goes with a repository of the hub, not with a directory")
+    if not place.is_dir():
+        try:
+            place = Path(snapshot_download(name, revision=revision, allow_patterns=[*patterns, "*.safetensors"]))
+        except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+            first_line = str(error).strip().partition("\n")[0]
+            raise SpecError(
+                f"{spec}: no such directory, and not to be had from the model hub ({first_line}); download it "
+                "beforehand and give its directory"
+            ) from error
+    files = list(place.glob("*.safetensors"))
+    if not files:
+        raise WeightsError(f"{spec}: {place} holds no .safetensors, and pickles are not read")
+    for file in files:
+        checked(file)
+    return place
 
 
 def _first(names: list[str], count: int = 3) -> str:

@@ -8,6 +8,7 @@ It knows which apps there are, how one is built and how it is found; placement i
 import logging
 import re
 import time
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,14 +25,15 @@ from c2b_ray import errors
 from c2b_ray.errors import C2BError, ConfigError, ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.schemas import content_id
+from c2b_ray.serving.captioner import CaptionerServer
 from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
 from c2b_ray.serving.classifier import ClassifierServer
 from c2b_ray.serving.encoder import EncoderServer
-from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex, ServedLanguageModel
+from c2b_ray.serving.handles import ServedCaptioner, ServedClassifier, ServedEncoder, ServedIndex, ServedLanguageModel
 from c2b_ray.serving.index import IndexServer
 from c2b_ray.serving.llm import LanguageModelServer
 
-__all__ = ["APPS", "Served", "classifiers", "encoder", "ensure", "index", "language_model", "running"]
+__all__ = ["APPS", "Served", "captioner", "classifiers", "encoder", "ensure", "index", "language_model", "running"]
 
 _PLACES = (Path(__file__).parents[2] / "deployments" / "laptop.yaml", Path(__file__).with_name("laptop.yaml"))
 LAPTOP = next((path for path in _PLACES if path.is_file()), _PLACES[0])
@@ -66,6 +68,11 @@ def encoder(args: OneModel) -> Application:
     return _bound("encoder", args)
 
 
+def captioner(args: OneModel) -> Application:
+    """`c2b_ray.serving.app:captioner`"""
+    return _bound("captioner", args)
+
+
 def classifiers(args: ManyModels) -> Application:
     """`c2b_ray.serving.app:classifiers`"""
     return _bound("classifiers", args)
@@ -79,9 +86,13 @@ def index(args: ManyModels) -> Application:
 _DEPLOYMENTS: dict[str, Any] = {
     "language_model": LanguageModelServer,
     "encoder": EncoderServer,
+    "captioner": CaptionerServer,
     "classifiers": ClassifierServer,
     "index": IndexServer,
 }
+
+
+_OF_ONE_MODEL = ("language_model", "encoder", "captioner")
 
 
 def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Application:
@@ -95,6 +106,7 @@ class Served:
 
     language_model: ServedLanguageModel | None = None
     encoder: ServedEncoder | None = None
+    captioner: ServedCaptioner | None = None
     started: list[str] = field(default_factory=list)
 
     def classifier(self, spec: str) -> ServedClassifier:
@@ -119,16 +131,17 @@ class Served:
         self.stop()
 
 
-def running() -> dict[str, str | None]:
-    """Every app of ours that answers, and the model that it serves; None for those whose requests name their models."""
+def running(kinds: Collection[str] = tuple(APPS)) -> dict[str, str | None]:
+    """Every app of these kinds that answers, and the model that it serves; None where requests name their models.
+
+    It asks each app, and one that has no replica while nobody asks starts one for it: so ask for what is wanted.
+    """
     found: dict[str, str | None] = {}
     for name, app in serve.status().applications.items():
-        if app.status != "RUNNING":
+        kind = next((k for k, label in APPS.items() if name == label or name.startswith(f"{label}-")), None)
+        if app.status != "RUNNING" or kind not in kinds:
             continue
-        if name in (APPS["classifiers"], APPS["index"]):
-            found[name] = None
-        elif name in APPS.values() or name.startswith((f"{APPS['language_model']}-", f"{APPS['encoder']}-")):
-            found[name] = Channel(name).call("describe")["model"]
+        found[name] = Channel(name).call("describe")["model"] if kind in _OF_ONE_MODEL else None
     return found
 
 
@@ -136,6 +149,7 @@ def ensure(
     *,
     language_model: str | None = None,
     encoder: str | None = None,
+    captioner: str | None = None,
     classifiers: bool = False,
     index: bool = False,
     placement: Path = LAPTOP,
@@ -147,11 +161,11 @@ def ensure(
     """
     if not ray.is_initialized():
         raise ServiceError("Serve needs a Ray cluster: call ray.init() first")
-    wanted: dict[str, str | None] = {"language_model": language_model, "encoder": encoder}
+    wanted: dict[str, str | None] = {"language_model": language_model, "encoder": encoder, "captioner": captioner}
     kinds = [kind for kind, spec in wanted.items() if spec]
     kinds += [kind for kind, asked in (("classifiers", classifiers), ("index", index)) if asked]
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it starts and connects to is of no use to a person
-    there, served = running(), Served()
+    there, served = running(kinds), Served()
     apps = {kind: _app_of(kind, wanted.get(kind), there) for kind in kinds}
     missing = {kind: name for kind, name in apps.items() if name not in there}
     if missing:
@@ -166,6 +180,8 @@ def ensure(
         served.language_model = ServedLanguageModel(language_model, Channel(apps["language_model"]))
     if encoder:
         served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]))
+    if captioner:
+        served.captioner = ServedCaptioner(captioner, Channel(apps["captioner"]))
     return served
 
 

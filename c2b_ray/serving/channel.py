@@ -31,7 +31,13 @@ from tenacity import (
 from c2b_ray.errors import C2BError, ServiceError
 
 APPS = MappingProxyType(
-    {"language_model": "language-model", "encoder": "encoder", "classifiers": "classifiers", "index": "index"}
+    {
+        "language_model": "language-model",
+        "encoder": "encoder",
+        "captioner": "captioner",
+        "classifiers": "classifiers",
+        "index": "index",
+    }
 )
 """What a configuration in `deployments/` calls the app of each kind."""
 

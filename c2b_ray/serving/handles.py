@@ -1,4 +1,4 @@
-"""Roles whose models live behind Serve: to an audit a language model, encoder, classifier and index like any other.
+"""Roles whose models live behind Serve: to an audit a language model, encoder, captioner, classifier and index like any other.
 
 They know which app to ask and how to cut a batch; they hold no model. All can be pickled, and used in the driver, in
 Ray tasks and in the actors of Ray Data; what a property has fetched once travels with the pickle. A single row goes
@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.roles import ChatReply, ChatRequest, Floats, Neighbours, Pixels, TokenLogProb
+from c2b_ray.models.captioned import among_usable, no_answer, no_caption
+from c2b_ray.roles import (
+    Answer,
+    CaptionReply,
+    ChatReply,
+    ChatRequest,
+    Floats,
+    Neighbours,
+    Pixels,
+    Question,
+    TokenLogProb,
+)
 from c2b_ray.serving.channel import APPS, Channel
 from c2b_ray.serving.payload import pack, spans
 
@@ -82,6 +93,35 @@ class ServedEncoder:
         if not self._facts:
             self._facts = dict(self.channel.call("describe", self.spec))
         return self._facts
+
+
+class ServedCaptioner:
+    """The captioner `spec` in the app of that name; ServiceError if the app serves another one."""
+
+    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 32) -> None:
+        self.spec = spec
+        self.channel = channel or Channel(APPS["captioner"])
+        self.chunk = chunk
+        self._facts: dict[str, Any] = {}
+
+    @property
+    def revision(self) -> str:
+        if not self._facts:
+            self._facts = dict(self.channel.call("describe", self.spec))
+        return str(self._facts["revision"])
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        return among_usable(images, labels, lambda i, rows: self._ask("caption", i, rows), no_caption)
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        return among_usable(images, questions, lambda i, rows: self._ask("answer", i, rows), no_answer)
+
+    def _ask(self, method: str, images: Sequence[Pixels], rows: list[Any]) -> list[Any]:
+        if len(images) == 1:
+            return [self.channel.call(f"{method}_one", self.spec, images[0], rows[0])]
+        parts = spans([image.nbytes for image in images], self.chunk)
+        calls = [(self.spec, pack(images[part]), rows[part]) for part in parts]
+        return [reply for replies in self.channel.call_many(method, calls) for reply in replies]
 
 
 class ServedClassifier:

@@ -1,6 +1,6 @@
 """The shipped models of the world by name, through the very loaders that production weights use.
 
-    world:clip              the encoder
+    world:clip              the encoder, and the captioner: it says of a picture what the world's captions would
     world:lm                the language model
     world:renderer          the image generator that is always right: it reads a prompt and renders it
     world:diffusion         the image generator that has learned to
@@ -18,15 +18,17 @@ from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import Classifier, ImageGenerator, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, TextImageEncoder
+from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.planting import ZOO, Member
-from c2b_ray.world.scenes import CLASSES
+from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
 
 __all__ = [
     "GENERATION",
     "WEIGHTS",
     "ZOO",
     "Member",
+    "load_captioner",
     "load_classifier",
     "load_encoder",
     "load_image_generator",
@@ -40,6 +42,7 @@ GENERATION = "steps=25&guidance=2.5"
 """The settings that world:diffusion has where a spec says nothing else."""
 
 _OF_ROLE: dict[str, tuple[str, ...]] = {
+    "captioner": ("clip",),
     "classifier": tuple(ZOO),
     "encoder": ("clip",),
     "image_generator": ("renderer", "diffusion"),
@@ -51,7 +54,8 @@ _MARKS = ("config.json", "open_clip_config.json", "model_index.json")  # one of 
 
 def names(role: str | None = None) -> list[str]:
     """The names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or of all."""
-    return [name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name)]
+    found = (name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name))
+    return list(dict.fromkeys(found))
 
 
 def load_classifier(spec: Spec) -> Classifier:
@@ -67,6 +71,14 @@ def load_classifier(spec: Spec) -> Classifier:
     from c2b_ray.models import timm_classifier  # loads torch and timm, only when asked
 
     return timm_classifier.load(_inner(spec, "classifier", "timm", "local-dir:"))
+
+
+def load_captioner(spec: Spec) -> Captioner:
+    """The captioner of `world:clip`, which speaks of the world's attributes; SpecError for another name."""
+    from c2b_ray.models import clip_captioner
+
+    vocabulary = {name: [PHRASES[name][value][0] for value in values] for name, values in ATTRIBUTES.items()}
+    return clip_captioner.load(_inner(spec, "captioner", "open_clip", "local-dir:"), vocabulary)
 
 
 def load_encoder(spec: Spec) -> TextImageEncoder:

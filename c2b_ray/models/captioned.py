@@ -1,0 +1,115 @@
+"""What counts as a caption of its label, as an answer to its question, and as an image to be asked about.
+
+Knows texts and arrays; does not know what said the texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from c2b_ray.roles import Answer, CaptionReply, Pixels, Question
+
+Row = TypeVar("Row")
+Reply = TypeVar("Reply")
+
+# Before a choice, these deny it: "it is not red" names nothing.
+_DENIED = re.compile(r"(?:\b(?:not|no|never|without|neither|nor)|n['’]t)(?:\s+(?:an?|the|any|in|at|on|of))*\s*$")
+
+
+def contains_label(text: str, label: str) -> bool:
+    """Whether the label stands in the text: whole words, in any case, or their plural in -s, -es or -ies."""
+    words = label.replace("_", " ").split()
+    return bool(words) and _pattern(words, plural=True).search(text.casefold()) is not None
+
+
+def captioned(text: str, label: str) -> CaptionReply:
+    """The text on one line as a caption, or an error where it lacks its label."""
+    line = " ".join(text.split()).strip("\"'“”")
+    if contains_label(line, label):
+        return CaptionReply(line)
+    return CaptionReply(None, f"the caption does not contain {label!r}: said {line[:200]!r}")
+
+
+def answered(text: str, choices: Sequence[str]) -> Answer:
+    """The choice that a free text names, or an error where it names none or several.
+
+    Read are {"answer": …}, the bare choice, and a sentence in which exactly one choice stands undenied: of "light
+    blue" and "blue" the longer one where both match.
+    """
+    said = _unwrapped(text)
+    tidy = " ".join(said.split()).strip(" .,;:!\"'“”`*").casefold()
+    for choice in choices:
+        if tidy == " ".join(choice.split()).casefold():
+            return Answer(choice)
+    rest, found = tidy, []
+    for choice in sorted(choices, key=len, reverse=True):
+        pattern = _pattern(choice.split(), plural=False)
+        if any(not _DENIED.search(rest[: match.start()]) for match in pattern.finditer(rest)):
+            found.append(choice)
+        rest = pattern.sub("…", rest)
+    if len(found) == 1:
+        return Answer(found[0])
+    return Answer(None, None, f"named {'several choices' if found else 'no choice'}: said {text.strip()[:200]!r}")
+
+
+def among_usable(
+    images: Sequence[Pixels],
+    rows: Sequence[Row],
+    ask: Callable[[list[Pixels], list[Row]], list[Reply]],
+    refuse: Callable[[str], Reply],
+) -> list[Reply]:
+    """A reply per row: what `ask` says where the image can be looked at, and an error in its place elsewhere."""
+    if len(images) != len(rows):
+        raise ValueError(f"{len(images)} images for {len(rows)} rows")
+    reasons = [unusable(image) for image in images]
+    usable = [i for i, reason in enumerate(reasons) if reason is None]
+    said = iter(ask([images[i] for i in usable], [rows[i] for i in usable]) if usable else [])
+    return [next(said) if reason is None else refuse(reason) for reason in reasons]
+
+
+def unusable(image: Pixels) -> str | None:
+    """Why an image cannot be asked about, None if it can. A black one can."""
+    shape = " × ".join(map(str, image.shape))
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        return f"the image is {image.dtype} {shape}; expected uint8 height × width × 3"
+    return None if image.size else f"the image has no pixels: {shape}"
+
+
+def no_caption(reason: str) -> CaptionReply:
+    return CaptionReply(None, reason)
+
+
+def no_answer(reason: str) -> Answer:
+    return Answer(None, None, reason)
+
+
+def probable(question: Question, probabilities: Sequence[float]) -> Answer:
+    """The likeliest choice; an error where the probabilities are not finite."""
+    values = tuple(float(p) for p in probabilities)
+    if not np.isfinite(values).all():
+        return Answer(None, None, "the model gives no finite probabilities; check its weights, or dtype=float32")
+    return Answer(question.choices[int(np.argmax(values))], values)
+
+
+def _unwrapped(text: str) -> str:
+    """What stands under "answer" in a JSON reply, fenced or not; the text itself where it is none."""
+    inner = re.search(r"\{.*\}", text, re.DOTALL)
+    try:
+        value = json.loads(inner.group()) if inner else None
+    except ValueError:
+        return text
+    return value["answer"] if isinstance(value, dict) and isinstance(value.get("answer"), str) else text
+
+
+def _pattern(words: Sequence[str], plural: bool) -> re.Pattern[str]:
+    folded = [word.casefold() for word in words]
+    last = re.escape(folded[-1])
+    if plural:
+        ies = f"|{re.escape(folded[-1][:-1])}ies" if folded[-1].endswith("y") else ""
+        last = f"(?:{last}(?:e?s)?{ies})"
+    return re.compile(r"(?<!\w)" + r"[\s_-]+".join([*map(re.escape, folded[:-1]), last]) + r"(?!\w)")

@@ -1,0 +1,182 @@
+"""`Captioner` from a text-image encoder: the choice, and the phrases of a vocabulary, that an image is nearest to.
+
+    open_clip:ViT-B-32/laion2b_s34b_b79k
+    open_clip:local-dir:PATH?vocabulary=phrases.txt&template=a photo of {choice}|{choice}
+
+A choice's probability is the softmax, over the question's choices, of temperature × cosine of image and text (Radford
+et al. 2021, section 3.1.2). The texts are the question's own, else the templates with {choice} and, if they like,
+{question} filled in, several embeddings averaged. A caption says of each attribute of the vocabulary what is likelier
+than all else together, and is silent on the others.
+
+Options: template (`{choice}` by default), vocabulary (a file like vocabulary.txt), temperature (the model's own logit
+scale by default), and those of the encoder. It knows encoders, and nothing of reading or writing sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from c2b_ray.errors import SpecError
+from c2b_ray.models import open_clip_encoder
+from c2b_ray.models.captioned import among_usable, no_answer, no_caption, probable
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import numbers
+from c2b_ray.roles import Answer, CaptionReply, Floats, Pixels, Question, TextImageEncoder
+from c2b_ray.schemas import content_id
+
+Vocabulary = Mapping[str, Sequence[str]]
+"""Attribute → phrases that continue "a photo of a bus"; an empty phrase says nothing."""
+
+TEMPLATE = "{choice}"
+SURE = 0.5
+_OWN = ("template", "vocabulary", "temperature")
+_PLACES = ("choice", "question")
+_MOST_TEXTS = 20_000  # whose embeddings are kept
+
+
+class ClipCaptioner:
+    """Implements `roles.Captioner`. Equal images in a batch and texts met before are encoded once."""
+
+    def __init__(
+        self, encoder: TextImageEncoder, vocabulary: Vocabulary, templates: Sequence[str], temperature: float
+    ) -> None:
+        self._encoder, self._vocabulary, self._templates = encoder, vocabulary, tuple(templates)
+        self._temperature = temperature
+        lists = [[name, *phrases] for name, phrases in vocabulary.items()]
+        self._revision = content_id("clip_captioner", encoder.revision, lists, list(templates), temperature, SURE)
+        self._known: dict[str, Floats] = {}
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """ "a photo of a bus, in red, at night": the label, and the vocabulary's phrases that are sure."""
+        return among_usable(images, labels, self._captions, no_caption)
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """The choice whose text is nearest, with the probabilities of all."""
+        return among_usable(images, questions, self._answers, no_answer)
+
+    def _captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
+        said = {
+            label: [[_said(label, p) for p in phrases] for phrases in self._vocabulary.values()] for label in labels
+        }
+        known = self._embedded([text for groups in said.values() for group in groups for text in group])
+        replies = []
+        for seen, label in zip(self._seen(images), labels, strict=True):
+            if not _noun(label):
+                replies.append(CaptionReply(None, "the label is empty"))
+                continue
+            caption = _said(label, "")
+            for phrases, group in zip(self._vocabulary.values(), said[label], strict=True):
+                found = self._probabilities(seen, np.stack([known[text] for text in group]))
+                best = int(np.argmax(found))
+                caption = f"{caption}, {phrases[best]}" if phrases[best] and found[best] > SURE else caption
+            replies.append(CaptionReply(caption))
+        return replies
+
+    def _answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
+        texts = {question: self._texts(question) for question in questions}
+        known = self._embedded([text for rows in texts.values() for row in rows for text in row])
+        answers = []
+        for seen, question in zip(self._seen(images), questions, strict=True):
+            means = np.stack([np.mean([known[text] for text in row], axis=0) for row in texts[question]])
+            anchors = means / np.linalg.norm(means, axis=1, keepdims=True)
+            answers.append(probable(question, self._probabilities(seen, anchors).tolist()))
+        return answers
+
+    def _texts(self, question: Question) -> list[list[str]]:
+        """Of each choice, the texts whose mean it is compared by."""
+        if question.texts is not None:
+            return [[text] for text in question.texts]
+        return [[_filled(t, choice, question.text) for t in self._templates] for choice in question.choices]
+
+    def _probabilities(self, seen: Floats, anchors: Floats) -> NDArray[np.float64]:
+        return np.asarray(softmax(self._temperature * (anchors.astype(np.float64) @ seen)))
+
+    def _seen(self, images: Sequence[Pixels]) -> Floats:
+        """An embedding per image. Many questions about one image arrive as that image many times over."""
+        digests = [(image.shape, blake2b(image.tobytes()).digest()) for image in images]
+        first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
+        places = {digest: place for place, digest in enumerate(first)}
+        found = self._encoder.encode_images([images[i] for i in first.values()])
+        return found[[places[digest] for digest in digests]]
+
+    def _embedded(self, texts: Sequence[str]) -> dict[str, Floats]:
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        known = {**self._known, **dict(zip(new, self._encoder.encode_texts(new), strict=True))} if new else self._known
+        self._known = known if len(known) <= _MOST_TEXTS else {}
+        return known
+
+
+def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
+    """The captioner of an `open_clip:` spec. SpecError: a template without {choice}, a file that is no vocabulary.
+
+    `vocabulary`: what captions may say unless the spec names a file; everyday things by default.
+    """
+    given = {name: spec.options[name] for name in _OWN if name in spec.options}
+    templates = given.get("template", TEMPLATE).split("|")
+    for template in templates:
+        places = re.findall(r"\{(.*?)\}", template)
+        if "choice" not in places or not set(places) <= set(_PLACES):
+            raise SpecError(f"{spec.text}: template={template!r} must hold {{choice}}, and may hold {{question}}")
+    if "vocabulary" in given:
+        vocabulary = read_vocabulary(given["vocabulary"], spec.text)
+    elif vocabulary is None:
+        vocabulary = _parsed(files("c2b_ray.models").joinpath("vocabulary.txt").read_text(encoding="utf-8"), spec.text)
+    encoder = open_clip_encoder.load(replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN}))
+    temperature = (numbers(spec, "temperature") or [encoder.logit_scale])[0]
+    if temperature <= 0:
+        raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
+    return ClipCaptioner(encoder, vocabulary, templates, temperature)
+
+
+def read_vocabulary(path: str | Path, spec: str) -> Vocabulary:
+    """The attributes and phrases of a file; SpecError names the line that is none."""
+    try:
+        return _parsed(Path(path).read_text(encoding="utf-8-sig"), f"{spec}: vocabulary {path}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{spec}: vocabulary {path}: {error}") from error
+
+
+def _parsed(text: str, source: str) -> Vocabulary:
+    found: dict[str, list[str]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, rest = line.partition(":")
+        phrases = [" ".join(phrase.split()) for phrase in rest.split("|")]
+        if not colon or not name.strip() or name.strip() in found or len(set(phrases)) < max(2, len(phrases)):
+            raise SpecError(
+                f"{source}, line {number}: expected `name: phrase | phrase`, two phrases or more, each once, of a "
+                f"name that is new, not {line!r}"
+            )
+        found[name.strip()] = phrases
+    if not found:
+        raise SpecError(f"{source}: no line like `light: in daylight | at night`")
+    return found
+
+
+def _noun(label: str) -> str:
+    return " ".join(label.replace("_", " ").split())
+
+
+def _said(label: str, phrase: str) -> str:
+    noun = _noun(label)
+    text = f"a photo of {'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+    return f"{text}, {phrase}" if phrase else text
+
+
+def _filled(template: str, choice: str, question: str) -> str:
+    places = {"{choice}": choice, "{question}": question}
+    return re.sub(r"\{choice\}|\{question\}", lambda match: places[match.group()], template)

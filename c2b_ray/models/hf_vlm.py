@@ -1,0 +1,218 @@
+"""`Captioner` from a vision-language model of transformers in this process.
+
+    hf-vlm:org/name    from the Hugging Face hub
+    hf-vlm:PATH        a directory with config.json, model.safetensors, tokenizer and processor
+
+Options: revision (of the repository), dtype (float32, float16, bfloat16), device, batch (rows at once, 8 by default).
+Weights are read from safetensors alone, and no code of a repository is run. Models that continue a prompt are meant:
+one whose decoder is apart from its encoder (Florence-2, BLIP-2 on T5) is refused.
+
+An answer is never sampled: the probability of a choice is that of the reply which is this choice and nothing more (all
+its tokens, then one that ends the reply), over the sum of all choices' alike. So it always names one. Captions are
+greedy. It knows prompts as text, tokens and padding, and no particular architecture.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, cast
+
+import torch
+from jinja2 import TemplateError
+from torch import Tensor
+from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+
+from c2b_ray.errors import WeightsError
+from c2b_ray.models import weights
+from c2b_ray.models.captioned import among_usable, no_answer, no_caption, probable
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, wording
+from c2b_ray.models.spec_options import batches, positive, to_pil
+from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.models.transformers_lm import dtype_of, stop_ids
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
+from c2b_ray.schemas import content_id
+
+FILES = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
+_OPTIONS = ("revision", "dtype", "device", "batch")
+
+
+def load(spec: Spec) -> TransformersCaptioner:
+    """The captioner of an `hf-vlm:` spec. SpecError: nothing there. WeightsError: no safetensors, or of no use."""
+    options = spec.options_among(_OPTIONS)
+    device, batch = device_of(spec), positive(spec, "batch", 8)
+    dtype = dtype_of(spec, device)
+    directory = weights.directory(spec.name, spec.text, options.get("revision"), FILES)
+    common = {"trust_remote_code": False, "local_files_only": True}
+    try:
+        processor = cast(Any, AutoProcessor).from_pretrained(directory, **common)
+        model = cast(Any, AutoModelForImageTextToText).from_pretrained(
+            directory, dtype=dtype, use_safetensors=True, **common
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        lines = " ".join(str(error).split())
+        raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {lines[:500]}") from error
+    files = sorted({path for pattern in ["*.safetensors", *FILES] for path in directory.glob(pattern)})
+    revision = content_id("hf-vlm", weights.file_revision(*files), str(model.dtype), wording())
+    return TransformersCaptioner(model.to(device), processor, revision, batch, spec.text)
+
+
+class TransformersCaptioner:
+    """Implements `roles.Captioner`. Safe to call from one thread at a time."""
+
+    def __init__(self, model: Any, processor: Any, revision: str, batch: int, name: str = "the model") -> None:
+        self._model, self._processor, self._batch = model.eval().requires_grad_(False), processor, batch
+        self._tokenizer: Any = getattr(processor, "tokenizer", None)
+        if self._tokenizer is None or model.config.is_encoder_decoder:
+            raise WeightsError(
+                f"{name}: not a model that continues a prompt with an image; its architecture is refused"
+            )
+        self._stops = stop_ids(model, self._tokenizer)
+        if not self._stops:
+            raise WeightsError(
+                f"{name}: neither its generation config nor its tokenizer names an end-of-sequence token"
+            )
+        if self._tokenizer.pad_token_id is None:
+            self._tokenizer.pad_token = self._tokenizer.convert_ids_to_tokens(self._stops[0])
+        self._model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+        text = model.config.get_text_config()
+        self._context: int = getattr(text, "max_position_embeddings", None) or 2**31
+        self._takes_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._revision = revision
+        try:
+            self._prompt("What is this?")
+        except (TemplateError, TypeError) as error:
+            raise WeightsError(f"{name}: its chat template takes no message with an image: {error}") from error
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """What the model says, asked once more where the label is missing."""
+        return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """The likeliest choice, with the probabilities of all."""
+        return among_usable(
+            images, questions, lambda i, rows: [self._answer(*row) for row in zip(i, rows, strict=True)], no_answer
+        )
+
+    def _answer(self, image: Pixels, question: Question) -> Answer:
+        prompt = self._prompt(question_prompt(question))
+        try:
+            inputs = self._inputs([prompt], [image])
+        except ValueError as error:
+            return no_answer(_refusal(error))
+        endings = self._endings(prompt, question.choices)
+        if why := self._too_long(inputs, max(map(len, endings))):
+            return no_answer(why)
+        likelihoods = [value for part in batches(endings, self._batch) for value in self._score(inputs, part)]
+        return probable(question, torch.tensor(likelihoods, dtype=torch.float64).softmax(0).tolist())
+
+    def _prompt(self, text: str) -> str:
+        """The text behind an image, in the words of the model's chat template where it has one."""
+        mark = getattr(self._processor, "image_token", None) or ""
+        if getattr(self._processor, "chat_template", None):
+            chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
+            return str(self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        if self._tokenizer.chat_template:
+            plain = [{"role": "user", "content": f"{mark}\n{text}".strip()}]
+            return str(self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
+        return f"{mark}{text}\n"
+
+    def _endings(self, prompt: str, choices: Sequence[str]) -> list[list[int]]:
+        """The tokens of each choice as a reply, as the tokenizer makes them behind this very prompt."""
+        space = "" if prompt[-1:].isspace() or prompt.endswith(">") else " "
+        before = self._tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        whole = [self._tokenizer(f"{prompt}{space}{c}", add_special_tokens=False)["input_ids"] for c in choices]
+        # A tokenizer may join the end of the prompt with the choice: then all are scored from where the first parts.
+        shared = min(sum(1 for _ in takewhile(lambda p: p[0] == p[1], zip(before, ids, strict=False))) for ids in whole)
+        return [ids[shared:] for ids in whole]
+
+    def _inputs(self, prompts: Sequence[str], images: Sequence[Pixels]) -> Any:
+        """Tensors of a batch, padded on the left; ValueError where the processor wants no such image."""
+        begun = bool(self._tokenizer.bos_token) and prompts[0].startswith(self._tokenizer.bos_token)
+        found = self._processor(
+            text=list(prompts),
+            images=[[to_pil(image)] for image in images],
+            add_special_tokens=not begun,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        )
+        return found.to(device=self._model.device, dtype=self._model.dtype)
+
+    def _too_long(self, inputs: Any, more: int) -> str | None:
+        tokens = inputs["input_ids"].shape[1] + more
+        if tokens <= self._context:
+            return None
+        return f"image, prompt and reply have {tokens} tokens; the model's context holds {self._context}"
+
+    @torch.inference_mode()
+    def _score(self, inputs: Any, endings: Sequence[Sequence[int]]) -> list[float]:
+        """log P of each ending and of a stop after it, behind the one prompt and image of `inputs`."""
+        rows, width = len(endings), max(map(len, endings))
+        tail = torch.full((rows, width), self._tokenizer.pad_token_id)
+        mask = torch.zeros((rows, width), dtype=torch.long)
+        for row, ids in enumerate(endings):
+            tail[row, : len(ids)] = torch.tensor(ids)
+            mask[row, : len(ids)] = 1
+        tail, mask = tail.to(self._model.device), mask.to(self._model.device)
+        known = {"input_ids": tail, "attention_mask": mask}
+        keep = {"logits_to_keep": width + 1} if self._takes_keep else {}
+        shape = inputs["input_ids"].shape
+        behind = {
+            name: _repeated(value, rows, known.get(name, torch.zeros_like(mask)), shape)
+            for name, value in inputs.items()
+        }
+        logits: Tensor = self._model(**behind, use_cache=False, **keep).logits[:, -(width + 1) :]
+        log_probs = logits.float().log_softmax(-1)
+        each = log_probs[:, :width].gather(-1, tail[:, :, None]).squeeze(-1).double() * mask
+        ends = log_probs[torch.arange(rows), mask.sum(1)][:, self._stops].double().logsumexp(-1)
+        return cast(list[float], (each.sum(1) + ends).tolist())
+
+    def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
+        rows = list(zip(images, [self._prompt(text) for text in texts], strict=True))
+        return [reply for part in batches(rows, self._batch) for reply in self._generated(part)]
+
+    def _generated(self, rows: Sequence[tuple[Pixels, str]]) -> list[ChatReply]:
+        try:
+            inputs = self._inputs([prompt for _, prompt in rows], [image for image, _ in rows])
+        except ValueError as error:
+            if len(rows) == 1:
+                return [ChatReply("", _refusal(error))]
+            return [reply for row in rows for reply in self._generated([row])]
+        if why := self._too_long(inputs, CAPTION_TOKENS):
+            return [ChatReply("", why)] * len(rows)
+        config = GenerationConfig(  # type: ignore[no-untyped-call]
+            do_sample=False,
+            max_new_tokens=CAPTION_TOKENS,
+            eos_token_id=self._stops,
+            pad_token_id=self._tokenizer.pad_token_id,
+        )
+        with torch.inference_mode():
+            output = self._model.generate(**inputs, generation_config=config)
+        return [self._reply(new) for new in output[:, inputs["input_ids"].shape[1] :].tolist()]
+
+    def _reply(self, tokens: Sequence[int]) -> ChatReply:
+        end = next((i for i, token in enumerate(tokens) if token in self._stops), None)
+        text = str(self._tokenizer.decode(tokens[:end], skip_special_tokens=True)).strip()
+        return ChatReply(
+            text, f"the caption was cut after {len(tokens)} tokens: {text[:80]!r}" if end is None else None
+        )
+
+
+def _repeated(value: Any, rows: int, tail: Tensor, shape: Any) -> Any:
+    """One row's input for so many rows: what has a place for each token gets the tail's, all else is repeated."""
+    if not isinstance(value, Tensor):
+        return list(value) * rows
+    if value.shape == shape:
+        return torch.cat([value.expand(rows, -1), tail.to(value.dtype)], 1)
+    return torch.cat([value] * rows)
+
+
+def _refusal(error: ValueError) -> str:
+    return f"the model's processor refuses the image: {' '.join(str(error).split())[:200]}"

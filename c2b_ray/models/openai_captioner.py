@@ -1,0 +1,87 @@
+"""`Captioner` at a URL that speaks the OpenAI protocol and takes images: vLLM, llama.cpp, Ollama, a hosted service.
+
+    openai:http://host/v1#model        the key is read from OPENAI_API_KEY
+
+Answers are held to their choices by a JSON schema where the service knows response_format, and read out of its text
+where it does not or pays it no heed. It knows messages with images; retries, timeouts and refusals are
+`OpenAILanguageModel`'s. What a URL serves can change unseen: the revision is of its address and our prompts.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+from c2b_ray.models import openai_lm
+from c2b_ray.models.captioned import among_usable, answered, no_answer, no_caption
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.openai_lm import OpenAILanguageModel
+from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, wording
+from c2b_ray.models.spec_options import to_pil
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Message, Pixels, Question
+from c2b_ray.schemas import content_id
+
+ANSWER_TOKENS = 64
+LARGE = 4 * 2**20  # bytes of pixels from which an image travels as JPEG
+
+
+def load(spec: Spec) -> OpenAICaptioner:
+    """The model of `openai:http://host/v1#model`. SpecError where the URL or the model is missing. Asks nothing yet."""
+    return OpenAICaptioner(openai_lm.load(spec), spec.name)
+
+
+class OpenAICaptioner:
+    """Implements `roles.Captioner`. ServiceError: the service is dead, refuses the key or knows no such model."""
+
+    def __init__(self, service: OpenAILanguageModel, address: str) -> None:
+        self._service = service
+        self._revision = content_id("openai_captioner", address, wording())
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def close(self) -> None:
+        self._service.close()
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """What the service says, asked once more where the label is missing."""
+        return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """The choice that the service names; without probabilities."""
+        return among_usable(images, questions, self._answers, no_answer)
+
+    def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
+        requests = [ChatRequest((Message("user", text),), max_tokens=CAPTION_TOKENS) for text in texts]
+        return self._service.chat_about([data_uri(image) for image in images], requests)
+
+    def _answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
+        requests = [
+            ChatRequest((Message("user", question_prompt(q)),), schema=_schema(q), max_tokens=ANSWER_TOKENS)
+            for q in questions
+        ]
+        replies = self._service.chat_about([data_uri(image) for image in images], requests)
+        return [
+            Answer(None, None, reply.error) if reply.error else answered(reply.text, question.choices)
+            for reply, question in zip(replies, questions, strict=True)
+        ]
+
+
+def data_uri(image: Pixels) -> str:
+    """The image itself as a PNG; a large one as a JPEG of quality 95."""
+    kind, settings = ("JPEG", {"quality": 95}) if image.nbytes > LARGE else ("PNG", {"compress_level": 1})
+    buffer = BytesIO()
+    to_pil(image).save(buffer, kind, **settings)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _schema(question: Question) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"answer": {"type": "string", "enum": list(question.choices)}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }

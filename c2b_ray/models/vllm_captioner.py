@@ -1,0 +1,120 @@
+"""`Captioner` from a vision-language model in vLLM, in this process.
+
+    vllm:Qwen/Qwen2.5-VL-3B-Instruct
+    vllm:PATH?max_model_len=4096&gpu_memory_utilization=0.6
+
+Options: revision (of a hub repository), and vLLM's own dtype, max_model_len, gpu_memory_utilization and
+tensor_parallel_size. Weights are read from safetensors alone, and no code of a repository is run. Answers are held to
+their choices by vLLM's structured outputs and have no probabilities. It knows vLLM's chat; a vLLM that serves elsewhere
+is reached by `openai:URL#model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vllm import LLM, SamplingParams
+from vllm.sampling_params import StructuredOutputsParams
+
+from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.models import weights
+from c2b_ray.models.captioned import among_usable, answered, no_answer, no_caption
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.openai_captioner import ANSWER_TOKENS, data_uri
+from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, wording
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
+from c2b_ray.schemas import content_id
+
+FILES = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
+_SETTINGS: dict[str, Callable[[str], Any]] = {
+    "dtype": str,
+    "max_model_len": int,
+    "gpu_memory_utilization": float,
+    "tensor_parallel_size": int,
+}
+
+
+def load(spec: Spec) -> VLLMCaptioner:
+    """The captioner of a `vllm:` spec. SpecError: nothing there, or no number. WeightsError: of no use."""
+    options = spec.options_among(("revision", *_SETTINGS))
+    revision = options.pop("revision", None)
+    try:
+        settings = {name: _SETTINGS[name](value) for name, value in options.items()}
+    except ValueError as error:
+        raise SpecError(f"{spec.text}: {error}") from error
+    directory = weights.directory(spec.name, spec.text, revision, FILES)
+    try:
+        engine = LLM(
+            str(directory),
+            trust_remote_code=False,
+            load_format="safetensors",
+            limit_mm_per_prompt={"image": 1},
+            **settings,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        lines = " ".join(str(error).split())
+        raise WeightsError(f"{spec.text}: vLLM cannot serve it: {lines[:500]}") from error
+    files = sorted({path for pattern in ["*.safetensors", *FILES] for path in directory.glob(pattern)})
+    return VLLMCaptioner(engine, content_id("vllm_captioner", weights.file_revision(*files), options, wording()))
+
+
+class VLLMCaptioner:
+    """Implements `roles.Captioner`. vLLM gathers the rows of a call into batches itself."""
+
+    def __init__(self, engine: Any, revision: str) -> None:
+        self._engine, self._revision = engine, revision
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """What the model says, asked once more where the label is missing."""
+        return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """The choice that the model names; without probabilities."""
+        return among_usable(images, questions, self._answers, no_answer)
+
+    def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
+        settings = SamplingParams(temperature=0.0, max_tokens=CAPTION_TOKENS)
+        return self._chat(images, texts, [settings] * len(texts))
+
+    def _answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
+        settings = [
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=ANSWER_TOKENS,
+                structured_outputs=StructuredOutputsParams(choice=list(question.choices)),
+            )
+            for question in questions
+        ]
+        replies = self._chat(images, [question_prompt(question) for question in questions], settings)
+        return [
+            no_answer(reply.error) if reply.error else answered(reply.text, question.choices)
+            for reply, question in zip(replies, questions, strict=True)
+        ]
+
+    def _chat(self, images: Sequence[Pixels], texts: Sequence[str], settings: list[Any]) -> list[ChatReply]:
+        chats = [_chat(image, text) for image, text in zip(images, texts, strict=True)]
+        try:
+            outputs = self._engine.chat(chats, settings, use_tqdm=False)
+        except ValueError as error:  # a prompt beyond the context, an image that the processor refuses: ends all rows
+            if len(chats) == 1:
+                return [ChatReply("", f"vLLM refuses the image or prompt: {' '.join(str(error).split())[:200]}")]
+            rows = zip(images, texts, settings, strict=True)
+            return [reply for image, text, row in rows for reply in self._chat([image], [text], [row])]
+        return [_reply(output.outputs[0]) for output in outputs]
+
+
+def _chat(image: Pixels, text: str) -> list[dict[str, Any]]:
+    picture = {"type": "image_url", "image_url": {"url": data_uri(image)}}
+    return [{"role": "user", "content": [picture, {"type": "text", "text": text}]}]
+
+
+def _reply(output: Any) -> ChatReply:
+    text = str(output.text)
+    if output.finish_reason == "length":
+        return ChatReply(text, f"the reply was cut after {len(output.token_ids)} tokens: {text[:80]!r}")
+    return ChatReply(text, None if text.strip() else "the reply is empty")
