@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.roles import Captioner, Classifier, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
 from c2b_ray.serving.app import ensure
 
 VIAS = ("actors", "serve")
@@ -33,6 +33,8 @@ class Backend(Protocol):
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]: ...
 
     def captioner(self, spec: str) -> Callable[[], Captioner]: ...
+
+    def image_generator(self, spec: str) -> Callable[[], ImageGenerator]: ...
 
     def index(self, path: str) -> Callable[[], ImageIndex]: ...
 
@@ -55,6 +57,9 @@ class InActors:
 
     def captioner(self, spec: str) -> Callable[[], Captioner]:
         return partial(catalog.captioner, spec)
+
+    def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
+        return partial(catalog.image_generator, spec)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
         return partial(catalog.index, path)

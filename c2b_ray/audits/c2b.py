@@ -1,33 +1,34 @@
 """Classifier-to-Bias (CVPR 2025): which attributes of an image make the classifier better or worse at a class?
 
-    task → proposals → captions → images → predictions → scores → report
+    task → proposals → captions → images → (verification) → predictions → scores → report
 
 It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.audits.backend import Backend, backend
+from c2b_ray.audits.budget import first_grant, next_grant, write_scores
+from c2b_ray.audits.drawing import Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.audits.manifest import counts, versions
-from c2b_ray.config import AuditConfig, read_audit
+from c2b_ray.config import AuditConfig, Verification, read_audit
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.report import write_report
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.draw import ImageSource, labelled, retrieve
 from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.score import score
+from c2b_ray.steps.verify import calibrate, checks
+from c2b_ray.steps.verify import wanted as to_verify
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.run import CLASSIFIER, Run, open_run
 
@@ -52,18 +53,14 @@ def audit(
     steps = Steps(listener)
     with open_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via) as models:
-            if asked.images.source == "labelled":
-                wanted, source = _labelled_images(asked, run, steps)
-            else:
-                wanted, source = _retrieved_images(asked, run, models, steps)
-            with steps.step("fetch images") as on_progress:
-                pipeline.collect(wanted, source, run.location("images"), on_progress)
-            for spec in asked.classifiers:
-                _classify(spec, asked, run, models, steps)
-        with steps.step("score"):
-            run.write(
-                "scores", score(run.captions, run.draws, run.predictions, asked.classifiers, asked.tau, asked.alpha)
-            )
+            plans = _plans(asked, run, models, steps)
+            grant = first_grant(run.captions, asked)
+            while True:
+                _look(asked, run, models, plans, grant, steps)
+                more = next_grant(run, grant, asked)
+                if more is None:
+                    break
+                grant = more
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
@@ -71,42 +68,30 @@ def audit(
     return run
 
 
-def _labelled_images(asked: AuditConfig, run: Run, steps: Steps) -> tuple[pa.Table, Callable[[], ImageSource]]:
-    path = str(asked.images.table)
-    with steps.step("read labels"):
-        table = LabelledTable(path)
-        most = asked.images_per_caption if "images_per_caption" in asked.model_fields_set else None
-        proposals, captions, draws, wanted = labelled(
-            table.labels, table.revision, asked.classes, asked.attributes, (most, asked.seed)
-        )
-        run.write("proposals", proposals)
-        run.write("captions", captions)
-        run.write("draws", draws)
-        run.update({"models": {"table": {"spec": path, "revision": table.revision}}})
-    return wanted, partial(LabelledTable, path)
-
-
-def _retrieved_images(
-    asked: AuditConfig, run: Run, models: Backend, steps: Steps
-) -> tuple[pa.Table, Callable[[], ImageSource]]:
-    path = str(asked.images.index)
-    with steps.step("open the index"):
-        index = models.index(path)()
+def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[Plan]:
+    if asked.images.sources == ("labelled",):
+        return [from_labels(asked, run, steps)]
+    if asked.images.index is not None:
+        models.index(asked.images.index)()  # before a language model is asked in vain
     _write_hypotheses(asked, run, models, steps)
-    with steps.step("retrieve"):
-        encoder = models.encoder(index.encoder)()
-        draws, wanted = retrieve(run.captions, encoder, index, asked.images_per_caption)
-        run.write("draws", draws)
-        run.update(
-            {
-                "models": {
-                    "language_model": {"spec": asked.language_model},
-                    "encoder": {"spec": index.encoder, "revision": encoder.revision},
-                    "index": {"spec": path, "revision": index.revision},
-                }
-            }
-        )
-    return wanted, models.index(path)
+    plans = {"retrieve": from_index, "generate": from_generator}
+    return [plans[source](asked, run, models, steps) for source in asked.images.sources]
+
+
+def _look(
+    asked: AuditConfig, run: Run, models: Backend, plans: Sequence[Plan], grant: Mapping[str, int], steps: Steps
+) -> None:
+    """Draws the images that captions are granted and scores what is there."""
+    drawn = [plan.drawn(grant) for plan in plans]
+    run.write("draws", pa.concat_tables(drawn))
+    for plan, draws in zip(plans, drawn, strict=True):
+        plan.gather(draws, run, steps)
+    if asked.verification is not None:
+        _verify(asked.verification, asked, run, models, steps)
+    for spec in asked.classifiers:
+        _classify(spec, asked, run, models, steps)
+    with steps.step("score"):
+        write_scores(run, asked)
 
 
 def _write_hypotheses(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
@@ -123,10 +108,25 @@ def _write_hypotheses(asked: AuditConfig, run: Run, models: Backend, steps: Step
                 "answered. Name `attributes`, or another language_model"
             )
         run.write("proposals", proposals)
+        run.update({"models": {"language_model": {"spec": asked.language_model}}})
     with steps.step("caption"):
         captions, more = caption(asked.task, proposals, language_model, asked.captions_per_cell, asked.seed)
         run.write("rejected", pa.concat_tables([rejected, more]))
         run.write("captions", captions)
+
+
+def _verify(about: Verification, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+    factory = models.captioner(about.model)
+    captioner = factory()
+    asking = checks(about.model, captioner.revision, asked.classes, run.captions)
+    run.update({"models": {"verifier": {"spec": about.model, "revision": captioner.revision}}})
+    if about.calibration is not None and not run.has("calibration"):
+        with steps.step("calibrate the verifier"):
+            table = LabelledTable(about.calibration)
+            run.write("calibration", calibrate(table.labels, table, captioner, asking, asked.seed))
+    with steps.step("verify images") as on_progress:
+        needed = to_verify(run.captions, run.draws, asking)
+        pipeline.verify(run.location("images"), needed, factory, asking, run.location("verifications"), on_progress)
 
 
 def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:

@@ -121,9 +121,9 @@ def _fitted(right: Floats, wrong: Floats, known: Floats) -> _Fit:
         images = expected.sum(axis=(0, 2, 3))
         correct = expected[..., 0].sum(axis=(0, 2))
         new = np.divide(correct, images, out=accuracy.copy(), where=images > CLOSE)
-        shown = _rows(expected.sum(axis=(2, 3)))
+        before, shown = shown, _rows(expected.sum(axis=(2, 3)))
         answers = _rows(known + expected.sum(axis=(0, 3)))
-        moved, accuracy = np.abs(new - accuracy).max(), new
+        moved, accuracy = max(np.abs(new - accuracy).max(), np.abs(shown - before).max()), new
         if moved < CLOSE:
             break
     return _Fit(accuracy, shown, answers, images)

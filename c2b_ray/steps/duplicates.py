@@ -15,11 +15,11 @@ from PIL import Image
 
 from c2b_ray.roles import Pixels
 
-SIDE = 16
-BANDS = 8
-"""Of the 64 bits of gradients: two images are compared where one of the bands, of eight bits each, agrees."""
+SIDE = 8
+BAND = 2
+"""Bytes of a band of the 64 bits of gradients: two images are compared where one of the bands agrees."""
 
-MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 3.0, 32.0
+MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
 
 
@@ -42,20 +42,13 @@ def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
     data = np.frombuffer(b"".join(fingerprints[i] for i in ids), np.uint8).reshape(len(ids), -1)
     hashes, thumbnails = data[:, :8], data[:, 8:]
     parent = np.arange(len(ids))
-    for band in range(BANDS):
-        # The first levels of the thumbnail tell even skies apart, whose gradients say nothing.
+    for band in range(0, hashes.shape[1], BAND):
         groups: dict[bytes, list[int]] = defaultdict(list)
         for row in range(len(ids)):
-            groups[hashes[row, band].tobytes() + _coarse(thumbnails[row])].append(row)
+            groups[hashes[row, band : band + BAND].tobytes()].append(row)
         for rows in groups.values():
             _join(np.array(rows), thumbnails, parent)
     return {name: ids[_root(parent, row)] for row, name in enumerate(ids)}
-
-
-def _coarse(thumbnail: NDArray[np.uint8]) -> bytes:
-    """Mean colour in steps of 32 levels, shifted so that a duplicate's small change seldom crosses a step."""
-    mean = thumbnail.reshape(-1, 3).mean(axis=0)
-    return np.round(mean / 32).astype(np.uint8).tobytes()
 
 
 def _join(rows: NDArray[np.int64], thumbnails: NDArray[np.uint8], parent: NDArray[np.int64]) -> None:

@@ -62,7 +62,7 @@ def look(
     return Look(tuple(groups), whole, low, high, metrics.sequential_verdicts(whole, tau, alpha))
 
 
-def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], alpha: float) -> pa.Table:
+def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]]) -> pa.Table:
     """Scores whose limits, p-values and verdicts hold though one looked again and again.
 
     p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence. A doubt about images stays.

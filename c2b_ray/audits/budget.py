@@ -1,0 +1,98 @@
+"""How many images each caption gets: a fixed number, or more wherever a verdict is still open, as long as they last.
+
+It reads the run's tables and decides what is drawn next and what the scores are; the evidence is `steps.settle`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.config import AuditConfig
+from c2b_ray.steps.agreement import agreement
+from c2b_ray.steps.draw import GENERATE, RETRIEVE
+from c2b_ray.steps.score import score
+from c2b_ray.steps.settle import Look, look, settled
+from c2b_ray.steps.verified import Verified
+from c2b_ray.store.run import Run
+
+GROWTH = 2
+"""By how much a caption's images grow from look to look, while a cell of its attribute is open."""
+
+
+def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
+    """Images of each caption at first: all that it may get, or with a budget as many as a first look takes."""
+    most = _most(asked)
+    first = most if asked.budget is None else min(asked.budget.first, most)
+    return dict.fromkeys(captions["caption_id"].to_pylist(), first)
+
+
+def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[str, int] | None:
+    """Images of each caption at the next look; None where all is settled, the budget is spent or no image is left.
+
+    Open groups get twice as many, those with the fewest images first, as far as the budget reaches. What was granted
+    and what came of it is noted in the run's manifest.
+    """
+    if asked.budget is None:
+        return None
+    captions, spent = run.captions, run.draws.num_rows
+    open_groups = set().union(*(at.open for _, at in looks(run, asked)))
+    most, left = _most(asked), asked.budget.images - spent
+    new = dict(grant)
+    rows = captions.select(["caption_id", "target_class", "attribute"]).to_pylist()
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        groups.setdefault((row["target_class"], row["attribute"]), []).append(row["caption_id"])
+    _note(run, {"images": spent, "open": len(open_groups), "groups": len(groups)}, asked)
+    for group in sorted(open_groups, key=lambda group: (grant[groups[group][0]], group)):
+        own = groups[group]
+        wanted = min(GROWTH * grant[own[0]], most)
+        cost = (wanted - grant[own[0]]) * len(own) * len(asked.images.sources)
+        if 0 < cost <= left:
+            left -= cost
+            new |= dict.fromkeys(own, wanted)
+    return new if new != grant else None
+
+
+def looks(run: Run, asked: AuditConfig) -> list[tuple[str, Look]]:
+    """What each classifier's answers say by now, in evidence that may be looked at as often as one likes."""
+    captions, draws, predictions, verified = run.captions, run.draws, run.predictions, verification(run)
+    levels = (asked.tau, asked.alpha)
+    return [(spec, look(captions, draws, predictions, spec, levels, verified)) for spec in asked.classifiers]
+
+
+def verification(run: Run) -> Verified | None:
+    """What is known of the run's images, where they were verified."""
+    return Verified(run.verifications, run.calibration) if run.has("verifications") else None
+
+
+def write_scores(run: Run, asked: AuditConfig) -> None:
+    """Scores of the images by now and, where they come from two sources, whether these agree."""
+    captions, draws, predictions, verified = run.captions, run.draws, run.predictions, verification(run)
+
+    def scores(images: pa.Table) -> pa.Table:
+        return score(captions, images, predictions, asked.classifiers, asked.tau, asked.alpha, verified)
+
+    whole = scores(draws)
+    run.write("scores", whole if asked.budget is None else settled(whole, looks(run, asked)))
+    if len(asked.images.sources) > 1:
+        apart = [scores(draws.filter(pc.equal(draws["source"], source))) for source in (RETRIEVE, GENERATE)]
+        run.write("agreement", agreement(*apart, asked.tau, asked.alpha))
+
+
+def _most(asked: AuditConfig) -> int:
+    """Images that any caption may get; a labelled table's rows are all taken, unless a number is given."""
+    labelled = asked.images.sources == ("labelled",)
+    given = "images_per_caption" in asked.model_fields_set or asked.budget is not None
+    return asked.images_per_caption if given or not labelled else 2**31 - 1
+
+
+def _note(run: Run, looked: dict[str, Any], asked: AuditConfig) -> None:
+    assert asked.budget is not None
+    spent = run.manifest.get("budget", {}).get("looks", [])
+    # A resumed run comes by its earlier looks again.
+    spent = [entry for entry in spent if entry["images"] < looked["images"]] + [looked]
+    run.update({"budget": {"images": asked.budget.images, "looks": spent}})

@@ -1,0 +1,102 @@
+"""Scores corrected for what images show: Rogan & Gladen's case, coverage where the observed scores fail, its limits."""
+
+import numpy as np
+import pytest
+
+from c2b_ray.metrics import bias_score_interval, bias_score_p_values, bias_scores, rogan_gladen
+from c2b_ray.metrics.misclassification import corrected
+
+SURE = np.eye(3) * 1e6
+
+
+def test_sure_labels_leave_everything_as_it_was():
+    right, wrong = np.diag([190, 180, 120]), np.diag([10, 20, 80])
+    found = corrected(right, wrong, SURE, tau=0.05)
+    correct, total = [190, 180, 120], [200, 200, 200]
+    low, high = bias_score_interval(correct, total)
+    # The half image of even content that keeps shares off 0 is worth under a hundredth.
+    np.testing.assert_allclose(found.phi, bias_scores(correct, total), atol=0.003)
+    np.testing.assert_allclose(found.phi_low, low, atol=0.01)
+    np.testing.assert_allclose(found.phi_high, high, atol=0.01)
+    np.testing.assert_allclose(np.log(found.p_value[2]), np.log(bias_score_p_values(correct, total, 0.05)[2]), rtol=0.1)
+
+
+def test_shares_of_two_classes_are_rogan_and_gladens():
+    # Of 1,000 images drawn for the first, 700 are called so; sensitivity 0.9, specificity 0.8, known from many images.
+    right = np.array([[350, 150], [150, 350]])
+    found = corrected(right, right, np.array([[9e5, 1e5], [2e5, 8e5]]))
+    assert found.shown[0, 0] == pytest.approx(rogan_gladen(0.7, 0.9, 0.8), abs=0.01)
+    assert found.shown[1, 0] == pytest.approx(rogan_gladen(0.3, 0.9, 0.8), abs=0.01)
+    assert found.sensitivity[0] == pytest.approx(0.9, abs=0.01)
+    assert found.specificity[0] == pytest.approx(0.8, abs=0.01)
+
+
+def test_intervals_cover_where_a_fifth_shows_something_else_and_the_observed_ones_do_not():
+    random, runs = np.random.default_rng(0), 60
+    accuracy = np.array([0.98, 0.98, 0.7])
+    phi = bias_scores((accuracy * 1000).astype(int), [1000] * 3)
+    shown, answers = _noisy(3, 0.8), _noisy(3, 0.95)
+    covered, observed = np.zeros(3), np.zeros(3)
+    for _ in range(runs):
+        right, wrong, known = _drawn(random, accuracy, shown, answers, 200, 50)
+        found = corrected(right, wrong, known)
+        covered += (found.phi_low <= phi) & (phi <= found.phi_high)
+        low, high = bias_score_interval(right.sum(axis=1), (right + wrong).sum(axis=1))
+        observed += (low <= phi) & (phi <= high)
+    assert (covered / runs >= 0.85).all()  # 0.95 less 3.5 standard errors of 60 runs
+    assert observed[2] / runs < 0.5
+
+
+def test_a_smaller_calibration_means_wider_limits():
+    # The counts that 300 images a class would give on average, accuracies 0.95 and 0.7.
+    joint = np.einsum("jk,kw->jkw", _noisy(2, 0.8), _noisy(2, 0.85)) * 300
+    right = np.round(np.einsum("jkw,k->jw", joint, [0.95, 0.7]))
+    wrong = np.round(np.einsum("jkw,k->jw", joint, [0.05, 0.3]))
+    wide = corrected(right, wrong, _noisy(2, 0.85) * 10)
+    narrow = corrected(right, wrong, _noisy(2, 0.85) * 1000)
+    assert (narrow.phi_high - narrow.phi_low < wide.phi_high - wide.phi_low).all()
+    assert (narrow.shown_high - narrow.shown_low < wide.shown_high - wide.shown_low).all()
+
+
+def test_a_verifier_that_guesses_leaves_no_claim():
+    random = np.random.default_rng(2)
+    right, wrong, known = _drawn(random, np.array([0.95, 0.6]), _noisy(2, 0.8), np.full((2, 2), 0.5), 200, 100)
+    found = corrected(right, wrong, known, tau=0.05)
+    assert (found.p_value > 0.05).all()
+    assert (found.sensitivity + found.specificity - 1 < 0.3).all()
+
+
+def test_what_was_not_drawn_is_unknown():
+    right, wrong = np.diag([50, 40, 0]), np.diag([0, 10, 0])
+    found = corrected(right, wrong, SURE)
+    assert np.isnan(found.phi[2])
+    assert np.isnan(found.accuracy[2])
+    assert found.phi[:2] == pytest.approx([0.2, -0.2], abs=0.01)
+    nothing = corrected(np.zeros((2, 2)), np.zeros((2, 2)), np.eye(2))
+    assert np.isnan(nothing.phi).all()
+    assert nothing.effective.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("right", "calibration", "words"),
+    [([[1, 0]], np.eye(2), "square"), ([[0.5, 0], [0, 1]], np.eye(2), "whole"), (np.eye(2), -np.eye(2), "calibration")],
+)
+def test_bad_input_is_named(right, calibration, words):
+    with pytest.raises(ValueError, match=words):
+        corrected(right, np.zeros_like(np.asarray(right, float)), calibration)
+
+
+def _noisy(n: int, share: float) -> np.ndarray:
+    return np.full((n, n), (1 - share) / (n - 1)) * (1 - np.eye(n)) + np.eye(n) * share
+
+
+def _drawn(random, accuracy, shown, answers, images, known):
+    n = len(accuracy)
+    right, wrong = np.zeros((n, n)), np.zeros((n, n))
+    for j in range(n):
+        content = random.choice(n, images, p=shown[j])
+        said = np.array([random.choice(n, p=answers[k]) for k in content])
+        hit = random.random(images) < accuracy[content]
+        np.add.at(right, (j, said[hit]), 1)
+        np.add.at(wrong, (j, said[~hit]), 1)
+    return right, wrong, np.stack([random.multinomial(known, answers[k]) for k in range(n)])
