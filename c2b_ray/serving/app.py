@@ -138,7 +138,8 @@ def running(kinds: Collection[str] = tuple(APPS)) -> dict[str, str | None]:
     """
     found: dict[str, str | None] = {}
     for name, app in serve.status().applications.items():
-        kind = next((k for k, label in APPS.items() if name == label or name.startswith(f"{label}-")), None)
+        own = {k: f"{APPS[k]}-" for k in _OF_ONE_MODEL}
+        kind = next((k for k in APPS if name == APPS[k] or (k in own and name.startswith(own[k]))), None)
         if app.status != "RUNNING" or kind not in kinds:
             continue
         found[name] = Channel(name).call("describe")["model"] if kind in _OF_ONE_MODEL else None

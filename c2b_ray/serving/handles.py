@@ -1,4 +1,4 @@
-"""Roles whose models live behind Serve: to an audit a language model, encoder, captioner, classifier and index like any other.
+"""Roles whose models live behind Serve: to an audit a language model, encoder or classifier like any other.
 
 They know which app to ask and how to cut a batch; they hold no model. All can be pickled, and used in the driver, in
 Ray tasks and in the actors of Ray Data; what a property has fetched once travels with the pickle. A single row goes

@@ -1,0 +1,293 @@
+"""What every Captioner must do, whatever stands behind it; likelihoods against a forward pass by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_vlm
+import torch
+from chat_service import Service, chatting_over_http
+from tiny_vlm import DARKNESS, LATE, NEVER, PLAIN
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from c2b_ray.errors import ServiceError, SpecError, WeightsError
+from c2b_ray.models import catalog
+from c2b_ray.models.captioned import contains_label
+from c2b_ray.models.openai_captioner import LARGE, OpenAICaptioner
+from c2b_ray.models.openai_lm import OpenAILanguageModel
+from c2b_ray.models.prompted import question_prompt
+from c2b_ray.models.scripted import ScriptedCaptioner
+from c2b_ray.models.spec_options import to_pil
+from c2b_ray.roles import Answer, Captioner, Pixels, Question
+
+SEASON = Question("What time of day is it?", ("day", "night"), texts=("a photo by day", "a photo at night"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vlm")
+    tiny_vlm.make(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images() -> list[Pixels]:
+    return tiny_vlm.pictures(6, seed=2)
+
+
+@pytest.fixture
+def chat() -> Iterator[tuple[str, Service]]:
+    with chatting_over_http() as found:
+        yield found
+
+
+def scripted() -> ScriptedCaptioner:
+    def seen(image: Pixels) -> str:
+        return "light" if image.mean() > 127 else "dark"
+
+    return ScriptedCaptioner(
+        lambda row: tiny_vlm.replies("image_caption_again", row[1], seen(row[0])),
+        lambda row: seen(row[0]) if row[1] == DARKNESS else "by day, I think",
+    )
+
+
+@pytest.fixture(scope="module", params=["hf-vlm", "openai", "scripted", "world"])
+def captioner(request: pytest.FixtureRequest) -> Iterator[Captioner]:
+    if request.param == "openai":
+        with chatting_over_http() as (url, _):
+            model = catalog.captioner(f"openai:{url}#tiny")
+            assert isinstance(model, OpenAICaptioner)
+            yield model
+            model.close()
+    elif request.param == "hf-vlm":
+        yield catalog.captioner(f"hf-vlm:{request.getfixturevalue('tiny')}?device=cpu&batch=4")
+    else:
+        yield scripted() if request.param == "scripted" else catalog.captioner("world:clip?device=cpu")
+
+
+def test_it_is_the_role(captioner: Captioner) -> None:
+    assert isinstance(captioner, Captioner)
+    assert captioner.revision
+
+
+def test_no_rows(captioner: Captioner) -> None:
+    assert captioner.caption([], []) == captioner.answer([], []) == []
+    with pytest.raises(ValueError, match="1 images for 0 rows"):
+        captioner.caption([np.zeros((4, 4, 3), np.uint8)], [])
+
+
+def test_a_caption_contains_its_label_or_is_an_error(captioner: Captioner, images: list[Pixels]) -> None:
+    labels = [PLAIN, LATE, NEVER, "", PLAIN, LATE]
+    replies = captioner.caption(images, labels)
+    assert len(replies) == 6
+    for reply, label in zip(replies, labels, strict=True):
+        assert (reply.text is None) == (reply.error is not None)
+        assert reply.text is None or contains_label(reply.text, label)
+    assert [reply.text is None for reply in replies][:2] + [reply.text is None for reply in replies][3:] == [
+        *(False, False),
+        *(True, False, False),
+    ]
+
+
+def test_an_answer_is_one_of_its_own_choices(captioner: Captioner, images: list[Pixels]) -> None:
+    questions = [DARKNESS, SEASON] * 3
+    for answer, question in zip(captioner.answer(images, questions), questions, strict=True):
+        assert answer.choice in question.choices or answer.error
+        if answer.probabilities is not None:
+            assert len(answer.probabilities) == len(question.choices)
+            assert sum(answer.probabilities) == pytest.approx(1)
+            assert answer.choice == question.choices[int(np.argmax(answer.probabilities))]
+
+
+def test_replies_do_not_depend_on_neighbours(captioner: Captioner, images: list[Pixels]) -> None:
+    labels, questions = [PLAIN, LATE] * 3, [DARKNESS, SEASON] * 3
+    captions, answers = captioner.caption(images, labels), captioner.answer(images, questions)
+    assert captioner.caption(images[::-1], labels[::-1]) == captions[::-1]
+    assert [captioner.caption([image], [label])[0] for image, label in zip(images, labels, strict=True)] == captions
+    for i in (0, 3):
+        [alone] = captioner.answer([images[i]], [questions[i]])
+        assert (alone.choice, alone.error) == (answers[i].choice, answers[i].error)
+        if alone.probabilities is not None:
+            assert alone.probabilities == pytest.approx(answers[i].probabilities, abs=1e-4)
+
+
+def test_bad_images_are_errors_beside_good_ones(captioner: Captioner, images: list[Pixels]) -> None:
+    odd = [np.zeros((1, 1, 3), np.uint8), np.zeros((3, 50, 3), np.uint8), np.full((40, 3, 3), 255, np.uint8)]
+    bad: list[Any] = [
+        np.zeros((0, 5, 3), np.uint8),
+        np.zeros((4, 4, 3), np.float32),
+        np.zeros((4, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+    ]
+    rows = [*odd, bad[0], images[0], *bad[1:]]
+    captions = captioner.caption(rows, [PLAIN] * len(rows))
+    answers = captioner.answer(rows, [DARKNESS] * len(rows))
+    for replies in (captions, answers):
+        assert [bool(reply.error) for reply in replies] == [False] * 3 + [True, False] + [True] * 3
+    assert captions[3].error == "the image has no pixels: 0 × 5 × 3"
+    assert answers[5].error == "the image is float32 4 × 4 × 3; expected uint8 height × width × 3"
+
+
+def test_read_only_images_are_taken(captioner: Captioner, images: list[Pixels]) -> None:
+    image = images[0].copy()
+    image.flags.writeable = False
+    assert captioner.answer([image], [DARKNESS])[0].error is None
+
+
+def test_it_answers_what_it_sees(captioner: Captioner, images: list[Pixels], request: pytest.FixtureRequest) -> None:
+    if "world" in request.node.callspec.id:
+        pytest.skip("its own world is what it knows: tests/golden")
+    unseen = tiny_vlm.pictures(8, seed=3)
+    assert [answer.choice for answer in captioner.answer(unseen, [DARKNESS] * 8)] == ["dark", "light"] * 4
+    captions = captioner.caption(unseen[:2], [PLAIN, LATE])
+    assert [caption.text for caption in captions] == ["a dark photo of a bus", "a light photo of a kite"]
+    [never] = captioner.caption(unseen[:1], [NEVER])
+    assert never.error == "the caption does not contain 'ghost': said 'a dark photo of a thing'"
+
+
+# transformers
+
+
+def test_likelihoods_are_those_of_a_forward_pass(tiny: Path, images: list[Pixels]) -> None:
+    captioner = catalog.captioner(f"hf-vlm:{tiny}?device=cpu&batch=2")
+    question = Question("How is it?", ("dark", "light", "a photo of a bus", "a photo"))
+    [found] = captioner.answer(images[:1], [question])
+    network, processor = AutoModelForImageTextToText.from_pretrained(tiny), AutoProcessor.from_pretrained(tiny)
+    content = [{"type": "image"}, {"type": "text", "text": question_prompt(question)}]
+    prompt = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    sums = []
+    for choice in question.choices:
+        inputs = processor(text=f"{prompt} {choice}</s>", images=to_pil(images[0]), return_tensors="pt")
+        length = len(processor.tokenizer(f"{choice}</s>")["input_ids"])
+        with torch.no_grad():
+            log_probs = network(**inputs).logits[0].log_softmax(-1)
+        ids = inputs["input_ids"][0]
+        sums.append(sum(float(log_probs[k - 1, ids[k]]) for k in range(len(ids) - length, len(ids))))
+    expected = np.exp(sums) / np.exp(sums).sum()
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+
+
+def test_a_prompt_beyond_the_context_is_an_error_of_its_row(tiny: Path, images: list[Pixels]) -> None:
+    captioner = catalog.captioner(f"hf-vlm:{tiny}?device=cpu")
+    long = Question("dark " * 2 * tiny_vlm.CONTEXT, ("dark", "light"))
+    too_long, good = captioner.answer(images[:2], [long, DARKNESS])
+    assert f"the model's context holds {tiny_vlm.CONTEXT}" in str(too_long.error)
+    assert good.choice == "light"
+
+
+def test_the_revision_follows_weights_and_processor(tiny: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tiny, tmp_path / "copy"))
+    first = catalog.captioner(f"hf-vlm:{copy}?device=cpu").revision
+    assert catalog.captioner(f"hf-vlm:{tiny}?device=cpu&batch=3").revision == first
+    config = copy / "processor_config.json"
+    config.write_text(config.read_text() + "\n")
+    assert catalog.captioner(f"hf-vlm:{copy}?device=cpu").revision != first
+
+
+def test_what_cannot_be_loaded_says_so(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="did you mean 'batch'"):
+        catalog.captioner(f"hf-vlm:{tiny}?bach=4")
+    with pytest.raises(SpecError, match="no such directory"):
+        catalog.captioner("hf-vlm:no/such-model")
+    shutil.copytree(tiny, tmp_path / "copy")
+    (tmp_path / "copy" / "model.safetensors").unlink()
+    torch.save({}, tmp_path / "copy" / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match=r"holds no \.safetensors"):
+        catalog.captioner(f"hf-vlm:{tmp_path / 'copy'}")
+    shutil.copy(tiny / "model.safetensors", tmp_path / "copy")
+    config = json.loads((tiny / "config.json").read_text())
+    (tmp_path / "copy" / "config.json").write_text(json.dumps({**config, "model_type": "nonsense"}))
+    with pytest.raises(WeightsError, match="makes no vision-language model of it"):
+        catalog.captioner(f"hf-vlm:{tmp_path / 'copy'}")
+
+
+# a URL
+
+
+@pytest.mark.parametrize("schemas", ["heeded", "ignored", "refused"])
+def test_a_service_that_knows_no_schemas_is_read_all_the_same(
+    chat: tuple[str, Service], images: list[Pixels], schemas: str
+) -> None:
+    url, service = chat
+    service.schemas = schemas
+    captioner = catalog.captioner(f"openai:{url}#tiny")
+    assert [answer.choice for answer in captioner.answer(images, [DARKNESS] * 6)] == ["dark", "light"] * 3
+    sent = service.bodies[0]["response_format"]["json_schema"]["schema"]["properties"]["answer"]
+    assert sent == {"type": "string", "enum": ["dark", "light"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("a bit of both", "named no choice: said 'a bit of both'"),
+        ("dark or light", "named several choices: said 'dark or light'"),
+        ("It is not dark.", "named no choice: said 'It is not dark.'"),
+        ('{"answer": "grey"}', 'named no choice: said \'{"answer": "grey"}\''),
+    ],
+)
+def test_a_reply_that_names_no_choice_is_an_error(
+    chat: tuple[str, Service], images: list[Pixels], said: str, error: str
+) -> None:
+    url, service = chat
+    service.answer = said
+    assert catalog.captioner(f"openai:{url}#tiny").answer(images[:1], [DARKNESS]) == [Answer(None, None, error)]
+
+
+def test_large_images_travel_as_jpeg(chat: tuple[str, Service]) -> None:
+    url, service = chat
+    side = math.isqrt(LARGE // 3) + 2
+    image = np.full((side, side, 3), 200, np.uint8)
+    assert catalog.captioner(f"openai:{url}#tiny").answer([image], [DARKNESS])[0].choice == "light"
+    assert service.bodies[0]["messages"][0]["content"][0]["image_url"]["url"].startswith("data:image/jpeg;base64,")
+
+
+def test_a_dead_service_is_an_exception_and_a_refused_row_is_not(
+    chat: tuple[str, Service], images: list[Pixels]
+) -> None:
+    url, service = chat
+    captioner = OpenAICaptioner(OpenAILanguageModel(url, "tiny", attempts=2, first_wait=0.001), "there")
+    service.status = 413
+    [answer] = captioner.answer(images[:1], [DARKNESS])
+    [caption] = captioner.caption(images[:1], [PLAIN])
+    assert answer.error == caption.error == "the service refused the request: not today"
+    service.status = 500
+    with pytest.raises(ServiceError, match="failed 2 times: HTTP 500"):
+        captioner.answer(images, [DARKNESS] * 6)
+    captioner.close()
+
+
+# a script
+
+
+def test_a_script_that_has_run_out_fails_loudly(tmp_path: Path, images: list[Pixels]) -> None:
+    path = tmp_path / "script.json"
+    path.write_text('{"captions": ["a bus"], "answers": ["dark", "light", "neither"]}')
+    captioner = catalog.captioner(f"scripted:{path}")
+    assert captioner.caption(images[:1], ["bus"])[0].text == "a bus"
+    empty = np.zeros((0, 1, 3), np.uint8)
+    assert [a.choice for a in captioner.answer([empty, images[0]], [DARKNESS] * 2)] == [None, "dark"]
+    with pytest.raises(ServiceError, match="script of answers has run out: 3 asked for, 2 of 3 left"):
+        captioner.answer(images[:3], [DARKNESS] * 3)
+    light, neither = captioner.answer(images[:2], [DARKNESS] * 2)
+    assert (light.choice, neither.error) == ("light", "named no choice: said 'neither'")
+    for text in ("[]", "{}", '{"captions": "x"}', '{"replies": []}'):
+        path.write_text(text)
+        with pytest.raises(SpecError, match="must hold"):
+            catalog.captioner(f"scripted:{path}")
+
+
+# vLLM
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+def test_without_vllm_it_says_what_to_install(tiny: Path) -> None:
+    with pytest.raises(SpecError, match="needs the package 'vllm': pip install"):
+        catalog.captioner(f"vllm:{tiny}")
