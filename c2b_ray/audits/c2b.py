@@ -24,7 +24,8 @@ from c2b_ray.pipelines import images as pipeline
 from c2b_ray.report import write_report
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.draw import ImageSource, labelled, retrieve
+from c2b_ray.steps.draw import ImageSource, labelled, labelled_pairs, retrieve, together
+from c2b_ray.steps.intersect import pairs, score_pairs
 from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
@@ -64,6 +65,9 @@ def audit(
             run.write(
                 "scores", score(run.captions, run.draws, run.predictions, asked.classifiers, asked.tau, asked.alpha)
             )
+            if asked.intersections:
+                tables = (run.proposals, run.captions, run.draws, run.predictions)
+                run.write("intersections", score_pairs(tables, asked.classifiers, asked.tau, asked.alpha))
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
@@ -76,12 +80,16 @@ def _labelled_images(asked: AuditConfig, run: Run, steps: Steps) -> tuple[pa.Tab
     with steps.step("read labels"):
         table = LabelledTable(path)
         most = asked.images_per_caption if "images_per_caption" in asked.model_fields_set else None
+        limit = (most, asked.seed)
         proposals, captions, draws, wanted = labelled(
-            table.labels, table.revision, asked.classes, asked.attributes, (most, asked.seed)
+            table.labels, table.revision, asked.classes, asked.attributes, limit
         )
+        chosen = pairs(proposals, asked.intersections)
+        more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
+        wanted = together(wanted, more, table.revision)
         run.write("proposals", proposals)
-        run.write("captions", captions)
-        run.write("draws", draws)
+        run.write("captions", pa.concat_tables([captions, more_captions]))
+        run.write("draws", pa.concat_tables([draws, more_draws]))
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}})
     return wanted, partial(LabelledTable, path)
 

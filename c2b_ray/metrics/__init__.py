@@ -8,6 +8,7 @@ default.
 from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
 from c2b_ray.metrics.consistency import error_consistency
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
+from c2b_ray.metrics.interaction import interaction_interval, interaction_p_values, interactions
 from c2b_ray.metrics.intervals import bias_score_interval, bias_score_p_values, rogan_gladen, wilson_interval
 from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
 from c2b_ray.metrics.paired import (
@@ -46,6 +47,9 @@ __all__ = [
     "error_consistency",
     "frechet_distance",
     "images_to_settle",
+    "interaction_interval",
+    "interaction_p_values",
+    "interactions",
     "inverse_sampling_rate",
     "kernel_distance",
     "kl_from_uniform",

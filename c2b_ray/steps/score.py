@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
+from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 
 Group = tuple[str, str]
@@ -43,14 +44,16 @@ def score(
 
 
 def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
-    """Of every (target class, attribute), the images that each bias class's captions drew."""
+    """Of every (target class, attribute), the images that each bias class's captions drew; intersections left out."""
     cells: dict[Group, dict[str, set[str]]] = defaultdict(dict)
     place = {}
-    columns = ("caption_id", "target_class", "attribute", "bias_class")
-    for caption_id, target, attribute, bias_class in zip(*(captions[c].to_pylist() for c in columns), strict=True):
-        place[caption_id] = cells[target, attribute].setdefault(bias_class, set())
+    columns = ("caption_id", "proposal_id", "target_class", "attribute", "bias_class")
+    for caption_id, proposal, *group, bias_class in zip(*(captions[c].to_pylist() for c in columns), strict=True):
+        if not is_pair(proposal):
+            place[caption_id] = cells[group[0], group[1]].setdefault(bias_class, set())
     for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
-        place[caption_id].add(image)
+        if caption_id in place:
+            place[caption_id].add(image)
     return cells
 
 

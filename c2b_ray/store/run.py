@@ -2,6 +2,7 @@
 
     RUN/run.json           what was asked, by which models, when, how long each step took, what was counted
         proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
+        intersections.parquet
         images/            predictions/      Parquet parts
         report.html
 
@@ -41,6 +42,7 @@ TABLES: dict[str, pa.Schema] = {
     "images": schemas.IMAGES,
     "predictions": schemas.PREDICTIONS,
     "scores": schemas.SCORES,
+    "intersections": schemas.INTERSECTIONS,
 }
 DIRECTORIES = ("images", "predictions")
 
@@ -135,6 +137,10 @@ class Run:
     @property
     def scores(self) -> pa.Table:
         return self.read("scores")
+
+    @property
+    def intersections(self) -> pa.Table:
+        return self.read("intersections")
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)
