@@ -23,7 +23,7 @@ from c2b_ray.report.groups import GroupView, galleries, shared_caption, value_ro
 from c2b_ray.report.intersections import Intersections, intersections
 from c2b_ray.report.method import Method, mapping, method, number
 from c2b_ray.report.problems import Problems, problems
-from c2b_ray.report.ranking import Cell, Group, Key, ranked, worst_first
+from c2b_ray.report.ranking import Cell, Group, Key, folded, ranked, worst_first
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
 from c2b_ray.schemas import INTERSECTIONS
@@ -140,8 +140,14 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
     names = _names(config, tables)
     groups = planned.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
-    findings = [finding(g, names[g.classifier], 1 - alpha, links[g.key]) for g in worst_first(list(groups))]
-    told = [item for item in findings if item is not None]
+    beneath = folded(groups)
+    hidden = {group.key for alike in beneath.values() for group in alike}
+    findings = {
+        group.key: item
+        for group in worst_first(list(groups))
+        if (item := finding(group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ())))
+    }
+    told = [item for key, item in findings.items() if key not in hidden]
     cells = [cell for group in groups for cell in group.cells]
     return View(
         title=clean(str(config.get("task") or "Classifier audit")),
@@ -160,7 +166,9 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         findings=tuple(told[:MOST_SENTENCES]),
         findings_more=max(len(told) - MOST_SENTENCES, 0),
         no_findings=_no_findings(cells, tau),
-        sections=tuple(_sections(planned, names, links, {item.link: item for item in told}, thumbnails, tau)),
+        sections=tuple(
+            _sections(planned, names, links, {item.link: item for item in findings.values()}, thumbnails, tau)
+        ),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         undetermined=undetermined(groups, names, tau),
         clear=clear(groups, names),
@@ -221,7 +229,8 @@ def _findings_line(cells: Sequence[Cell], told: int) -> str:
         return "Largest |φ| first."
     return (
         f"Largest |φ| first. {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: φ sums to 0 over an "
-        "attribute’s values, so what only mirrors a finding is folded beneath it."
+        "attribute’s values, and two attributes may look at the same images: what only mirrors or repeats a finding is "
+        "folded beneath it."
     )
 
 

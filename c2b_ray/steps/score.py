@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
+from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 
@@ -27,7 +28,8 @@ def score(
     """A table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the captions.
 
     An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
-    not in `n`. The false discovery rate is controlled over all cells of one classifier.
+    not in `n`. Findings that say the same share a `group`. The false discovery rate is controlled over all cells of
+    one classifier.
     """
     cells = images_of_cells(captions, draws)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
@@ -40,7 +42,7 @@ def score(
         for row in rows:
             row.update(_wrong_answers(row, cells, answers, classes))
         tables.append(pa.Table.from_pylist(rows, SCORES))
-    return pa.concat_tables(tables) if tables else SCORES.empty_table()
+    return grouped(pa.concat_tables(tables), cells, tau) if tables else SCORES.empty_table()
 
 
 def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
