@@ -103,6 +103,11 @@ class AuditConfig(_Strict):
         description="Draws images only until each verdict is settled, most where evidence is thin; "
         "`images_per_caption` is then the most for any caption.",
     )
+    intersections: list[tuple[Name, Name]] = Field(
+        default_factory=list,
+        description="Pairs of attributes to look at together: each combination of their values gets a cell, and is "
+        "held against what the two attributes, taken alone, explain.",
+    )
     images_per_caption: int = Field(100, ge=1, le=100_000, description="The paper's is 20.")
     captions_per_cell: int = Field(1, ge=1, le=100, description="Captions per class, attribute and value.")
     seed: int = Field(0, ge=0, lt=2**31)
@@ -132,11 +137,21 @@ class AuditConfig(_Strict):
     @field_validator("attributes")
     @classmethod
     def _values_to_compare(cls, attributes: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
+        _distinct(list(attributes or {}), "attribute")
         for name, values in (attributes or {}).items():
             _distinct(values, f"value of {name!r}")
             if len(values) < 2:
                 raise ValueError(f"{name!r} has {len(values)} value(s); φ compares at least two")
         return attributes
+
+    @field_validator("intersections")
+    @classmethod
+    def _pairs_of_two(cls, intersections: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        for a, b in intersections:
+            if _key(a) == _key(b):
+                raise ValueError(f"{a!r} is paired with itself; name two attributes")
+        _distinct([" × ".join(sorted(map(_key, pair))) for pair in intersections], "pair")
+        return intersections
 
     @model_validator(mode="after")
     def _some_hypotheses(self) -> AuditConfig:
@@ -156,10 +171,14 @@ class AuditConfig(_Strict):
         return (self.classifier,) if isinstance(self.classifier, str) else tuple(self.classifier)
 
 
+def _key(name: str) -> str:
+    return " ".join(name.lower().split())
+
+
 def _distinct(names: list[str], what: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
-        key = " ".join(name.lower().split())
+        key = _key(name)
         if key in seen:
             raise ValueError(f"{what} {name!r} is given twice")
         seen[key] = name

@@ -24,6 +24,21 @@ PROPOSALS = pa.schema(
         pa.field("bias_classes", pa.list_(_text), nullable=False),
         pa.field("source", _text, nullable=False),  # language_model, user, or both joined by "+"
         pa.field("merged_from", pa.list_(_text), nullable=False),  # the names that were merged into this one
+        # What was merged and why: names of attributes into this one's, values into its values.
+        pa.field(
+            "merged",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("kind", _text),  # attribute, value
+                        pa.field("from", _text),
+                        pa.field("into", _text),
+                        pa.field("similarity", pa.float32()),  # the encoder's cosine; null where it was not asked
+                        pa.field("rule", _text),  # name, values, spelling, head word, language model
+                    ]
+                )
+            ),
+        ),
     ]
 )
 
@@ -145,6 +160,41 @@ SCORES = pa.schema(
         # How many images were answered with the class that the bias class itself names (the texture of another class,
         # say); null where it names none. The target class's own cell counts its right answers.
         pa.field("answered_bias_class", pa.int64()),
+        # Findings that say the same of the same images share a number; 1 is led by the largest |φ|. Null where nothing
+        # was found.
+        pa.field("group", pa.int32()),
+        pa.field("group_reason", _text),  # why the finding belongs to another's group; null where it leads its own
+    ]
+)
+
+INTERSECTIONS = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),  # "a × b"
+        pa.field("bias_class", _text, nullable=False),  # "x, y"
+        *[pa.field(name, _text, nullable=False) for name in ("attribute_a", "attribute_b", "value_a", "value_b")],
+        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "correct", "errors")],
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy",
+                "accuracy_low",
+                "accuracy_high",
+                "phi",  # among all cells of the pair, as for an attribute
+                "phi_low",
+                "phi_high",
+                "phi_p_value",
+                "phi_q_value",
+                "expected",  # the accuracy that the two attributes, taken alone, predict
+                "interaction",  # accuracy − expected
+                "interaction_low",
+                "interaction_high",
+                "p_value",  # of |interaction| ≤ τ
+                "q_value",  # over all cells of all pairs of the classifier
+            )
+        ],
+        pa.field("verdict", _text, nullable=False),  # of the interaction: for, against, none, undetermined
     ]
 )
 

@@ -5,30 +5,25 @@ Both give the same roles, so an audit reads the same. It knows the catalogue and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.cluster import ensure_ray
+from c2b_ray.pipelines.cluster import ensure_ray, reachable
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
-from c2b_ray.serving.app import ensure
+from c2b_ray.serving.app import ensure, running
+from c2b_ray.serving.channel import APPS, Channel
+from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
 
 VIAS = ("actors", "serve")
 T = TypeVar("T")
 
 
-class Backend(Protocol):
-    """A language model for this process; of the other roles, factories that can be sent to workers."""
-
-    def start(
-        self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
-    ) -> None:
-        """Loads what an audit is about to ask for, all at once, where loading ahead is of use."""
-
-    def language_model(self, spec: str) -> LanguageModel: ...
+class Loaders(Protocol):
+    """Factories of roles that can be sent to workers."""
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]: ...
 
@@ -39,6 +34,17 @@ class Backend(Protocol):
     def index(self, path: str) -> Callable[[], ImageIndex]: ...
 
     def classifier(self, spec: str) -> Callable[[], Classifier]: ...
+
+
+class Backend(Loaders, Protocol):
+    """A language model for this process besides."""
+
+    def start(
+        self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
+    ) -> None:
+        """Loads what an audit is about to ask for, all at once, where loading ahead is of use."""
+
+    def language_model(self, spec: str) -> LanguageModel: ...
 
 
 class InActors:
@@ -102,6 +108,38 @@ class BehindServe:
 
     def classifier(self, spec: str) -> Callable[[], Classifier]:
         return partial(_itself, self._stack.enter_context(ensure(classifiers=True)).classifier(spec))
+
+
+class WhereServed(InActors):
+    """Models from the apps that run already, and in this process what none of them serves; it starts none."""
+
+    def __init__(self, there: Mapping[str, str | None]) -> None:
+        self._there = there
+
+    def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
+        app = next((name for name, model in self._there.items() if model == spec and _is_of("encoder", name)), None)
+        return super().encoder(spec) if app is None else partial(_itself, ServedEncoder(spec, Channel(app)))
+
+    def index(self, path: str) -> Callable[[], ImageIndex]:
+        return partial(ServedIndex, path) if APPS["index"] in self._there else super().index(path)
+
+    def classifier(self, spec: str) -> Callable[[], Classifier]:
+        return partial(ServedClassifier, spec) if APPS["classifiers"] in self._there else super().classifier(spec)
+
+
+def _is_of(kind: str, app: str) -> bool:
+    return app == APPS[kind] or app.startswith(f"{APPS[kind]}-")
+
+
+@contextmanager
+def at_hand() -> Iterator[Loaders]:
+    """Models for a quick question: from Ray Serve where this process or RAY_ADDRESS knows a cluster that runs it, else
+    in this process, without Ray."""
+    if not reachable():
+        yield InActors()
+        return
+    with ensure_ray():
+        yield WhereServed(running())
 
 
 def _itself(model: T) -> T:

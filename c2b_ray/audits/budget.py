@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from c2b_ray.config import AuditConfig
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
+from c2b_ray.steps.intersect import is_pair, score_pairs
 from c2b_ray.steps.score import score
 from c2b_ray.steps.settle import Look, look, settled
 from c2b_ray.steps.verified import Verified
@@ -27,7 +28,8 @@ def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
     """Images of each caption at first: all that it may get, or with a budget as many as a first look takes."""
     most = _most(asked)
     first = most if asked.budget is None else min(asked.budget.first, most)
-    return dict.fromkeys(captions["caption_id"].to_pylist(), first)
+    ids = zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True)
+    return {caption: most if is_pair(proposal) else first for caption, proposal in ids}
 
 
 def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[str, int] | None:
@@ -78,6 +80,9 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
 
     whole = scores(draws)
     run.write("scores", whole if asked.budget is None else settled(whole, looks(run, asked)))
+    if asked.intersections:
+        tables = (run.proposals, captions, draws, predictions)
+        run.write("intersections", score_pairs(tables, asked.classifiers, asked.tau, asked.alpha))
     if len(asked.images.sources) > 1:
         apart = [scores(draws.filter(pc.equal(draws["source"], source))) for source in (RETRIEVE, GENERATE)]
         run.write("agreement", agreement(*apart, asked.tau, asked.alpha))

@@ -68,8 +68,8 @@ def compare(
     ConfigError where it is not plain which classifiers are meant; RunError for runs that are unfinished, that were
     asked differently, or that share no image; SourceError where there is no run.
     """
-    run_a = _finished(a)
-    run_b = run_a if b is None else _finished(b)
+    run_a = finished(a)
+    run_b = run_a if b is None else finished(b)
     if files.resolve(run_a.path)[1] == files.resolve(run_b.path)[1]:
         spec_a, spec_b = _two_of(run_a, classifier_a, classifier_b)
     else:
@@ -84,7 +84,7 @@ def compare(
 
 def check(run: str | Path | Run, fail_on: Sequence[str], classifier: str | None = None) -> list[gates.Check]:
     """Gates on the scores of one run: of all its classifiers, or of one."""
-    loaded = _finished(run)
+    loaded = finished(run)
     rows = loaded.scores.to_pylist()
     if classifier is not None:
         chosen = one_of(loaded, classifier, "--classifier")
@@ -102,7 +102,8 @@ def classifiers_of(run: Run) -> list[str]:
     return list(found["classifier"].unique().to_pylist())
 
 
-def _finished(run: str | Path | Run) -> Run:
+def finished(run: str | Path | Run) -> Run:
+    """The run, whole. RunError where its audit did not come to the end."""
     loaded = run if isinstance(run, Run) else load_run(run)
     if (status := loaded.manifest.get("status")) != "finished":
         raise RunError(f"{loaded.path}: the run is not finished (status: {status}); run its c2b audit again first")

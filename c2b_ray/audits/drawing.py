@@ -19,7 +19,8 @@ from c2b_ray.audits.events import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.schemas import seed_of
-from c2b_ray.steps.draw import ImageSource, generated, labelled, retrieve
+from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, retrieve, together
+from c2b_ray.steps.intersect import pairs
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.run import Run
 
@@ -57,11 +58,15 @@ def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
         table = LabelledTable(path)
         bounded = "images_per_caption" in asked.model_fields_set or asked.budget is not None
         most = asked.images_per_caption if bounded else None
+        limit = (most, asked.seed)
         proposals, captions, draws, wanted = labelled(
-            table.labels, table.revision, asked.classes, asked.attributes, (most, asked.seed)
+            table.labels, table.revision, asked.classes, asked.attributes, limit
         )
+        chosen = pairs(proposals, asked.intersections)
+        more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
+        draws, wanted = pa.concat_tables([draws, more_draws]), together(wanted, more, table.revision)
         run.write("proposals", proposals)
-        run.write("captions", captions)
+        run.write("captions", pa.concat_tables([captions, more_captions]))
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}})
     return Plan(_shuffled(draws, asked), wanted, _fetching(partial(LabelledTable, path)), "fetch images")
 

@@ -12,7 +12,7 @@ import sys
 
 import typer
 
-from c2b_ray.cli import audit, compare, export, index, models, serve, world
+from c2b_ray.cli import ask, audit, compare, export, index, models, serve, world
 from c2b_ray.errors import C2BError, InputError, StorageError
 
 INTERRUPTED = 130
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("demo")(audit.demo)
 app.command("audit")(audit.audit)
 app.command("report")(audit.report)
+app.command("ask")(ask.ask)
 app.command("compare")(compare.compare)
 app.command("gate")(compare.gate)
 app.command("export")(export.export)

@@ -10,6 +10,7 @@ import typer
 
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
+from c2b_ray.steps.group import leads
 from c2b_ray.store.run import Run
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
@@ -68,16 +69,20 @@ def demo(
 
 def show_run(run: Run, as_json: bool) -> None:
     rows = findings(run)
+    told = list(leads(rows))
     scores = run.scores["verdict"].to_pylist()
     verdicts = {name: scores.count(name) for name in ("for", "against", "none", "undetermined")}
     if as_json:
-        show.print_json({"run": run.path, "report": run.report, "verdicts": verdicts, "findings": rows})
+        found = {"run": run.path, "report": run.report, "verdicts": verdicts, "groups": len(told), "findings": rows}
+        show.print_json(found)
         return
     console = show.out()
-    if rows:
-        console.print(show.ranked_table(rows, MOST_ROWS))
+    if told:
+        console.print(show.ranked_table(told, MOST_ROWS))
     found = verdicts["for"] + verdicts["against"]
-    console.print(f"{found} cells biased, {verdicts['none']} clear, {verdicts['undetermined']} undetermined")
+    console.print(
+        f"{found} cells biased in {len(told)} groups, {verdicts['none']} clear, {verdicts['undetermined']} undetermined"
+    )
     console.print(f"report: {run.report}", soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -75,15 +76,16 @@ def print_json(value: Any) -> None:
     print(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str))
 
 
-def ranked_table(rows: list[dict[str, Any]], most: int) -> Table:
-    """The strongest findings: rows of scores, already ranked."""
+def ranked_table(rows: Sequence[tuple[Mapping[str, Any], int]], most: int) -> Table:
+    """The strongest findings: the row of scores that leads each group, already ranked, and how many more it has."""
     table = Table(title=f"Strongest findings ({min(most, len(rows))} of {len(rows)})", title_justify="left")
     for name in ("classifier", "class", "attribute", "value"):
         table.add_column(name, overflow="fold")
     for name in ("right", "φ", "interval of φ", "n"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
-    for row in rows[:most]:
+    table.add_column("alike", justify="right")
+    for row, more in rows[:most]:
         style = VERDICT_STYLES[row["verdict"]]
         table.add_row(
             row["classifier"],
@@ -95,6 +97,7 @@ def ranked_table(rows: list[dict[str, Any]], most: int) -> Table:
             f"{row['phi_low']:+.2f} … {row['phi_high']:+.2f}",
             str(row["n"]),
             f"[{style}]{row['verdict']}[/]",
+            f"+{more}" if more else "",
         )
     return table
 

@@ -8,6 +8,7 @@ default.
 from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
 from c2b_ray.metrics.consistency import error_consistency
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
+from c2b_ray.metrics.interaction import interaction_interval, interaction_p_values, interactions
 from c2b_ray.metrics.intervals import (
     bias_score_interval,
     bias_score_p_values,
@@ -60,6 +61,9 @@ __all__ = [
     "evidence_paths",
     "frechet_distance",
     "images_to_settle",
+    "interaction_interval",
+    "interaction_p_values",
+    "interactions",
     "inverse_sampling_rate",
     "kernel_distance",
     "kl_from_uniform",

@@ -38,6 +38,11 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
             ray.shutdown()
 
 
+def reachable() -> bool:
+    """Whether `ensure_ray` would join a cluster rather than start one."""
+    return bool(ray.is_initialized()) or _elsewhere() is not None
+
+
 @contextmanager
 def _environment() -> Iterator[None]:
     """No report to Ray's makers, and nothing on the terminal from Ray's C++ side unless its variable asks for it."""

@@ -32,6 +32,7 @@ def write_report(run: Run) -> str:
         images=run.read("images", ["image_id", "key", "error"]),
         predictions=run.predictions,
         scores=run.scores,
+        intersections=run.intersections,
     ).of_draws()
     planned = plan(tables)
     pictures = thumbnails(read_pictures(run, planned.image_ids))

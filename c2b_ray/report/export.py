@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from c2b_ray.report.redact import clean, cleaned, names_of
 from c2b_ray.store.run import Run
 
-SETTINGS = ("task", "classes", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell")
+SETTINGS = ("task", "classes", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections")
 
 
 def scores_csv(run: Run) -> bytes:
@@ -30,7 +30,8 @@ def scores_csv(run: Run) -> bytes:
 
 
 def scores_json(run: Run) -> bytes:
-    """One object: the run's id, its settings, its models, and a row of `scores` per classifier and cell."""
+    """One object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute in
+    `scores`, of two in `intersections`."""
     manifest = run.manifest
     config = manifest.get("config", {})
     whole = {
@@ -41,6 +42,7 @@ def scores_json(run: Run) -> bytes:
         "models": cleaned(manifest.get("models", {})),
         "versions": cleaned(manifest.get("versions", {})),
         "scores": exported(run.scores).to_pylist(),
+        "intersections": exported(run.intersections).to_pylist(),
     }
     return (json.dumps(finite(whole), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
 

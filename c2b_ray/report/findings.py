@@ -6,6 +6,7 @@ lead is the finding with the largest |φ|, the others are folded beneath it. Kno
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from c2b_ray.report import words
@@ -42,8 +43,11 @@ class Finding:
     beneath: tuple[str, ...]
 
 
-def finding(group: Group, classifier: str, confidence: float, link: str) -> Finding | None:
-    """The finding of a group, its classifier called `classifier`; None where nothing was found."""
+def finding(group: Group, classifier: str, confidence: float, link: str, alike: Sequence[Group] = ()) -> Finding | None:
+    """The finding of a group, its classifier called `classifier`; None where nothing was found.
+
+    `alike`: groups of other attributes that say the same of much the same images.
+    """
     lead = group.lead
     if lead is None:
         return None
@@ -54,7 +58,7 @@ def finding(group: Group, classifier: str, confidence: float, link: str) -> Find
         sentence=sentence(group, lead, classifier, confidence),
         brief=_brief(lead),
         mistaken=_mistaken(lead),
-        beneath=_beneath(group, lead),
+        beneath=(*_beneath(group, lead), *_alike(alike)),
     )
 
 
@@ -112,6 +116,14 @@ def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
     if mirrored:
         lines.append(f"Mirrored: {_OPPOSITE[lead.verdict]} with {_named(mirrored)}.")
     return tuple(lines)
+
+
+def _alike(groups: Sequence[Group]) -> tuple[str, ...]:
+    leads = [group.lead for group in groups if group.lead is not None]
+    return tuple(
+        f"Says the same: {lead.attribute} is {lead.bias_class} ({words.signed(lead.phi)}), {lead.group_reason}."
+        for lead in leads
+    )
 
 
 def _named(cells: list[Cell]) -> str:

@@ -7,6 +7,7 @@ Knows the columns of `schemas.SCORES`; knows nothing of words, pictures or pages
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,8 @@ class Cell:
     mistaken_for: str | None
     mistaken: int
     answered_bias_class: int | None
+    group: int | None = None
+    group_reason: str = ""
 
     @property
     def found(self) -> bool:
@@ -111,6 +114,26 @@ def worst_first(groups: list[Group]) -> list[Group]:
     return sorted(leading, key=lambda g: (-round(g.strength[0] / _TIE), g.lead.phi if g.lead else 0.0))
 
 
+def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
+    """Groups whose lead says what a stronger lead says, by the key of the group that it is folded beneath: those of
+    another attribute whose finding rests on much the same images."""
+    leaders = {
+        (cell.classifier, cell.target_class, cell.group): group.key
+        for group in groups
+        for cell in group.cells
+        if cell.group is not None and not cell.group_reason
+    }
+    beneath: dict[Key, list[Group]] = {}
+    top_of: dict[Key, Key] = {}
+    for group in worst_first(list(groups)):  # what leads comes before what it leads
+        lead = group.lead
+        top = leaders.get((lead.classifier, lead.target_class, lead.group)) if lead else None
+        if top is not None and top != group.key:
+            top_of[group.key] = top_of.get(top, top)
+            beneath.setdefault(top_of[group.key], []).append(group)
+    return beneath
+
+
 def _by_phi(cell: Cell) -> tuple[bool, float]:
     return (math.isnan(cell.phi), 0.0 if math.isnan(cell.phi) else cell.phi)
 
@@ -141,4 +164,6 @@ def _cell(row: dict[str, Any]) -> Cell:
         mistaken_for=row.get("mistaken_for"),
         mistaken=row.get("mistaken") or 0,
         answered_bias_class=row.get("answered_bias_class"),
+        group=row.get("group"),
+        group_reason=row.get("group_reason") or "",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,11 +20,13 @@ from c2b_ray.report.examples import Examples, choose
 from c2b_ray.report.findings import NAMES, SIGNS, Finding, finding
 from c2b_ray.report.forest import forest_plot
 from c2b_ray.report.groups import GroupView, galleries, shared_caption, value_rows
+from c2b_ray.report.intersections import Intersections, intersections
 from c2b_ray.report.method import Method, mapping, method, number
 from c2b_ray.report.problems import Problems, problems
-from c2b_ray.report.ranking import Cell, Group, Key, ranked, worst_first
+from c2b_ray.report.ranking import Cell, Group, Key, folded, ranked, worst_first
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
+from c2b_ray.schemas import INTERSECTIONS
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_SENTENCES = 40
@@ -41,6 +43,7 @@ class Tables:
     images: pa.Table
     predictions: pa.Table
     scores: pa.Table
+    intersections: pa.Table = field(default_factory=INTERSECTIONS.empty_table)
 
     def of_draws(self) -> Tables:
         """Without the images and predictions that no draw asks for: a run may hold those of an earlier index."""
@@ -117,6 +120,7 @@ class View:
     findings_more: int
     no_findings: str
     sections: tuple[Section, ...]
+    intersections: Intersections
     undetermined: Undetermined
     clear: tuple[ClearSection, ...]
     problems: Problems
@@ -136,8 +140,14 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
     names = _names(config, tables)
     groups = planned.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
-    findings = [finding(g, names[g.classifier], 1 - alpha, links[g.key]) for g in worst_first(list(groups))]
-    told = [item for item in findings if item is not None]
+    beneath = folded(groups)
+    hidden = {group.key for alike in beneath.values() for group in alike}
+    findings = {
+        group.key: item
+        for group in worst_first(list(groups))
+        if (item := finding(group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ())))
+    }
+    told = [item for key, item in findings.items() if key not in hidden]
     cells = [cell for group in groups for cell in group.cells]
     return View(
         title=clean(str(config.get("task") or "Classifier audit")),
@@ -156,7 +166,10 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         findings=tuple(told[:MOST_SENTENCES]),
         findings_more=max(len(told) - MOST_SENTENCES, 0),
         no_findings=_no_findings(cells, tau),
-        sections=tuple(_sections(planned, names, links, {item.link: item for item in told}, thumbnails, tau)),
+        sections=tuple(
+            _sections(planned, names, links, {item.link: item for item in findings.values()}, thumbnails, tau)
+        ),
+        intersections=intersections(tables.intersections, names, 1 - alpha),
         undetermined=undetermined(groups, names, tau),
         clear=clear(groups, names),
         problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
@@ -216,7 +229,8 @@ def _findings_line(cells: Sequence[Cell], told: int) -> str:
         return "Largest |φ| first."
     return (
         f"Largest |φ| first. {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: φ sums to 0 over an "
-        "attribute’s values, so what only mirrors a finding is folded beneath it."
+        "attribute’s values, and two attributes may look at the same images: what only mirrors or repeats a finding is "
+        "folded beneath it."
     )
 
 

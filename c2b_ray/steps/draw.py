@@ -18,6 +18,7 @@ from PIL import Image
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.roles import GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
+from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.propose import normalise
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
@@ -165,7 +166,7 @@ def labelled(
     for target_class in classes:
         of_class = targets == normalise(target_class)
         for attribute, values in chosen.items():
-            column = np.array([None if v is None else str(v) for v in labels[attribute].to_pylist()], dtype=object)
+            column = _texts(labels, attribute)
             present = [v for v in values if (of_class & (column == v)).any()]
             if len(present) < 2:
                 continue
@@ -186,6 +187,40 @@ def labelled(
         pa.concat_tables(draws),
         wanted(np.concatenate(all_rows), revision),
     )
+
+
+def labelled_pairs(
+    labels: pa.Table, revision: str, pairs: Sequence[Pair], limit: tuple[int | None, int]
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Captions, draws and the images to fetch of every cell of the pairs; a cell that no row has gets a caption alone.
+
+    Arguments as for `labelled`, whose proposals the pairs are of.
+    """
+    targets = np.array([normalise(str(v)) for v in labels["target_class"].to_pylist()])
+    columns = {name: _texts(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])}
+    captions, draws, all_rows = [], [DRAWS.empty_table()], [np.zeros(0, np.int64)]
+    for pair in pairs:
+        of_class = targets == normalise(pair.target_class)
+        a, b = columns[pair.a["attribute"]], columns[pair.b["attribute"]]
+        for x, y in pair.cells():
+            value = bias_class(x, y)
+            caption_id = content_id("labelled", pair.proposal_id, value)
+            rows = _limited(np.flatnonzero(of_class & (a == x) & (b == y)), limit, caption_id)
+            captions.append(_caption(caption_id, pair.as_proposal(), value))
+            all_rows.append(rows)
+            draws.append(
+                _draws([caption_id] * len(rows), rows, revision, np.arange(len(rows)), _no_numbers(len(rows)), LABELLED)
+            )
+    return pa.Table.from_pylist(captions, CAPTIONS), pa.concat_tables(draws), wanted(np.concatenate(all_rows), revision)
+
+
+def together(first: pa.Table, second: pa.Table, revision: str) -> pa.Table:
+    """The images to fetch of both, each once."""
+    return wanted(np.concatenate([table["row"].to_numpy() for table in (first, second)]), revision)
+
+
+def _texts(labels: pa.Table, name: str) -> NDArray[np.object_]:
+    return np.array([None if v is None else str(v) for v in labels[name].to_pylist()], dtype=object)
 
 
 def _no_numbers(n: int) -> pa.Array:
@@ -233,6 +268,7 @@ def _proposal(target_class: str, attribute: str, values: list[str]) -> dict[str,
         "bias_classes": values,
         "source": "user",
         "merged_from": [attribute],
+        "merged": [],
     }
 
 

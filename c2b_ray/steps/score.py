@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
+from c2b_ray.steps.group import grouped
+from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.verified import Levels, Verified, columns, doubt
 
@@ -35,7 +37,8 @@ def score(
     """A table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the captions.
 
     An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
-    not in `n`. The false discovery rate is controlled over all cells of one classifier.
+    not in `n`. Findings that say the same share a `group`. The false discovery rate is controlled over all cells of
+    one classifier.
 
     Where images are `verified`, near-duplicates count once too, scores are corrected for what images show, and cells
     whose images cannot be trusted are undetermined; they are left out of the family of tests.
@@ -60,18 +63,20 @@ def score(
         for row in rows:
             row.update(_wrong_answers(row, cells, answers, classes))
         tables.append(pa.Table.from_pylist(rows, SCORES))
-    return pa.concat_tables(tables) if tables else SCORES.empty_table()
+    return grouped(pa.concat_tables(tables), cells, tau) if tables else SCORES.empty_table()
 
 
 def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
-    """Of every (target class, attribute), the images that each bias class's captions drew."""
+    """Of every (target class, attribute), the images that each bias class's captions drew; intersections left out."""
     cells: dict[Group, dict[str, set[str]]] = defaultdict(dict)
     place = {}
-    columns = ("caption_id", "target_class", "attribute", "bias_class")
-    for caption_id, target, attribute, bias_class in zip(*(captions[c].to_pylist() for c in columns), strict=True):
-        place[caption_id] = cells[target, attribute].setdefault(bias_class, set())
+    columns = ("caption_id", "proposal_id", "target_class", "attribute", "bias_class")
+    for caption_id, proposal, *group, bias_class in zip(*(captions[c].to_pylist() for c in columns), strict=True):
+        if not is_pair(proposal):
+            place[caption_id] = cells[group[0], group[1]].setdefault(bias_class, set())
     for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
-        place[caption_id].add(image)
+        if caption_id in place:
+            place[caption_id].add(image)
     return cells
 
 

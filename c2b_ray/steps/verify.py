@@ -20,6 +20,7 @@ from c2b_ray.schemas import CALIBRATION, VERIFICATIONS, content_id
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.steps.duplicates import fingerprint
+from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 
 CLASS = "class"
@@ -60,6 +61,8 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
     """The questions of an audit: values are told apart by the first caption of each, which differ in nothing else."""
     attributes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for row in captions.to_pylist():
+        if is_pair(row["proposal_id"]):
+            continue
         attributes[row["target_class"]][row["attribute"]].setdefault(row["bias_class"], row["text"])
     asked = {
         target: {
@@ -82,10 +85,12 @@ def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
 
 def wanted(captions: pa.Table, draws: pa.Table, asked: Checks) -> pa.Table:
     """`image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once."""
-    target = dict(zip(captions["caption_id"].to_pylist(), captions["target_class"].to_pylist(), strict=True))
+    columns = (captions[name].to_pylist() for name in ("caption_id", "proposal_id", "target_class"))
+    target = {caption: name for caption, proposal, name in zip(*columns, strict=True) if not is_pair(proposal)}
     pairs = dict.fromkeys(
         (image, target[caption])
         for image, caption in zip(draws["image_id"].to_pylist(), draws["caption_id"].to_pylist(), strict=True)
+        if caption in target
     )
     rows = [(image, name, asked.verification_id(image, name)) for image, name in pairs]
     columns = (

@@ -2,8 +2,9 @@
 
     RUN/run.json           what was asked, by which models, when, how long each step took, what was counted
         proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
-        calibration.parquet                  where images were verified
-        agreement.parquet                    where they come from two sources
+        calibration.parquet                    where images were verified
+        agreement.parquet                      where they come from two sources
+        intersections.parquet                  where pairs of attributes were asked for
         images/  verifications/  predictions/  Parquet parts
         report.html
 
@@ -46,6 +47,7 @@ TABLES: dict[str, pa.Schema] = {
     "predictions": schemas.PREDICTIONS,
     "scores": schemas.SCORES,
     "agreement": schemas.AGREEMENT,
+    "intersections": schemas.INTERSECTIONS,
 }
 DIRECTORIES = ("images", "verifications", "predictions")
 
@@ -152,6 +154,10 @@ class Run:
     @property
     def agreement(self) -> pa.Table:
         return self.read("agreement")
+
+    @property
+    def intersections(self) -> pa.Table:
+        return self.read("intersections")
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)

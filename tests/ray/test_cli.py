@@ -10,6 +10,7 @@ import yaml
 from PIL import Image
 
 from c2b_ray import cli, load_run
+from c2b_ray.steps.ask import images_of_class
 from c2b_ray.world.table import write_sample
 
 SCENES = 300
@@ -93,6 +94,60 @@ def test_an_audit_and_its_report(audit_file, c2b, tmp_path):
     status, out, _ = c2b("report", tmp_path / "run")
     assert status == 0
     assert "report.html" in out
+
+
+def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_file, c2b, tmp_path):
+    status, _, _ = c2b("audit", audit_file(), "--out", tmp_path / "run", "--json")
+    assert status == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    page = tmp_path / "pages" / "asked.html"
+    question = ("ask", tmp_path / "run", "a photo of a bus in the snow")
+    status, out, _ = c2b(*question, "--n", 10, "--html", page, "--keep", "--json")
+    assert status == 0
+    said = json.loads(out)
+    (answer,) = said["answers"]
+    assert said["target_class"] == "bus"
+    assert answer["asked"]["n"] == len(said["predictions"]) == 10
+    assert answer["asked"]["correct"] == sum(row["predicted_class"] == "bus" for row in said["predictions"])
+    run = load_run(tmp_path / "run")
+    drawn = {row["image_id"] for row in said["predictions"]} & images_of_class(run.captions, run.draws, "bus")
+    assert answer["of_class"]["n"] - answer["others"]["n"] == len(drawn)  # no image is on both sides
+    assert page.read_text().count("<img") == 10
+    kept = Path(said["kept"])
+    assert json.loads(kept.read_text())["answers"] == said["answers"]
+    kept.unlink()
+    kept.parent.rmdir()
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    status, out, _ = c2b(*question, "--n", 3)
+    assert status == 0
+    assert "of 3 right" in out
+    status, _, err = c2b("ask", tmp_path / "run", "a mug in the snow")
+    assert status == 2
+    assert "name one of bus, boat with --class" in err
+
+
+def test_a_labelled_run_needs_an_index_to_be_asked(index, place, c2b, tmp_path):
+    asked = {
+        "task": "Tell buses from boats.",
+        "classes": ["bus", "boat"],
+        "classifier": "world:resnet-planted-0",
+        "images": {"source": "labelled", "table": str(place / "scenes.parquet")},
+        "attributes": {"lighting": ["day", "night"], "size": ["small", "large"]},
+        "intersections": [["lighting", "size"]],
+    }
+    (tmp_path / "audit.yaml").write_text(yaml.safe_dump(asked))
+    status, _, _ = c2b("audit", tmp_path / "audit.yaml", "--out", tmp_path / "run", "--json")
+    assert status == 0
+    run = load_run(tmp_path / "run")
+    assert run.intersections.num_rows == 8
+    lighting = sum(row["n"] for row in run.scores.to_pylist() if row["attribute"] == "lighting")
+    assert sum(run.intersections["n"].to_pylist()) == lighting  # every scene by day or night is small or large
+    status, _, err = c2b("ask", tmp_path / "run", "a bus at night")
+    assert status == 2
+    assert "--index" in err
+    status, out, _ = c2b("ask", tmp_path / "run", "a bus at night", "-n", 4, "--index", index, "--json")
+    assert status == 0
+    assert json.loads(out)["answers"][0]["asked"]["n"] == 4
 
 
 def test_bad_images_are_rows_with_an_error(tmp_path, c2b):

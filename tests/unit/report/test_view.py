@@ -13,7 +13,7 @@ from c2b_ray.report.examples import MOST, choose
 from c2b_ray.report.findings import finding
 from c2b_ray.report.method import method
 from c2b_ray.report.problems import problems
-from c2b_ray.report.ranking import Group, cells_of, ranked, worst_first
+from c2b_ray.report.ranking import Group, cells_of, folded, ranked, worst_first
 from c2b_ray.report.remainder import clear, undetermined
 from c2b_ray.report.view import Tables, View, build_view, plan
 from c2b_ray.store.run import Run
@@ -109,6 +109,29 @@ def test_findings_in_the_lead_s_own_direction_are_not_called_mirrored() -> None:
     told = finding(group, "m", 0.95, "g")
     assert told is not None
     assert told.beneath == ("Also less well: fog (−0.20).",)
+
+
+def test_findings_on_the_same_images_are_folded_beneath_the_strongest() -> None:
+    reason = "mostly the same images as lighting: night (Jaccard 0.82)"
+    table = scores(
+        row("night", -0.5, "against", attribute="lighting", group=1),
+        row("day", 0.5, "for", attribute="lighting", group=1, group_reason="complement of lighting: night"),
+        row("dark", -0.4, "against", attribute="sky", group=1, group_reason=reason),
+        row("bright", 0.3, "for", attribute="sky", group=3),
+        row("red", -0.2, "against", attribute="colour", group=2),
+        row("hazy", -0.1, "against", attribute="air", group=3, group_reason="goes with sky: bright (Cramér’s V 0.71)"),
+    )
+    groups = {group.attribute: group for group in ranked(table)}
+    beneath = folded(list(groups.values()))
+    # air is led by a value of sky, which is itself told beneath lighting
+    assert beneath == {groups["lighting"].key: [groups["sky"], groups["air"]]}
+    told = finding(groups["lighting"], "m", 0.95, "g", beneath[groups["lighting"].key])
+    assert told is not None
+    assert told.beneath == (
+        "Mirrored: better with day (+0.50).",
+        f"Says the same: sky is dark (−0.40), {reason}.",
+        "Says the same: air is hazy (−0.10), goes with sky: bright (Cramér’s V 0.71).",
+    )
 
 
 def test_sentence_states_the_lead_s_numbers() -> None:

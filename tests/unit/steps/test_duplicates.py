@@ -10,12 +10,12 @@ from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 
 
-def test_a_picture_saved_again_smaller_and_coarser_is_found():
+def test_a_picture_saved_again_at_another_size_and_coarser_is_found():
     scenes = [render(scene) for scene in sample(30, 3)]
     marks = {f"{i:02d}": fingerprint(picture) for i, picture in enumerate(scenes)}
     again = {f"{i:02d}b": fingerprint(_saved_again(picture)) for i, picture in enumerate(scenes)}
     found = representatives(marks | again)
-    assert sum(found[f"{name}b"] == name for name in marks) >= 27
+    assert sum(found[f"{name}b"] == name for name in marks) >= 28
     assert all(found[name] == name for name in marks)
 
 
@@ -35,5 +35,5 @@ def test_the_first_stands_for_the_others_and_nothing_in_gives_nothing():
 
 def _saved_again(picture: np.ndarray) -> np.ndarray:
     data = BytesIO()
-    Image.fromarray(picture).resize((48, 48), Image.Resampling.BICUBIC).save(data, "JPEG", quality=85)
+    Image.fromarray(picture).resize((128, 128), Image.Resampling.BICUBIC).save(data, "JPEG", quality=75)
     return np.asarray(Image.open(data).convert("RGB"))

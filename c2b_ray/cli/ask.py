@@ -1,0 +1,53 @@
+"""`c2b ask`: one question to a finished run, answered from its models in seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from c2b_ray.cli import show
+
+if TYPE_CHECKING:
+    from c2b_ray.audits.ask import Asked
+
+
+def ask(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Such as 'a bus in the snow at night'.")],
+    n: Annotated[int, typer.Option("-n", "--n", min=1, max=100_000, help="How many images.")] = 50,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier; by default all.")] = None,
+    target_class: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="By default the class that the sentence names.")
+    ] = None,
+    index: Annotated[str | None, typer.Option(metavar="PATH", help="An index; by default the run's own.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Write the answer to RUN/asked/.")] = False,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with the images.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """How often is the classifier right on images of this sentence, and on its class's other images?"""
+    from c2b_ray.audits.ask import ask as run_ask
+
+    found = run_ask(run, sentence, n, classifier, target_class, index)
+    kept = found.keep() if keep else None
+    if html:
+        found.write_page(html)
+    if as_json:
+        show.print_json({**found.to_json(), "page": html, "kept": kept})
+        return
+    _print(found)
+    for name, place in (("page", html), ("kept", kept)):
+        if place:
+            show.out().print(f"{name}: {escape(place)}", soft_wrap=True)
+
+
+def _print(found: Asked) -> None:
+    from c2b_ray.report.asked import lines, right_line
+
+    console = show.out()
+    for answer in found.answers:
+        console.print(f"[bold]{escape(answer.classifier)}[/] on {escape(found.sentence)!r}", soft_wrap=True)
+        console.print(f"  {right_line(answer.asked)}")
+        for line in lines(answer, found.target_class):
+            console.print(f"  {escape(line)}", soft_wrap=True)

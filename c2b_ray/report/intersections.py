@@ -1,0 +1,151 @@
+"""Intersections of two attributes as the page shows them: sentences of what was found, and a matrix per pair and class.
+
+Knows rows of `schemas.INTERSECTIONS` and words; knows nothing of files or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.report import words
+from c2b_ray.report.findings import NAMES, SIGNS, Sentence, Span
+
+MOST_MATRICES = 24
+MOST_SENTENCES = 20
+Row = Mapping[str, Any]
+_FOUND = ("for", "against")
+_ADVERBS = {"against": "less well", "for": "better"}
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    accuracy: str
+    images: str
+    interaction: str
+    interval: str
+    phi: str
+    verdict: str
+    verdict_name: str
+    sign: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One pair of one class as one classifier sees it: values of the first attribute down, of the second across."""
+
+    target_class: str
+    classifier: str
+    attribute_a: str
+    attribute_b: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    verdict: str
+    sign: str
+    sentence: Sentence
+
+
+@dataclass(frozen=True)
+class Intersections:
+    """`asked` is whether the run looked at any pair."""
+
+    asked: bool
+    line: str
+    findings: tuple[Told, ...]
+    findings_more: int
+    matrices: tuple[Matrix, ...]
+    matrices_more: int
+
+
+def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
+    """Largest |interaction| first: findings as sentences, and the matrices, those with a finding before the others."""
+    rows = table.to_pylist()
+    found = sorted((row for row in rows if row["verdict"] in _FOUND), key=lambda row: -abs(row["interaction"]))
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
+    ordered = sorted(groups.values(), key=_strength)
+    return Intersections(
+        asked=bool(rows),
+        line=_line(rows),
+        findings=tuple(_told(row, names, confidence) for row in found[:MOST_SENTENCES]),
+        findings_more=max(len(found) - MOST_SENTENCES, 0),
+        matrices=tuple(_matrix(group, names) for group in ordered[:MOST_MATRICES]),
+        matrices_more=max(len(ordered) - MOST_MATRICES, 0),
+    )
+
+
+def _strength(group: Sequence[Row]) -> tuple[float, float]:
+    sizes = [abs(row["interaction"]) if _known(row) else -1.0 for row in group]
+    found = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in _FOUND]
+    return -max(found, default=-1.0), -max(sizes)
+
+
+def _known(row: Row) -> bool:
+    return row["interaction"] is not None and row["interaction"] == row["interaction"]
+
+
+def _line(rows: Sequence[Row]) -> str:
+    of = [row["verdict"] for row in rows]
+    found = sum(verdict in _FOUND for verdict in of)
+    empty = sum(row["n"] == 0 for row in rows)
+    without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
+    return (
+        f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(found, 'finding')}, "
+        f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{without}"
+    )
+
+
+def _told(row: Row, names: Mapping[str, str], confidence: float) -> Told:
+    both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
+    evidence = (
+        f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "
+        f"{words.percent(min(max(row['expected'], 0.0), 1.0))} ({words.signed(row['interaction'])}, "
+        f"{words.percent(confidence)} interval {words.signed_range(row['interaction_low'], row['interaction_high'])}, "
+        f"{words.plural(row['n'], 'image')})."
+    )
+    spans = (
+        Span(f"{names[row['classifier']]} recognises {words.article(row['target_class'])}"),
+        Span(row["target_class"], strong=True),
+        Span(f" {_ADVERBS[row['verdict']]} when "),
+        Span(both, strong=True),
+        Span(evidence),
+    )
+    return Told(row["verdict"], SIGNS[row["verdict"]], spans)
+
+
+def _matrix(group: Sequence[Row], names: Mapping[str, str]) -> Matrix:
+    first = group[0]
+    columns = tuple(dict.fromkeys(row["value_b"] for row in group))
+    cells = {(row["value_a"], row["value_b"]): _cell(row) for row in group}
+    return Matrix(
+        target_class=first["target_class"],
+        classifier=names[first["classifier"]],
+        attribute_a=first["attribute_a"],
+        attribute_b=first["attribute_b"],
+        columns=columns,
+        rows=tuple(
+            (value, tuple(cells[value, column] for column in columns))
+            for value in dict.fromkeys(row["value_a"] for row in group)
+        ),
+    )
+
+
+def _cell(row: Row) -> MatrixCell:
+    return MatrixCell(
+        accuracy=words.percent(row["accuracy"]),
+        images=words.plural(row["n"], "image"),
+        interaction=words.signed(row["interaction"]),
+        interval=words.signed_range(row["interaction_low"], row["interaction_high"]),
+        phi=words.signed(row["phi"]),
+        verdict=row["verdict"],
+        verdict_name=NAMES[row["verdict"]],
+        sign=SIGNS[row["verdict"]],
+    )

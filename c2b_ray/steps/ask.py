@@ -1,0 +1,123 @@
+"""A sentence → how often the classifier is right on images of it, held against the class's other images.
+
+It knows how a class is read from a sentence and which answers count; the formulas are `metrics`', and where images and
+answers come from is the caller's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray import metrics
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.steps.propose import normalise
+from c2b_ray.steps.score import answers_of
+
+MOST_MISTAKES = 3
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Images with an answer, how many of them right, and the accuracy with its interval; NaN where there are none."""
+
+    n: int
+    correct: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one classifier did on the images of a sentence.
+
+    `of_class` is on all images of the class in the run; `others` on those of them that the sentence did not draw, which
+    `difference` (accuracy minus theirs, Newcombe 1998), its interval and `p_value` are about: two separate samples.
+    """
+
+    classifier: str
+    asked: Rate
+    errors: int
+    of_class: Rate
+    others: Rate
+    difference: float
+    difference_low: float
+    difference_high: float
+    p_value: float
+    mistaken_for: tuple[tuple[str, int], ...]
+
+
+def class_of(sentence: str, classes: Sequence[str], given: str | None) -> str:
+    """The class that the sentence is about: the given one, else the only one that it names, in singular or plural.
+
+    ConfigError where none or several are named; of two names of which one is in the other, the longer counts.
+    """
+    if given is not None:
+        known = {normalise(name): name for name in classes}
+        if normalise(given) not in known:
+            raise ConfigError("--class", f"the run has no class {given!r}; {nearest(given, classes)}")
+        return known[normalise(given)]
+    text = normalise(sentence)
+    spans = [
+        (match.start(), match.end(), name)
+        for name in classes
+        for match in re.finditer(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text)
+    ]
+    whole = [s for s in spans if not any(o[0] <= s[0] and s[1] <= o[1] and o[1] - o[0] > s[1] - s[0] for o in spans)]
+    named = list(dict.fromkeys(name for *_, name in whole))
+    if len(named) == 1:
+        return named[0]
+    said = f"names several classes ({', '.join(named)})" if named else "names no class of the run"
+    raise ConfigError("--class", f"{sentence!r} {said}; name one of {', '.join(classes)} with --class")
+
+
+def images_of_class(captions: pa.Table, draws: pa.Table, target_class: str) -> set[str]:
+    """Every image that was drawn for the class."""
+    ids = captions.filter(pc.equal(captions["target_class"], target_class))["caption_id"].combine_chunks()
+    return set(draws.filter(pc.is_in(draws["caption_id"], ids))["image_id"].to_pylist())
+
+
+def answer(
+    classifier: str,
+    target_class: str,
+    found: pa.Table,
+    run: tuple[set[str], pa.Table],
+    confidence: float,
+) -> Answer:
+    """`found`: predictions of the sentence's images. `run`: the class's images there, and the run's predictions."""
+    asked = dict(zip(found["image_id"].to_pylist(), found["predicted_class"].to_pylist(), strict=True))
+    images, predictions = run
+    known = answers_of(predictions, classifier)
+    rate = _rate(asked, target_class, confidence)
+    others = _rate({i: known.get(i) for i in images if i not in asked}, target_class, confidence)
+    counts = [rate.correct, others.correct], [rate.n, others.n]
+    low, high = metrics.bias_score_interval(*counts, confidence)
+    wrong = Counter(name for name in asked.values() if name not in (None, target_class))
+    return Answer(
+        classifier=classifier,
+        asked=rate,
+        errors=len(asked) - rate.n,
+        of_class=_rate({i: known.get(i) for i in images}, target_class, confidence),
+        others=others,
+        # Of two cells φ is the difference, its interval Newcombe's, its test of no difference that interval's.
+        difference=float(metrics.bias_scores(*counts)[0]),
+        difference_low=float(low[0]),
+        difference_high=float(high[0]),
+        p_value=float(metrics.bias_score_p_values(*counts)[0]),
+        mistaken_for=tuple(
+            sorted(((str(k), n) for k, n in wrong.items()), key=lambda x: (-x[1], x[0]))[:MOST_MISTAKES]
+        ),
+    )
+
+
+def _rate(answers: Mapping[str, str | None], target_class: str, confidence: float) -> Rate:
+    given = [name for name in answers.values() if name is not None]
+    correct = given.count(target_class)
+    low, high = metrics.wilson_interval(correct, len(given), confidence)
+    return Rate(len(given), correct, correct / len(given) if given else float("nan"), low, high)

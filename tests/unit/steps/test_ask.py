@@ -1,0 +1,81 @@
+import math
+
+import pyarrow as pa
+import pytest
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.schemas import PREDICTIONS
+from c2b_ray.steps.ask import answer, class_of
+
+CLASSES = ["bus", "school bus", "boat", "glass"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "name"),
+    [
+        ("a Bus in the snow at night", "bus"),
+        ("two boats, far away", "boat"),
+        ("glasses on a table", "glass"),
+        ("a yellow school bus", "school bus"),  # not a bus and a school bus
+        ("a BUS. Another bus!", "bus"),
+    ],
+)
+def test_the_class_is_read_from_the_sentence(sentence, name):
+    assert class_of(sentence, CLASSES, None) == name
+
+
+@pytest.mark.parametrize(
+    ("sentence", "given", "words"),
+    [
+        ("a busy street", None, r"names no class of the run; name one of bus, school bus, boat, glass with --class"),
+        ("a bus and a boat", None, r"names several classes \(bus, boat\)"),
+        ("a bus", "boot", "no class 'boot'; did you mean 'boat'"),
+    ],
+)
+def test_what_is_not_plain_is_asked_back(sentence, given, words):
+    with pytest.raises(ConfigError, match=words):
+        class_of(sentence, CLASSES, given)
+
+
+def test_a_given_class_wins():
+    assert class_of("a bus", CLASSES, " Boat ") == "boat"
+
+
+def predictions(**answers):
+    rows = [
+        {"prediction_id": i, "image_id": i, "classifier": "m", "revision": "1", "predicted_class": name or None}
+        for i, name in answers.items()
+    ]
+    return pa.Table.from_pylist(rows, PREDICTIONS)
+
+
+def counted(right, wrong, missing=0, start=0, name="boat"):
+    given = ["bus"] * right + [name] * wrong + [""] * missing
+    return {f"i{start + k}": label for k, label in enumerate(given)}
+
+
+def test_rates_and_difference_are_of_separate_images():
+    """56 of 70 against 48 of 80: Newcombe (1998), table II: 0.2, and by method 10 the limits 0.0524 and 0.3339."""
+    asked, others = counted(56, 14), counted(48, 32, start=70)
+    run = predictions(**asked, **others)
+    told = answer("m", "bus", predictions(**asked), (set(asked) | set(others), run), 0.95)
+    assert (told.asked.n, told.asked.correct, told.others.n, told.others.correct) == (70, 56, 80, 48)
+    assert (told.of_class.n, told.of_class.correct) == (150, 104)
+    assert told.difference == pytest.approx(0.2)
+    assert (told.difference_low, told.difference_high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert 0.001 < told.p_value < 0.05
+    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    limits = proportion.confint_proportions_2indep(56, 70, 48, 80, method="newcomb")
+    assert (told.difference_low, told.difference_high) == pytest.approx(limits)
+    assert (told.asked.low, told.asked.high) == pytest.approx(proportion.proportion_confint(56, 70, method="wilson"))
+
+
+def test_wrong_answers_are_counted_and_missing_ones_are_not_zero():
+    asked = counted(1, 3, 2) | counted(0, 1, start=9, name="mug") | counted(0, 1, start=10, name="glass")
+    told = answer("m", "bus", predictions(**asked), (set(), predictions()), 0.95)
+    assert (told.asked.n, told.errors) == (6, 2)
+    assert told.mistaken_for == (("boat", 3), ("glass", 1), ("mug", 1))
+    assert told.of_class.n == 0
+    assert math.isnan(told.of_class.accuracy)
+    assert math.isnan(told.difference)
+    assert math.isnan(told.p_value)
