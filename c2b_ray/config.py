@@ -235,7 +235,11 @@ def _located(place: str | None, base: Path) -> str | None:
 
 def _first_problem(error: ValidationError, prefix: str) -> ConfigError:
     problem = error.errors()[0]
-    path = [str(part) for part in problem["loc"] if not str(part).startswith(("str", "list[", "dict[", "constrained"))]
+    path = [
+        str(part)
+        for part in problem["loc"]
+        if not str(part).startswith(("str", "list[", "dict[", "constrained", "literal["))
+    ]
     field = ".".join(path)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":

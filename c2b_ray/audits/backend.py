@@ -103,6 +103,11 @@ class BehindServe:
         assert model is not None
         return partial(_itself, model)
 
+    def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
+        model = self._stack.enter_context(ensure(generator=spec)).generator
+        assert model is not None
+        return partial(_itself, model)
+
     def index(self, path: str) -> Callable[[], ImageIndex]:
         return partial(_itself, self._stack.enter_context(ensure(index=True)).index(path))
 

@@ -84,8 +84,8 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
         tables = (run.proposals, captions, draws, predictions)
         run.write("intersections", score_pairs(tables, asked.classifiers, asked.tau, asked.alpha))
     if len(asked.images.sources) > 1:
-        apart = [scores(draws.filter(pc.equal(draws["source"], source))) for source in (RETRIEVE, GENERATE)]
-        run.write("agreement", agreement(*apart, asked.tau, asked.alpha))
+        retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name))) for name in (RETRIEVE, GENERATE))
+        run.write("agreement", agreement(retrieved, made, asked.tau, asked.alpha))
 
 
 def _most(asked: AuditConfig) -> int:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from c2b_ray.metrics.intervals import HALVINGS, MOST_DEVIATIONS, _deviations, _wilson
+from c2b_ray.metrics.intervals import HALVINGS, wilson
+from c2b_ray.metrics.levels import MOST_DEVIATIONS, deviations
 from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_counts
 
 __all__ = ["interaction_interval", "interaction_p_values", "interactions"]
@@ -61,7 +62,7 @@ def interaction_interval(correct: ArrayLike, total: ArrayLike, confidence: float
     weights = _weights(t)
     accuracy, _ = accuracies(c, t)
     score = _scores(accuracy, weights)
-    below, above = _reach(c, t, weights, np.full(c.size, _deviations(confidence)))
+    below, above = _reach(c, t, weights, np.full(c.size, deviations(confidence)))
     most = np.where(weights > 0, weights, 0.0).sum(axis=1)
     return np.clip(score - below, -most, most).reshape(c.shape), np.clip(score + above, -most, most).reshape(c.shape)
 
@@ -132,7 +133,7 @@ def _reach(correct: Ints, total: Ints, weights: Floats, z: Floats) -> tuple[Floa
     """How far below and above each interaction its limits lie, every cell's Wilson limits taken at the row's own z."""
     seen = np.maximum(total.ravel(), 1)[None, :]
     right = correct.ravel()[None, :]
-    low, high = _wilson(right, seen, z[:, None])
+    low, high = wilson(right, seen, z[:, None])
     accuracy = right / seen
     down, up = ((accuracy - low) * weights) ** 2, ((high - accuracy) * weights) ** 2
     positive = weights > 0

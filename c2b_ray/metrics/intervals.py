@@ -40,7 +40,7 @@ def wilson_interval(
     Raises: ValueError where not 0 <= correct <= total in whole numbers, where shapes differ, or for the confidence.
     """
     c, t = checked_counts(correct, total)
-    low, high = _wilson(c, t, np.float64(deviations(confidence)))
+    low, high = wilson(c, t, np.float64(deviations(confidence)))
     return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
 
@@ -150,7 +150,7 @@ def rogan_gladen(observed: float | Values, sensitivity: float | Values, specific
     return float(true) if true.ndim == 0 else true
 
 
-def _wilson(correct: Ints, total: Ints, z: Floats | np.float64) -> tuple[Floats, Floats]:
+def wilson(correct: Ints | Floats, total: Ints | Floats, z: Floats | np.float64) -> tuple[Floats, Floats]:
     n = np.where(total > 0, total, np.nan)
     p, square = np.minimum(correct / n, 1.0), z * z / n
     centre = (p + square / 2) / (1 + square)
@@ -181,7 +181,7 @@ def reach(
     correct, total, weights (unsigned): (..., j, k), numbers that need not be whole; z: (..., j). The sum's positive
     term is k = j, or k = `own`; the others are subtracted.
     """
-    low, high = _wilson(correct, total, z[..., :, None])
+    low, high = wilson(correct, total, z[..., :, None])
     seen = np.where(total > 0, total, 1.0)
     accuracy = correct / seen
     size = weights.shape[-1]

@@ -131,7 +131,8 @@ def _fitted(right: Floats, wrong: Floats, known: Floats) -> _Fit:
 
 def _rows(counts: Floats) -> Floats:
     smoothed: Floats = counts + PSEUDO / counts.shape[1]
-    return smoothed / smoothed.sum(axis=1, keepdims=True)
+    shares: Floats = smoothed / smoothed.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _covariance(fit: _Fit, drawn: Floats, known: Floats) -> Floats:

@@ -127,7 +127,9 @@ def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
     top_of: dict[Key, Key] = {}
     for group in worst_first(list(groups)):  # what leads comes before what it leads
         lead = group.lead
-        top = leaders.get((lead.classifier, lead.target_class, lead.group)) if lead else None
+        top = None
+        if lead is not None and lead.group is not None:
+            top = leaders.get((lead.classifier, lead.target_class, lead.group))
         if top is not None and top != group.key:
             top_of[group.key] = top_of.get(top, top)
             beneath.setdefault(top_of[group.key], []).append(group)

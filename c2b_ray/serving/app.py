@@ -29,11 +29,30 @@ from c2b_ray.serving.captioner import CaptionerServer
 from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
 from c2b_ray.serving.classifier import ClassifierServer
 from c2b_ray.serving.encoder import EncoderServer
-from c2b_ray.serving.handles import ServedCaptioner, ServedClassifier, ServedEncoder, ServedIndex, ServedLanguageModel
+from c2b_ray.serving.generator import GeneratorServer
+from c2b_ray.serving.handles import (
+    ServedCaptioner,
+    ServedClassifier,
+    ServedEncoder,
+    ServedGenerator,
+    ServedIndex,
+    ServedLanguageModel,
+)
 from c2b_ray.serving.index import IndexServer
 from c2b_ray.serving.llm import LanguageModelServer
 
-__all__ = ["APPS", "Served", "captioner", "classifiers", "encoder", "ensure", "index", "language_model", "running"]
+__all__ = [
+    "APPS",
+    "Served",
+    "captioner",
+    "classifiers",
+    "encoder",
+    "ensure",
+    "generator",
+    "index",
+    "language_model",
+    "running",
+]
 
 _PLACES = (Path(__file__).parents[2] / "deployments" / "laptop.yaml", Path(__file__).with_name("laptop.yaml"))
 LAPTOP = next((path for path in _PLACES if path.is_file()), _PLACES[0])
@@ -73,6 +92,11 @@ def captioner(args: OneModel) -> Application:
     return _bound("captioner", args)
 
 
+def generator(args: OneModel) -> Application:
+    """`c2b_ray.serving.app:generator`"""
+    return _bound("generator", args)
+
+
 def classifiers(args: ManyModels) -> Application:
     """`c2b_ray.serving.app:classifiers`"""
     return _bound("classifiers", args)
@@ -87,12 +111,13 @@ _DEPLOYMENTS: dict[str, Any] = {
     "language_model": LanguageModelServer,
     "encoder": EncoderServer,
     "captioner": CaptionerServer,
+    "generator": GeneratorServer,
     "classifiers": ClassifierServer,
     "index": IndexServer,
 }
 
 
-_OF_ONE_MODEL = ("language_model", "encoder", "captioner")
+_OF_ONE_MODEL = ("language_model", "encoder", "captioner", "generator")
 
 
 def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Application:
@@ -107,6 +132,7 @@ class Served:
     language_model: ServedLanguageModel | None = None
     encoder: ServedEncoder | None = None
     captioner: ServedCaptioner | None = None
+    generator: ServedGenerator | None = None
     started: list[str] = field(default_factory=list)
 
     def classifier(self, spec: str) -> ServedClassifier:
@@ -151,6 +177,7 @@ def ensure(
     language_model: str | None = None,
     encoder: str | None = None,
     captioner: str | None = None,
+    generator: str | None = None,
     classifiers: bool = False,
     index: bool = False,
     placement: Path = LAPTOP,
@@ -162,7 +189,12 @@ def ensure(
     """
     if not ray.is_initialized():
         raise ServiceError("Serve needs a Ray cluster: call ray.init() first")
-    wanted: dict[str, str | None] = {"language_model": language_model, "encoder": encoder, "captioner": captioner}
+    wanted: dict[str, str | None] = {
+        "language_model": language_model,
+        "encoder": encoder,
+        "captioner": captioner,
+        "generator": generator,
+    }
     kinds = [kind for kind, spec in wanted.items() if spec]
     kinds += [kind for kind, asked in (("classifiers", classifiers), ("index", index)) if asked]
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it starts and connects to is of no use to a person
@@ -183,6 +215,8 @@ def ensure(
         served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]))
     if captioner:
         served.captioner = ServedCaptioner(captioner, Channel(apps["captioner"]))
+    if generator:
+        served.generator = ServedGenerator(generator, Channel(apps["generator"]))
     return served
 
 

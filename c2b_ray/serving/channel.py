@@ -35,6 +35,7 @@ APPS = MappingProxyType(
         "language_model": "language-model",
         "encoder": "encoder",
         "captioner": "captioner",
+        "generator": "generator",
         "classifiers": "classifiers",
         "index": "index",
     }

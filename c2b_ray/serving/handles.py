@@ -22,6 +22,8 @@ from c2b_ray.roles import (
     ChatReply,
     ChatRequest,
     Floats,
+    GeneratedImage,
+    GenerationRequest,
     Neighbours,
     Pixels,
     Question,
@@ -122,6 +124,29 @@ class ServedCaptioner:
         parts = spans([image.nbytes for image in images], self.chunk)
         calls = [(self.spec, pack(images[part]), rows[part]) for part in parts]
         return [reply for replies in self.channel.call_many(method, calls) for reply in replies]
+
+
+class ServedGenerator:
+    """The image generator `spec` in the app of that name; ServiceError if the app serves another one."""
+
+    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 16) -> None:
+        self.spec = spec
+        self.channel = channel or Channel(APPS["generator"])
+        self.chunk = chunk
+        self._facts: dict[str, Any] = {}
+
+    @property
+    def revision(self) -> str:
+        if not self._facts:
+            self._facts = dict(self.channel.call("describe", self.spec))
+        return str(self._facts["revision"])
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        if len(requests) == 1:
+            return [self.channel.call("generate_one", self.spec, requests[0])]
+        parts = spans([1] * len(requests), self.chunk)
+        calls = [(self.spec, list(requests[part])) for part in parts]
+        return [image for images in self.channel.call_many("generate", calls) for image in images]
 
 
 class ServedClassifier:

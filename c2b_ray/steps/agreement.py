@@ -33,7 +33,7 @@ def agreement(retrieved: pa.Table, generated: pa.Table, tau: float, alpha: float
             rows.append(_compared(row, twin, alpha))
     for classifier in {row["classifier"]: None for row in rows}:
         own = [row for row in rows if row["classifier"] == classifier]
-        q = metrics.benjamini_hochberg([row["p_value"] for row in own])
+        q = metrics.benjamini_hochberg(np.array([row["p_value"] for row in own], float))
         for row, q_value in zip(own, q.tolist(), strict=True):
             row["q_value"] = q_value
             row["agreement"] = _verdict(row, tau, alpha)

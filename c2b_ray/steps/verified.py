@@ -93,7 +93,7 @@ class Verified:
         own = [(answer == target, n) for (value, answer), n in known.items() if value == target]
         others = [(answer != target, n) for (value, answer), n in known.items() if value != target]
         share = sum(name == target for name in seen) / len(seen)
-        return metrics.rogan_gladen(share, _rate(own), _rate(others))
+        return float(metrics.rogan_gladen(share, _rate(own), _rate(others)))
 
     def _known(self, attribute: str, values: Sequence[str]) -> Floats:
         known = self._calibration.get(attribute, {})

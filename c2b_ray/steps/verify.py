@@ -32,6 +32,8 @@ CALIBRATED_ON = 150
 SELF_TRUST = 40.0
 """As many labelled images of each value a verifier's own certainty counts for, where there is no calibration table."""
 
+WANTED = ("image_id", "target_class", "verification_id")
+
 _BATCH = 64
 
 
@@ -72,8 +74,8 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
         }
         for target, groups in attributes.items()
     }
-    texts = tuple(f"a photo of a {name}" for name in classes)
-    which = Question("What does the picture show?", tuple(classes), texts) if len(classes) > 1 else None
+    said = tuple(f"a photo of a {name}" for name in classes)
+    which = Question("What does the picture show?", tuple(classes), said) if len(classes) > 1 else None
     return Checks(verifier, revision, which, asked)
 
 
@@ -92,11 +94,11 @@ def wanted(captions: pa.Table, draws: pa.Table, asked: Checks) -> pa.Table:
         for image, caption in zip(draws["image_id"].to_pylist(), draws["caption_id"].to_pylist(), strict=True)
         if caption in target
     )
-    rows = [(image, name, asked.verification_id(image, name)) for image, name in pairs]
-    columns = (
-        [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else [pa.array([], "str")] * 3
-    )
-    return pa.table(columns, names=["image_id", "target_class", "verification_id"])
+    rows = [
+        {"image_id": image, "target_class": name, "verification_id": asked.verification_id(image, name)}
+        for image, name in pairs
+    ]
+    return pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in WANTED]))
 
 
 def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:

@@ -122,7 +122,9 @@ def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
             error = f"photos/{rank}.jpg: damaged or truncated: {rank} bytes missing" if bad else None
             images.append({"image_id": image_id, "key": f"photos/{rank}.jpg", "bytes": data, "error": error})
             similarity = 0.4 - rank / 1000 if recipe.retrieved else None
-            draw = {"caption_id": caption["caption_id"], "image_id": image_id, "rank": rank, "similarity": similarity}
+            source = "retrieve" if recipe.retrieved else "labelled"
+            place = {"rank": rank, "similarity": similarity, "source": source}
+            draw = {"caption_id": caption["caption_id"], "image_id": image_id, **place}
             draws.append(draw)
     return (
         pa.Table.from_pylist(captions, schemas.CAPTIONS),

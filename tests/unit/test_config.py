@@ -38,7 +38,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"intersections": [["sky"]]}, "intersections", ""),
         ({"images": {"source": "labelled"}}, "images", "needs `table`"),
         ({"images": {"source": "labelled", "table": "t", "index": "i"}}, "images", "does not belong"),
-        ({"images": {"source": "bing"}}, "images.source", "'retrieve' or 'labelled'"),
+        ({"images": {"source": "bing"}}, "images.source", "'retrieve', 'generate' or 'labelled'"),
         ({"tau": 1.5}, "tau", "less than 1"),
         ({"language_model": None}, "", "nothing to test"),
         ({"label_map": {"buss": [1]}}, "", "did you mean 'bus'"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from synthetic_run import Recipe, make_run
 
 C2B = Callable[..., tuple[int, str, str]]
 
@@ -21,19 +21,17 @@ C2B = Callable[..., tuple[int, str, str]]
         (("",), "ask with a sentence"),
     ],
 )
-def test_bad_questions_say_what_to_do(
-    c2b: C2B, builder: Any, tmp_path: Path, arguments: tuple[str, ...], words: str
-) -> None:
-    builder.make_run(tmp_path / "run", builder.Recipe(images_per_cell=1, pictures=False))
+def test_bad_questions_say_what_to_do(c2b: C2B, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    make_run(tmp_path / "run", Recipe(images_per_cell=1, pictures=False))
     status, out, err = c2b("ask", tmp_path / "run", *arguments)
     assert (status, out) == (2, "")
     assert words in err
     assert "Traceback" not in err
 
 
-def test_a_labelled_run_says_that_it_needs_an_index(c2b: C2B, builder: Any, tmp_path: Path) -> None:
+def test_a_labelled_run_says_that_it_needs_an_index(c2b: C2B, tmp_path: Path) -> None:
     labelled = {"images": {"source": "labelled", "table": "t.parquet"}}
-    builder.make_run(tmp_path / "run", builder.Recipe(images_per_cell=1, pictures=False, config=labelled))
+    make_run(tmp_path / "run", Recipe(images_per_cell=1, pictures=False, config=labelled))
     status, _, err = c2b("ask", tmp_path / "run", "a bus")
     assert status == 2
     assert "--index" in err
