@@ -79,15 +79,12 @@ def encoder(spec: Spec) -> ToyEncoder:
 
 
 def captioner(spec: Spec) -> ScriptedCaptioner:
-    """Says an image's sum and its label; its answers go by the sum, `mute` names no choice, `wrong` one that is none."""
+    """Says an image's sum and its label; its answers go by the sum."""
 
-    def answer(asked: tuple[Pixels, Question]) -> str | Answer:
+    def answer(asked: tuple[Pixels, Question]) -> Answer:
         image, question = asked
-        if spec.name == "wrong":
-            return Answer("maybe")
         picked = int(image.sum()) % len(question.choices)
-        probabilities = tuple(float(i == picked) for i in range(len(question.choices)))
-        return "neither" if spec.name == "mute" else Answer(question.choices[picked], probabilities)
+        return Answer(question.choices[picked], tuple(float(i == picked) for i in range(len(question.choices))))
 
     return ScriptedCaptioner(lambda asked: f"{asked[0].sum()} {asked[1]}", answer, spec.name)
 
