@@ -7,10 +7,12 @@ import pytest
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
+from c2b_ray.roles import Question
 from c2b_ray.world import zoo
 from c2b_ray.world.planting import ZOO
 from c2b_ray.world.queries import FACTORS
-from c2b_ray.world.scenes import CLASSES, sample
+from c2b_ray.world.reader import read
+from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
 from c2b_ray.world.truth import Labelled, bias, correct_answers, count_cells, labelled, render_all, true_accuracy
 
 SEED = 4242
@@ -94,6 +96,28 @@ def test_an_unknown_name_offers_the_nearest() -> None:
 
 def test_the_encoder_classifies_zero_shot(unseen: Labelled) -> None:
     assert correct_answers(catalog.classifier("world:clip"), unseen).mean() >= 0.95
+
+
+def test_the_captioner_answers_and_describes() -> None:
+    """500 scenes: each attribute asked about as an audit would, by choices alone and by a statement for each."""
+    captioner = catalog.captioner("world:clip")
+    scenes = sample(500, SEED)
+    images = list(render_all(scenes))
+    shown = images * len(ATTRIBUTES)
+    bare, stated = [], []
+    for name, values in ATTRIBUTES.items():
+        for scene in scenes:
+            texts = tuple(f"a photo of a {scene.target_class}, {name}: {value}" for value in values)
+            bare.append(Question(f"What is the {name}?", values))
+            stated.append(Question(f"What is the {name}?", values, texts))
+    for questions in (bare, stated):
+        choices = np.array([a.choice for a in captioner.answer(shown, questions)]).reshape(len(ATTRIBUTES), -1)
+        for name, row in zip(ATTRIBUTES, choices, strict=True):
+            assert np.mean([choice == s.attribute(name) for choice, s in zip(row, scenes, strict=True)]) >= 0.95, name
+    said = [read(str(reply.text)) for reply in captioner.caption(images, [s.target_class for s in scenes])]
+    for name in ATTRIBUTES:
+        assert np.mean([m.get(name) == s.attribute(name) for m, s in zip(said, scenes, strict=True)]) >= 0.9, name
+    assert [m["target_class"] for m in said] == [s.target_class for s in scenes]
 
 
 def test_labelled_scenes_are_the_same_for_every_class(unseen: Labelled) -> None:

@@ -16,6 +16,7 @@ from c2b_ray.serving.app import Served, ensure
 TOYS = """[c2b_ray.models]
 language_model.toy = toys:language_model
 encoder.toy = toys:encoder
+captioner.toy = toys:captioner
 classifier.toy = toys:classifier
 """
 
@@ -56,6 +57,7 @@ def placement(tmp_path_factory: pytest.TempPathFactory, toys: str) -> Path:
     apps = [
         _app("language-model", "LanguageModel", toys, max_ongoing_requests=2, max_queued_requests=2),
         _app("encoder", "Encoder", toys),
+        _app("captioner", "Captioner", toys, autoscaling_config={"min_replicas": 0, "max_replicas": 1}),
         _app("classifiers", "Classifiers", toys, args={"models_per_replica": 2}),
         _app("index", "Index", toys),
     ]
@@ -86,8 +88,13 @@ def _app(name: str, deployment: str, toys: str, args: dict[str, Any] | None = No
 
 @pytest.fixture(scope="session")
 def served(cluster: None, placement: Path) -> Iterator[Served]:
-    """All four apps, with a `toy:` language model and encoder."""
+    """All five apps, with a `toy:` language model, encoder and captioner."""
     with ensure(
-        language_model="toy:talker", encoder="toy:eye", classifiers=True, index=True, placement=placement
+        language_model="toy:talker",
+        encoder="toy:eye",
+        captioner="toy:teller",
+        classifiers=True,
+        index=True,
+        placement=placement,
     ) as apps:
         yield apps

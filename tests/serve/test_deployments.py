@@ -21,10 +21,10 @@ from ray.serve.exceptions import BackPressureError
 
 from c2b_ray.errors import ServiceError, SourceError, SpecError, WeightsError
 from c2b_ray.models import catalog, faiss_build
-from c2b_ray.roles import ChatReply, ChatRequest, Message, Pixels
+from c2b_ray.roles import Captioner, ChatReply, ChatRequest, Message, Pixels, Question
 from c2b_ray.serving.app import Served, ensure, running
 from c2b_ray.serving.channel import Channel
-from c2b_ray.serving.handles import ServedEncoder, ServedLanguageModel
+from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedLanguageModel
 
 
 def asked(text: str, seed: int = 0) -> ChatRequest:
@@ -72,6 +72,46 @@ def test_encoder_answers_as_in_process(served: Served, n: int) -> None:
     texts, images = [f"text {i}" for i in range(n)], pictures(n)
     np.testing.assert_array_equal(there.encode_texts(texts), here.encode_texts(texts))
     np.testing.assert_array_equal(there.encode_images(images), here.encode_images(images))
+
+
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_captioner_answers_as_in_process(served: Served, n: int) -> None:
+    here, captioner = catalog.captioner("toy:teller"), served.captioner
+    assert captioner is not None
+    there = ServedCaptioner("toy:teller", captioner.channel, chunk=5)
+    assert isinstance(there, Captioner)
+    assert there.revision == here.revision
+    images, questions = pictures(n), [Question("?", tuple("abc"[: 2 + i % 2])) for i in range(n)]
+    labels = [f"label {i}" if i % 4 else "" for i in range(n)]
+    assert there.caption(images, labels) == here.caption(images, labels)
+    assert there.answer(images, questions) == here.answer(images, questions)
+
+
+def test_captioner_refuses_bad_images_by_row(served: Served) -> None:
+    assert served.captioner is not None
+    rows: list[Any] = [*pictures(2), np.zeros((0, 3, 3), np.uint8), np.zeros((4, 4, 3), np.float32)]
+    answers = served.captioner.answer(rows, [Question("?", ("a", "b"))] * 4)
+    assert [answer.error is None for answer in answers] == [True, True, False, False]
+    assert answers == catalog.captioner("toy:teller").answer(rows, [Question("?", ("a", "b"))] * 4)
+
+
+def test_single_questions_are_gathered(served: Served) -> None:
+    assert served.captioner is not None
+    channel = Channel(served.captioner.channel.app, in_flight=40)
+    before = len(channel.call("statistics")["batches"])
+    images, question = pictures(40), Question("?", ("a", "b"))
+    found = channel.call_many("answer_one", [("toy:teller", image, question) for image in images])
+    batches = channel.call("statistics")["batches"][before:]
+    # Health checks are no batches.
+    assert sum(batches) == 40
+    assert max(batches) > 2
+    assert found == catalog.captioner("toy:teller").answer(images, [question] * 40)
+
+
+def test_an_app_that_nobody_asked_for_is_left_asleep(served: Served) -> None:
+    assert served.captioner is not None
+    assert set(running(["encoder"])) == {served.encoder.channel.app if served.encoder else ""}
+    assert served.captioner.channel.app in running(["captioner", "index"])
 
 
 @pytest.mark.parametrize("n", [0, 1, 23])
@@ -166,6 +206,7 @@ def test_single_requests_of_two_classifiers_are_answered_by_their_own(served: Se
         (lambda s: s.index("/no/such/index").dimension, SourceError, "/no/such/index"),
         (lambda s: s.language_model.chat([asked("fail")]), SourceError, "no such reply"),
         (lambda s: s.language_model.chat([asked("crash")]), ServiceError, "ZeroDivisionError: a bug"),
+        (lambda s: ServedCaptioner("toy:x", s.captioner.channel).revision, ServiceError, "serves 'toy:teller'"),
         (lambda s: ServedEncoder("toy:other", s.encoder.channel).dimension, ServiceError, "serves 'toy:eye'"),
         (lambda s: ServedEncoder("toy:other", s.encoder.channel).encode_texts(["x"]), ServiceError, "serves 'toy:eye'"),
         (lambda s: ServedEncoder("toy:eye", Channel("nobody")).dimension, ServiceError, "no Serve app 'nobody'"),

@@ -10,7 +10,8 @@ import numpy as np
 
 from c2b_ray.errors import SourceError, WeightsError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import ChatReply, ChatRequest, Floats, Pixels, TokenLogProb
+from c2b_ray.models.scripted import ScriptedCaptioner
+from c2b_ray.roles import Answer, ChatReply, ChatRequest, Floats, Pixels, Question, TokenLogProb
 from c2b_ray.schemas import seed_of
 
 
@@ -75,6 +76,17 @@ def language_model(spec: Spec) -> ToyLanguageModel:
 
 def encoder(spec: Spec) -> ToyEncoder:
     return ToyEncoder(sound=spec.name != "nan")
+
+
+def captioner(spec: Spec) -> ScriptedCaptioner:
+    """Says an image's sum and its label; its answers go by the sum."""
+
+    def answer(asked: tuple[Pixels, Question]) -> Answer:
+        image, question = asked
+        picked = int(image.sum()) % len(question.choices)
+        return Answer(question.choices[picked], tuple(float(i == picked) for i in range(len(question.choices))))
+
+    return ScriptedCaptioner(lambda asked: f"{asked[0].sum()} {asked[1]}", answer, spec.name)
 
 
 def classifier(spec: Spec) -> ToyClassifier:
