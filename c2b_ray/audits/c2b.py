@@ -24,6 +24,7 @@ from c2b_ray.pipelines import images as pipeline
 from c2b_ray.report import write_report
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.draw import ImageSource, labelled, labelled_pairs, retrieve, together
 from c2b_ray.steps.intersect import pairs, score_pairs
 from c2b_ray.steps.predict import question
@@ -131,10 +132,12 @@ def _write_hypotheses(asked: AuditConfig, run: Run, models: Backend, steps: Step
                 "answered. Name `attributes`, or another language_model"
             )
         run.write("proposals", proposals)
+        chosen = pairs(proposals, asked.intersections)
     with steps.step("caption"):
         captions, more = caption(asked.task, proposals, language_model, asked.captions_per_cell, asked.seed)
-        run.write("rejected", pa.concat_tables([rejected, more]))
-        run.write("captions", captions)
+        of_pairs, most = caption_pairs(chosen, captions, language_model, asked.seed)
+        run.write("rejected", pa.concat_tables([rejected, more, most]))
+        run.write("captions", pa.concat_tables([captions, of_pairs]))
 
 
 def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
