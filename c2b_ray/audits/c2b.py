@@ -22,6 +22,7 @@ from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.report import write_report
+from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
@@ -101,9 +102,9 @@ def _retrieved_images(
     path = str(asked.images.index)
     with steps.step("open the index"):
         index = models.index(path)()
-    _write_hypotheses(asked, run, models, steps)
-    with steps.step("retrieve"):
         encoder = models.encoder(index.encoder)()
+    _write_hypotheses(asked, run, models, steps, encoder)
+    with steps.step("retrieve"):
         draws, wanted = retrieve(run.captions, encoder, index, asked.images_per_caption)
         run.write("draws", draws)
         run.update(
@@ -118,13 +119,15 @@ def _retrieved_images(
     return wanted, models.index(path)
 
 
-def _write_hypotheses(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+def _write_hypotheses(
+    asked: AuditConfig, run: Run, models: Backend, steps: Steps, encoder: TextImageEncoder | None = None
+) -> None:
     """Proposals and captions, once for the run's life: a model asked again might answer differently."""
     if run.has("captions"):
         return
     with steps.step("propose"):
         language_model = models.language_model(asked.language_model) if asked.language_model else None
-        proposals, rejected = propose(asked.task, asked.classes, language_model, asked.attributes, asked.seed)
+        proposals, rejected = propose(asked.task, asked.classes, language_model, asked.attributes, asked.seed, encoder)
         run.write("rejected", rejected)
         if proposals.num_rows == 0:
             raise SourceError(

@@ -17,8 +17,8 @@ from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
 from c2b_ray.steps.caption import MAX_TOKENS, Cell
 from c2b_ray.steps.intersect import Pair, bias_class
-from c2b_ray.steps.propose import TEMPERATURE, TOP_P, normalise, parse_reply
-from c2b_ray.steps.replies import CAPTION_SCHEMA
+from c2b_ray.steps.propose import TEMPERATURE, TOP_P, normalise
+from c2b_ray.steps.replies import CAPTION_SCHEMA, parse_reply
 
 PROMPT = "pair"
 Texts = dict[tuple[str, str, int], str]
