@@ -23,8 +23,11 @@ from c2b_ray.config import AuditConfig, Verification, read_audit
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.report import write_report
+from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.caption_pairs import caption_pairs
+from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.verify import calibrate, checks
@@ -71,9 +74,10 @@ def audit(
 def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[Plan]:
     if asked.images.sources == ("labelled",):
         return [from_labels(asked, run, steps)]
-    if asked.images.index is not None:
-        models.index(asked.images.index)()  # before a language model is asked in vain
-    _write_hypotheses(asked, run, models, steps)
+    encoder = None
+    if asked.images.index is not None:  # before a language model is asked in vain
+        encoder = models.encoder(models.index(asked.images.index)().encoder)()
+    _write_hypotheses(asked, run, models, steps, encoder)
     plans = {"retrieve": from_index, "generate": from_generator}
     return [plans[source](asked, run, models, steps) for source in asked.images.sources]
 
@@ -94,13 +98,15 @@ def _look(
         write_scores(run, asked)
 
 
-def _write_hypotheses(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+def _write_hypotheses(
+    asked: AuditConfig, run: Run, models: Backend, steps: Steps, encoder: TextImageEncoder | None = None
+) -> None:
     """Proposals and captions, once for the run's life: a model asked again might answer differently."""
     if run.has("captions"):
         return
     with steps.step("propose"):
         language_model = models.language_model(asked.language_model) if asked.language_model else None
-        proposals, rejected = propose(asked.task, asked.classes, language_model, asked.attributes, asked.seed)
+        proposals, rejected = propose(asked.task, asked.classes, language_model, asked.attributes, asked.seed, encoder)
         run.write("rejected", rejected)
         if proposals.num_rows == 0:
             raise SourceError(
@@ -109,10 +115,12 @@ def _write_hypotheses(asked: AuditConfig, run: Run, models: Backend, steps: Step
             )
         run.write("proposals", proposals)
         run.update({"models": {"language_model": {"spec": asked.language_model}}})
+        chosen = pairs(proposals, asked.intersections)
     with steps.step("caption"):
         captions, more = caption(asked.task, proposals, language_model, asked.captions_per_cell, asked.seed)
-        run.write("rejected", pa.concat_tables([rejected, more]))
-        run.write("captions", captions)
+        of_pairs, most = caption_pairs(chosen, captions, language_model, asked.seed)
+        run.write("rejected", pa.concat_tables([rejected, more, most]))
+        run.write("captions", pa.concat_tables([captions, of_pairs]))
 
 
 def _verify(about: Verification, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:

@@ -33,6 +33,7 @@ def write_report(run: Run) -> str:
         predictions=run.predictions,
         scores=run.scores,
         intersections=run.intersections,
+        proposals=run.proposals,
     ).of_draws()
     planned = plan(tables)
     pictures = thumbnails(read_pictures(run, planned.image_ids))

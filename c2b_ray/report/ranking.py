@@ -117,7 +117,7 @@ def worst_first(groups: list[Group]) -> list[Group]:
 def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
     """Groups whose lead says what a stronger lead says, by the key of the group that it is folded beneath: those of
     another attribute whose finding rests on much the same images."""
-    leaders = {
+    leaders: dict[tuple[str, str, int | None], Key] = {
         (cell.classifier, cell.target_class, cell.group): group.key
         for group in groups
         for cell in group.cells

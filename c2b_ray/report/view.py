@@ -21,12 +21,13 @@ from c2b_ray.report.findings import NAMES, SIGNS, Finding, finding
 from c2b_ray.report.forest import forest_plot
 from c2b_ray.report.groups import GroupView, galleries, shared_caption, value_rows
 from c2b_ray.report.intersections import Intersections, intersections
+from c2b_ray.report.merges import Merges, merges
 from c2b_ray.report.method import Method, mapping, method, number
 from c2b_ray.report.problems import Problems, problems
 from c2b_ray.report.ranking import Cell, Group, Key, folded, ranked, worst_first
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
-from c2b_ray.schemas import INTERSECTIONS
+from c2b_ray.schemas import INTERSECTIONS, PROPOSALS
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_SENTENCES = 40
@@ -44,6 +45,7 @@ class Tables:
     predictions: pa.Table
     scores: pa.Table
     intersections: pa.Table = field(default_factory=INTERSECTIONS.empty_table)
+    proposals: pa.Table = field(default_factory=PROPOSALS.empty_table)
 
     def of_draws(self) -> Tables:
         """Without the images and predictions that no draw asks for: a run may hold those of an earlier index."""
@@ -125,6 +127,7 @@ class View:
     clear: tuple[ClearSection, ...]
     problems: Problems
     method: Method
+    merges: Merges
 
 
 def plan(tables: Tables) -> Plan:
@@ -174,6 +177,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         clear=clear(groups, names),
         problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
         method=method(manifest),
+        merges=merges(tables.proposals),
     )
 
 

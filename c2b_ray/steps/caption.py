@@ -15,8 +15,8 @@ from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
-from c2b_ray.steps.propose import TEMPERATURE, TOP_P, normalise, parse_reply
-from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA
+from c2b_ray.steps.propose import TEMPERATURE, TOP_P, normalise
+from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA, parse_reply
 
 DEFAULT_TEMPLATE = "a photo of a [CLASS], [ATTRIBUTE]: [VALUE]"
 MAX_TOKENS = 96

@@ -6,22 +6,22 @@ the user's own hypotheses. Replies that cannot be used are kept as rows. It does
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from jsonschema import Draft202012Validator
 
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
-from c2b_ray.roles import ChatReply, ChatRequest, LanguageModel
+from c2b_ray.roles import ChatRequest, LanguageModel, TextImageEncoder
 from c2b_ray.schemas import PROPOSALS, REJECTED, content_id, seed_of
-from c2b_ray.steps.replies import PROPOSALS_SCHEMA
+from c2b_ray.steps.replies import PROPOSALS_SCHEMA, parse_reply
+from c2b_ray.steps.synonyms import Judge, Same, key
 
 TEMPERATURE, TOP_P = 0.6, 0.9  # OpenBias's; C2B states neither
 MAX_TOKENS = 700
+USER = "user"
 OVERLAP = 0.75  # OpenBias: attributes whose value sets overlap this much (of either set) are one
 TRIES = 3
 
@@ -34,6 +34,22 @@ class Hypothesis:
     bias_classes: tuple[str, ...]
     source: str
     merged_from: tuple[str, ...]
+    merged: tuple[Merge, ...] = ()
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What was merged into what, and why: a row of `merged` in `schemas.PROPOSALS`."""
+
+    kind: str
+    name: str
+    into: str
+    similarity: float | None
+    rule: str
+
+    def row(self) -> dict[str, Any]:
+        names = {"kind": self.kind, "from": self.name, "into": self.into}
+        return {**names, "similarity": self.similarity, "rule": self.rule}
 
 
 def propose(
@@ -42,17 +58,21 @@ def propose(
     language_model: LanguageModel | None,
     given: Mapping[str, Sequence[str]] | None,
     seed: int,
+    encoder: TextImageEncoder | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Tables of `schemas.PROPOSALS` and `schemas.REJECTED`.
+
+    With an encoder, names that it holds to be near are asked about (`synonyms`); without one, spelling alone tells.
 
     Given hypotheses join the model's, or stand alone where there is no model. A class whose replies all fail is left
     with the given ones; its replies are in the second table.
     """
     asked, rejected = ({}, []) if language_model is None else _ask(task, classes, language_model, seed)
-    own = [Hypothesis(name, tuple(values), "user", (name,)) for name, values in (given or {}).items()]
+    own = [Hypothesis(name, tuple(values), USER, (name,)) for name, values in (given or {}).items()]
+    merged = merge_all([[*own, *asked.get(name, [])] for name in classes], Judge(encoder, language_model, seed))
     rows = []
-    for target_class in classes:
-        for hypothesis in merge([*own, *asked.get(target_class, [])]):
+    for target_class, hypotheses in zip(classes, merged, strict=True):
+        for hypothesis in hypotheses:
             parts = (target_class, hypothesis.attribute, list(hypothesis.bias_classes))
             rows.append(
                 {
@@ -62,6 +82,7 @@ def propose(
                     "bias_classes": list(hypothesis.bias_classes),
                     "source": hypothesis.source,
                     "merged_from": list(hypothesis.merged_from),
+                    "merged": [merge.row() for merge in hypothesis.merged],
                 }
             )
     return pa.Table.from_pylist(rows, PROPOSALS), pa.Table.from_pylist(rejected, REJECTED)
@@ -93,30 +114,6 @@ def _ask(
     return found, rejected
 
 
-def parse_reply(reply: ChatReply, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object of a reply. ReplyError says what is wrong with it."""
-    if reply.error:
-        raise ReplyError(reply.error, reply.text)
-    if not reply.text.strip():
-        raise ReplyError("empty reply", reply.text)
-    try:
-        data = json.loads(_without_fence(reply.text))
-    except ValueError as error:
-        raise ReplyError(f"not JSON: {error}", reply.text) from error
-    problem = next(iter(sorted(Draft202012Validator(dict(schema)).iter_errors(data), key=lambda e: list(e.path))), None)
-    if problem is not None:
-        place = "/".join(str(p) for p in problem.path) or "the whole"
-        raise ReplyError(f"JSON of another form, at {place}: {problem.message[:200]}", reply.text)
-    return dict(data)
-
-
-def _without_fence(text: str) -> str:
-    text = text.strip()
-    if text.startswith("```") and text.endswith("```"):
-        text = text[3:-3].removeprefix("json")
-    return text
-
-
 def _hypotheses(data: Mapping[str, Any]) -> list[Hypothesis]:
     return [
         Hypothesis(item["name"], tuple(item["values"]), "language_model", (item["name"],))
@@ -130,38 +127,86 @@ def normalise(name: str) -> str:
 
 
 def merge(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """Normalised, and merged where the name is the same or the values overlap by `OVERLAP` of either set.
+    """`merge_all` for one class, without models."""
+    return merge_all([list(hypotheses)], Judge())[0]
 
-    The first name and its values' order win, so that what a user gave keeps its words. Attributes with fewer than two
-    values are dropped: φ compares.
+
+def merge_all(classes: Sequence[Sequence[Hypothesis]], judge: Judge) -> list[list[Hypothesis]]:
+    """The hypotheses of each class normalised, and merged where two mean the same: by name, by values that overlap by
+    `OVERLAP` of either set, or as the judge says, of attributes and then of the values within each.
+
+    The first name and its values' order win. What a user gave comes first, keeps its words, its values as they are,
+    and is never merged into anything. Attributes with fewer than two values are dropped: φ compares.
     """
+    cleaned = [[new for raw in hypotheses if (new := _cleaned(raw))] for hypotheses in classes]
+    values: dict[str, set[str]] = {}
+    for hypothesis in (h for hypotheses in cleaned for h in hypotheses):
+        values.setdefault(hypothesis.attribute, set()).update(hypothesis.bias_classes)
+    names = [list(dict.fromkeys(h.attribute for h in hypotheses)) for hypotheses in cleaned]
+    synonyms = judge.same(names, values)
+    merged = [_by_attribute(*pair) for pair in zip(cleaned, synonyms, strict=True)]
+    open_ones = [h for hypotheses in merged for h in hypotheses if not _of_user(h)]
+    alike = dict(zip(map(id, open_ones), judge.same([h.bias_classes for h in open_ones]), strict=True))
+    told = [[_by_value(h, alike.get(id(h), [])) for h in hypotheses] for hypotheses in merged]
+    return [[h for h in hypotheses if len(h.bias_classes) > 1] for hypotheses in told]
+
+
+def _cleaned(raw: Hypothesis) -> Hypothesis | None:
+    values = tuple(dict.fromkeys(v for v in map(normalise, raw.bias_classes) if v))
+    name = normalise(raw.attribute)
+    return Hypothesis(name, values, raw.source, (name,)) if name and len(values) > 1 else None
+
+
+def _of_user(hypothesis: Hypothesis) -> bool:
+    return hypothesis.source.startswith(USER)
+
+
+def _by_attribute(hypotheses: Sequence[Hypothesis], synonyms: Sequence[Same]) -> list[Hypothesis]:
     merged: list[Hypothesis] = []
-    for raw in hypotheses:
-        values = tuple(dict.fromkeys(v for v in map(normalise, raw.bias_classes) if v))
-        name = normalise(raw.attribute)
-        if not name or len(values) < 2:
-            continue
-        new = Hypothesis(name, values, raw.source, (name,))
-        twin = next((i for i, old in enumerate(merged) if _same(old, new)), None)
-        if twin is None:
-            merged.append(new)
+    for new in hypotheses:
+        for place, old in enumerate(merged):
+            if (why := _why_same(old, new, synonyms)) is not None:
+                merged[place] = _joined(old, new, why)
+                break
         else:
-            merged[twin] = _joined(merged[twin], new)
+            merged.append(new)
     return merged
 
 
-def _same(a: Hypothesis, b: Hypothesis) -> bool:
-    if a.attribute == b.attribute:
-        return True
-    shared = len(set(a.bias_classes) & set(b.bias_classes))
-    return shared / min(len(a.bias_classes), len(b.bias_classes)) >= OVERLAP
+def _why_same(old: Hypothesis, new: Hypothesis, synonyms: Sequence[Same]) -> Same | None:
+    if new.attribute in old.merged_from:
+        return Same(old.attribute, new.attribute, None, "name")
+    if _of_user(old) and _of_user(new):
+        return None
+    for same in synonyms:
+        if new.attribute in (same.a, same.b) and {same.a, same.b} & set(old.merged_from):
+            return same
+    own, other = ({key(value) for value in h.bias_classes} for h in (old, new))
+    if len(own & other) / min(len(own), len(other)) >= OVERLAP:
+        return Same(old.attribute, new.attribute, None, "values")
+    return None
 
 
-def _joined(first: Hypothesis, second: Hypothesis) -> Hypothesis:
+def _joined(first: Hypothesis, second: Hypothesis, why: Same) -> Hypothesis:
     # A user's list of values is complete as it stands; two replies of a model add to each other.
     values = first.bias_classes
-    if first.source != "user":
+    if not _of_user(first):
         values = tuple(dict.fromkeys([*values, *second.bias_classes]))
     source = first.source if second.source in first.source else f"{first.source}+{second.source}"
     names = tuple(dict.fromkeys([*first.merged_from, *second.merged_from]))
-    return Hypothesis(first.attribute, values, source, names)
+    told = first.merged
+    if why.rule != "name":
+        told += (Merge("attribute", second.attribute, first.attribute, why.similarity, why.rule),)
+    return Hypothesis(first.attribute, values, source, names, told)
+
+
+def _by_value(hypothesis: Hypothesis, synonyms: Sequence[Same]) -> Hypothesis:
+    into: dict[str, str] = {}
+    told = []
+    for same in synonyms:
+        first, second = (into.get(name, name) for name in (same.a, same.b))
+        if first != second:
+            into |= {name: first for name, kept in into.items() if kept == second} | {second: first}
+            told.append(Merge("value", second, first, same.similarity, same.rule))
+    values = tuple(dict.fromkeys(into.get(value, value) for value in hypothesis.bias_classes))
+    return replace(hypothesis, bias_classes=values, merged=(*hypothesis.merged, *told))

@@ -1,11 +1,18 @@
-"""The JSON schemas that the propose, template and caption prompts ask a language model to answer in.
+"""The JSON schemas that the prompts ask a language model to answer in, and the reading of a reply.
 
 It does not know which model answers, nor whether the schema constrained the decoding or is only checked afterwards.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from c2b_ray.errors import ReplyError
+from c2b_ray.roles import ChatReply
 
 _name = {"type": "string", "minLength": 1, "maxLength": 60}
 
@@ -44,3 +51,34 @@ CAPTION_SCHEMA: dict[str, Any] = {
     "required": ["caption"],
     "additionalProperties": False,
 }
+
+SAME_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"same": {"type": "boolean"}},
+    "required": ["same"],
+    "additionalProperties": False,
+}
+
+
+def parse_reply(reply: ChatReply, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object of a reply. ReplyError says what is wrong with it."""
+    if reply.error:
+        raise ReplyError(reply.error, reply.text)
+    if not reply.text.strip():
+        raise ReplyError("empty reply", reply.text)
+    try:
+        data = json.loads(_without_fence(reply.text))
+    except ValueError as error:
+        raise ReplyError(f"not JSON: {error}", reply.text) from error
+    problem = next(iter(sorted(Draft202012Validator(dict(schema)).iter_errors(data), key=lambda e: list(e.path))), None)
+    if problem is not None:
+        place = "/".join(str(p) for p in problem.path) or "the whole"
+        raise ReplyError(f"JSON of another form, at {place}: {problem.message[:200]}", reply.text)
+    return dict(data)
+
+
+def _without_fence(text: str) -> str:
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```"):
+        text = text[3:-3].removeprefix("json")
+    return text

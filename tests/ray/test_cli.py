@@ -11,6 +11,7 @@ from PIL import Image
 
 from c2b_ray import cli, load_run
 from c2b_ray.steps.ask import images_of_class
+from c2b_ray.world.scenes import ATTRIBUTES
 from c2b_ray.world.table import write_sample
 
 SCENES = 300
@@ -124,6 +125,35 @@ def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_
     status, _, err = c2b("ask", tmp_path / "run", "a mug in the snow")
     assert status == 2
     assert "name one of bus, boat with --class" in err
+
+
+def test_intersections_of_retrieved_images_have_captions_of_their_own(audit_file, c2b, tmp_path):
+    asked = {
+        "attributes": {"weather": ["fog", "clear"], "lighting": ["day", "night"]},
+        "intersections": [["Lighting", "weather"]],
+        "language_model": "world:lm",
+        "classes": ["bus"],
+        "label_map": {"bus": ["bus"]},
+    }
+    status, _, err = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
+    assert (status, err) == (0, "")
+    run = load_run(tmp_path / "run")
+    rows = run.intersections.to_pylist()
+    assert [row["bias_class"] for row in rows] == ["day, fog", "day, clear", "night, fog", "night, clear"]
+    assert {row["n"] for row in rows} == {12}
+    texts = {r["bias_class"]: r["text"] for r in run.captions.to_pylist() if r["attribute"] == "lighting × weather"}
+    assert all("bus" in text for text in texts.values())
+    assert len(set(texts.values())) == 4
+    assert "lighting × weather" not in run.scores["attribute"].to_pylist()
+    assert "Intersections" in Path(run.report).read_text()
+    # the world's language model names each thing once: nothing of it is to be merged away
+    assert set(run.proposals["attribute"].to_pylist()) == set(ATTRIBUTES)
+    assert run.proposals["merged"].to_pylist() == [[]] * len(ATTRIBUTES)
+    status, _, err = c2b(
+        "audit", audit_file(**asked | {"intersections": [["size", "wether"]]}), "--out", tmp_path / "b"
+    )
+    assert status == 2
+    assert "did you mean 'weather'" in err
 
 
 def test_a_labelled_run_needs_an_index_to_be_asked(index, place, c2b, tmp_path):
