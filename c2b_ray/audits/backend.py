@@ -104,7 +104,7 @@ class BehindServe:
         return partial(_itself, model)
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
-        model = self._stack.enter_context(ensure(generator=spec)).generator
+        model = self._stack.enter_context(ensure(image_generator=spec)).image_generator
         assert model is not None
         return partial(_itself, model)
 

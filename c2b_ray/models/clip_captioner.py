@@ -124,7 +124,8 @@ def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
 
     `vocabulary`: what captions may say unless the spec names a file; everyday things by default.
     """
-    given = {name: spec.options[name] for name in _OWN if name in spec.options}
+    options = spec.options_among((*_OWN, *open_clip_encoder.OPTIONS))
+    given = {name: options[name] for name in _OWN if name in options}
     templates = given.get("template", TEMPLATE).split("|")
     for template in templates:
         places = re.findall(r"\{(.*?)\}", template)

@@ -92,9 +92,9 @@ def captioner(args: OneModel) -> Application:
     return _bound("captioner", args)
 
 
-def generator(args: OneModel) -> Application:
-    """`c2b_ray.serving.app:generator`"""
-    return _bound("generator", args)
+def image_generator(args: OneModel) -> Application:
+    """`c2b_ray.serving.app:image_generator`"""
+    return _bound("image_generator", args)
 
 
 def classifiers(args: ManyModels) -> Application:
@@ -111,13 +111,13 @@ _DEPLOYMENTS: dict[str, Any] = {
     "language_model": LanguageModelServer,
     "encoder": EncoderServer,
     "captioner": CaptionerServer,
-    "generator": GeneratorServer,
+    "image_generator": GeneratorServer,
     "classifiers": ClassifierServer,
     "index": IndexServer,
 }
 
 
-_OF_ONE_MODEL = ("language_model", "encoder", "captioner", "generator")
+_OF_ONE_MODEL = ("language_model", "encoder", "captioner", "image_generator")
 
 
 def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Application:
@@ -132,7 +132,7 @@ class Served:
     language_model: ServedLanguageModel | None = None
     encoder: ServedEncoder | None = None
     captioner: ServedCaptioner | None = None
-    generator: ServedGenerator | None = None
+    image_generator: ServedGenerator | None = None
     started: list[str] = field(default_factory=list)
 
     def classifier(self, spec: str) -> ServedClassifier:
@@ -177,7 +177,7 @@ def ensure(
     language_model: str | None = None,
     encoder: str | None = None,
     captioner: str | None = None,
-    generator: str | None = None,
+    image_generator: str | None = None,
     classifiers: bool = False,
     index: bool = False,
     placement: Path = LAPTOP,
@@ -215,8 +215,8 @@ def ensure(
         served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]))
     if captioner:
         served.captioner = ServedCaptioner(captioner, Channel(apps["captioner"]))
-    if generator:
-        served.generator = ServedGenerator(generator, Channel(apps["generator"]))
+    if image_generator:
+        served.image_generator = ServedGenerator(image_generator, Channel(apps["image_generator"]))
     return served
 
 

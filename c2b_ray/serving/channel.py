@@ -35,7 +35,7 @@ APPS = MappingProxyType(
         "language_model": "language-model",
         "encoder": "encoder",
         "captioner": "captioner",
-        "generator": "generator",
+        "image_generator": "generator",
         "classifiers": "classifiers",
         "index": "index",
     }

@@ -131,7 +131,7 @@ class ServedGenerator:
 
     def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 16) -> None:
         self.spec = spec
-        self.channel = channel or Channel(APPS["generator"])
+        self.channel = channel or Channel(APPS["image_generator"])
         self.chunk = chunk
         self._facts: dict[str, Any] = {}
 
