@@ -77,7 +77,7 @@ def _footer(place: Place, name: str) -> _Footer:
             groups = (file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
             return _Footer(name, file.schema_arrow, tuple(groups))
     except Damaged as error:
-        return _Footer(name, error=unread(error))
+        return _Footer(name, error=unread(error, place.source))
 
 
 def _image_column(schema: pa.Schema) -> str | None:
@@ -179,7 +179,7 @@ def _unit(place: Place, file: str, group: int, rows: range, others: pa.Schema) -
                 yield _converted(place, file, part, rows[done], others)
                 done += part.num_rows
     except Damaged as error:
-        why = f"a damaged table: {unread(error)}"
+        why = f"a damaged table: {unread(error, place.source)}"
         yield from tables(({"key": f"{file}#{row}", "error": why} for row in rows[done:]), list(others))
 
 

@@ -46,7 +46,7 @@ def _shard(place: Place, shard: str, images: tuple[str, ...]) -> Iterator[Sample
                 used.add(key)
                 yield _row(key, sample, images)
     except Exception as error:  # tarfile answers damage with whatever exception the damage causes
-        why = f"{len(used)} samples were read, what follows is lost: {unread(error)}"
+        why = f"{len(used)} samples were read, what follows is lost: {unread(error, place.source)}"
         yield {"key": shard, "error": f"a damaged shard: {why}"}
 
 

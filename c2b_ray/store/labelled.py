@@ -16,8 +16,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.filesystems import absent_bucket, concerns_the_store, refusal, resolve
 from c2b_ray.schemas import content_id
-from c2b_ray.store import files
 
 IMAGE, TARGET = "image", "target_class"
 NOT_ATTRIBUTES = (IMAGE, "key")
@@ -28,7 +28,7 @@ class LabelledTable:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._fs, self._path = files.resolve(location)
+        self._fs, self._path = resolve(location)
         self._is_csv = location.lower().endswith((".csv", ".tsv"))
         self._group: tuple[int, pa.ChunkedArray] | None = None
         columns = self._schema.names
@@ -52,18 +52,19 @@ class LabelledTable:
             with self._fs.open_input_stream(self._path) as stream:
                 return pa.csv.read_csv(stream, parse_options=pa.csv.ParseOptions(delimiter=delimiter))
         except FileNotFoundError as error:
-            raise SourceError(f"{self.location}: no such table") from error
-        except pa.ArrowInvalid as error:
-            raise SourceError(f"{self.location} is not CSV: {error}") from error
+            raise SourceError(absent_bucket(self.location) or f"{self.location}: no such table") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SourceError(refusal(self.location, error) or f"{self.location} is not CSV: {error}") from error
 
     @cached_property
     def _parquet(self) -> pq.ParquetFile:
         try:
             return pq.ParquetFile(self._fs.open_input_file(self._path))
         except FileNotFoundError as error:
-            raise SourceError(f"{self.location}: no such table") from error
+            raise SourceError(absent_bucket(self.location) or f"{self.location}: no such table") from error
         except (pa.ArrowInvalid, OSError) as error:
-            raise SourceError(f"{self.location} is not a Parquet file: {error}") from error
+            why = refusal(self.location, error) or f"{self.location} is not a Parquet file: {error}"
+            raise SourceError(why) from error
 
     @property
     def _schema(self) -> pa.Schema:
@@ -125,6 +126,8 @@ class LabelledTable:
         except FileNotFoundError:
             return None, "no such file beside the table"
         except OSError as error:
+            if concerns_the_store(error):
+                raise SourceError(refusal(self.location, error)) from error
             return None, f"cannot be read: {error.strerror or error}"
 
     def _cell(self, row: int) -> Any:
