@@ -95,8 +95,9 @@ def refusal(location: str | Path, error: BaseException) -> str | None:
         )
     if code in FORBIDDEN:
         return (
-            f"{location}: {endpoint} forbids this in bucket {bucket!r} ({code}); give its owner the keys' id and ask "
-            "for the right to list, read and, for what is written, put and delete, or use other keys"
+            f"{location}: {endpoint} forbids this in bucket {bucket!r} ({code}); check that the keys "
+            "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE) are right, and that they may list and read "
+            "there and, for what is written, put and delete"
         )
     if code in ELSEWHERE:
         return f"{location}: bucket {bucket!r} is in another region ({code}); set AWS_REGION to the bucket's"

@@ -55,6 +55,7 @@ class Lease:
         self._uri = f"{location.rstrip('/')}/{NAME}"
         self._token = uuid.uuid4().hex
         self._etag = ""
+        self._renewals = 0
         self._lost = ""
         self._ended = threading.Event()
         self._beats = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -113,7 +114,8 @@ class Lease:
 
     def _put(self, etag: str, ended: bool = False) -> bool:
         """Whether it was written: not where another one is there than that of `etag`, or any where that is empty."""
-        body = {"token": self._token, **_this_process(), "ended": ended}
+        self._renewals += 1  # another body, hence another ETag
+        body = {"token": self._token, **_this_process(), "renewals": self._renewals, "ended": ended}
         condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
         try:
             answer = s3.client().put_object(**self._place(), Body=json.dumps(body).encode(), **condition)

@@ -103,7 +103,7 @@ def test_an_endpoint_needs_its_scheme_and_a_timeout_is_a_number(environment):
         ("AWS Error INVALID_ACCESS_KEY_ID during X operation: no", "does not accept the credentials", True),
         ("AWS Error UNKNOWN (HTTP status 301) during X operation: no", "set AWS_REGION", True),
         ("AWS Error SLOW_DOWN during X operation: less", "overloaded", True),
-        ("AWS Error NETWORK_CONNECTION during X operation: curlCode: 28, Timeout was reached; D", "gave no answer", True),
+        ("AWS Error NETWORK_CONNECTION during X operation: curlCode: 28, Timeout was reached", "gave no answer", True),
         ("AWS Error NETWORK_CONNECTION during X operation: curlCode: 7, Could not connect to server; D",
          "cannot be reached (Could not connect to server)", True),
         (f"AWS Error UNKNOWN (HTTP status 418) during X operation: {SECRET}", "refused a request", False),
