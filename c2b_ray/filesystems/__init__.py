@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -21,6 +24,8 @@ ENVIRONMENT = (
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED", "C2B_S3_TIMEOUT",
 )  # fmt: skip
 """The variables that say how a store is reached; another process that is to reach it needs the same."""
+
+_PROCESS = uuid.uuid4().hex
 
 MISSING = {"NO_SUCH_BUCKET", "NoSuchBucket"}
 CREDENTIALS = {
@@ -46,6 +51,7 @@ UNREACHABLE = {
 def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
     """The file system of a path or URI (`s3://bucket/run`), and the path within it; SourceError for no such address."""
     text = str(location)
+    refuse_keys(text)
     if text.startswith("s3://"):
         from c2b_ray.filesystems import s3
 
@@ -61,18 +67,32 @@ def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
     return filesystem, path
 
 
+def refuse_keys(text: str) -> None:
+    """SourceError where `text` holds an s3:// URI with keys in it: it would be kept in manifests and logs."""
+    if re.search(r"s3://[^/?]*[@:]", text):
+        raise SourceError(
+            "an s3:// URI with keys in it is refused, for it would be kept in manifests and logs; write "
+            "s3://bucket/path and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+
+
 def is_remote(location: str | Path) -> bool:
     return not isinstance(resolve(location)[0], fs.LocalFileSystem)
 
 
-def environment() -> dict[str, str]:
-    """What of `ENVIRONMENT` is set here, for a process that is to reach the same stores: holds secrets."""
-    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+@dataclass(frozen=True)
+class Stores:
+    """How this process reaches stores. Pickled, it makes the process where it arrives reach them alike."""
 
+    process: str = _PROCESS
+    variables: Mapping[str, str] = field(
+        default_factory=lambda: {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}, repr=False
+    )
 
-def adopt(variables: Mapping[str, str]) -> None:
-    """Reaches stores in this process as that one does whose `environment` this is."""
-    os.environ.update(variables)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.process != _PROCESS:
+            os.environ.update(self.variables)
 
 
 def refusal(location: str | Path, error: BaseException) -> str | None:

@@ -37,19 +37,13 @@ OF_THE_NODE = ("iam-role", "container-role", "assume-role-with-web-identity")
 
 
 def within(uri: str) -> str:
-    """`bucket/path` of a URI. SourceError where it holds keys or options, or names no bucket."""
+    """`bucket/path` of a URI without keys. SourceError where it has options, or names no bucket."""
     path = uri.removeprefix(SCHEME)
-    bucket = path.partition("/")[0]
-    if "@" in bucket or ":" in bucket:
-        raise SourceError(
-            "an s3:// URI with keys in it is refused, for it would be kept in manifests and logs; write "
-            "s3://bucket/path and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
     if "?" in path:
         raise SourceError(
             f"{uri.partition('?')[0]}: an s3:// URI takes no options; set AWS_REGION and AWS_ENDPOINT_URL_S3 instead"
         )
-    if not bucket:
+    if not path.partition("/")[0]:
         raise SourceError(f"{uri}: names no bucket; expected s3://bucket/path")
     return path.rstrip("/")
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError, StorageError
-from c2b_ray.filesystems import refusal, resolve
+from c2b_ray.filesystems import Stores, refusal, resolve
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, lease
 
@@ -44,12 +44,16 @@ class Census:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts under `out`. `run` names the writer's folder; empty for a reader."""
+    """The parts under `out`. `run` names the writer's folder; empty for a reader.
+
+    Workers that get it reach stores as the driver does: what a role reads, too, lies where the driver says.
+    """
 
     out: str
     filesystem: fs.FileSystem
     path: str
     run: str = ""
+    stores: Stores = field(default_factory=Stores)
 
     @property
     def local(self) -> bool:

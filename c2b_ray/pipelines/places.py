@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems import concerns_the_store, refusal
+from c2b_ray.filesystems import Stores, concerns_the_store, refusal
 from c2b_ray.steps.decode import MAX_BYTES
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
@@ -32,11 +32,12 @@ Content = tuple[bytes | None, str | None]
 
 @dataclass(frozen=True)
 class Place:
-    """A folder: `source` as the user wrote it, `path` within the file system."""
+    """A folder: `source` as the user wrote it, `path` within the file system. Workers reach it as the driver does."""
 
     source: str
     filesystem: fs.FileSystem
     path: str
+    stores: Stores = field(default_factory=Stores)
 
     def open(self, name: str) -> Any:
         """A seekable file of the folder."""

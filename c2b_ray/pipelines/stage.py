@@ -12,7 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +24,6 @@ import ray.exceptions
 from ray.data import ActorPoolStrategy
 
 from c2b_ray.errors import ServiceError
-from c2b_ray.filesystems import adopt, environment
 from c2b_ray.pipelines.parts import Digests, Parts, digests, failed, joined, read_stage, writing
 from c2b_ray.pipelines.raised import as_given, carried
 
@@ -85,8 +84,6 @@ class _Job(Generic[R]):
     schema: pa.Schema
     most_actors: int
     parts: Parts
-    # What the role may read lies where the driver says; a cluster's nodes need not have its variables.
-    stores: dict[str, str] = field(default_factory=environment, repr=False)
 
 
 def run_stage(
@@ -195,7 +192,6 @@ class _Worker(Generic[R]):
     def __init__(self, job: _Job[R]) -> None:
         self._job = job
         self._error: Exception | None = None
-        adopt(job.stores)
         try:
             # Ray 2.60 replaces dead actors without end, also those that a row or a model that does not fit kills each
             # time, and its own limit (max_restarts) is deprecated for map_batches.

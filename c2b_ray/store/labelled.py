@@ -7,6 +7,7 @@ not know what the labels mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from c2b_ray.schemas import content_id
 
 IMAGE, TARGET = "image", "target_class"
 NOT_ATTRIBUTES = (IMAGE, "key")
+THREADS = 16
 
 
 class LabelledTable:
@@ -101,7 +103,9 @@ class LabelledTable:
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
-        found = [self._image(row) for row in ids]
+        values = [self._cell(row) for row in ids]
+        with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
+            found = list(pool.map(self._image, values))
         return pa.table(
             {
                 "key": pa.array([self.keys[row] for row in ids], pa.string()),
@@ -110,8 +114,7 @@ class LabelledTable:
             }
         )
 
-    def _image(self, row: int) -> tuple[bytes | None, str | None]:
-        value = self._cell(row)
+    def _image(self, value: Any) -> tuple[bytes | None, str | None]:
         if isinstance(value, dict):  # as Hugging Face's datasets write an image
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):

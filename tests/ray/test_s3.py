@@ -4,15 +4,20 @@ import json
 import sys
 from io import BytesIO
 
+import pyarrow as pa
 import pytest
 import yaml
 from PIL import Image
 
 from c2b_ray import cli, load_run
+from c2b_ray.errors import SourceError
+from c2b_ray.pipelines.sources import read
+from c2b_ray.pipelines.stage import StageConfig, run_stage
 from c2b_ray.store import files
 from c2b_ray.world import render, sample
 
 SCENES = 150
+ROWS = pa.schema([("key", pa.string()), ("error", pa.string())])
 SECRET = "a-secret-of-the-tests"
 
 
@@ -68,3 +73,30 @@ def test_everything_on_s3(s3, c2b, tmp_path):
     left = {found["Key"] for found in s3.list_objects_v2(Bucket="photos", Prefix="runs/")["Contents"]}
     assert not [key for key in left if ".tmp-" in key]
     assert [key for key in left if SECRET.encode() in s3.get_object(Bucket="photos", Key=key)["Body"].read()] == []
+
+
+def test_a_store_that_goes_away_stops_a_stage_and_leaves_no_bad_rows(s3, tmp_path, monkeypatch):
+    from moto.server import ThreadedMotoServer
+
+    for number in range(40):
+        s3.put_object(Bucket="photos", Key=f"raw/{number:02}.png", Body=b"x")
+    other = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    other.start()
+    host, port = other.get_host_and_port()
+    with monkeypatch.context() as away:
+        away.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        away.setenv("C2B_S3_TIMEOUT", "3")
+        rows = read("s3://photos/raw")
+        other.stop()
+        with pytest.raises(SourceError, match=f"{host}:{port} with bucket 'photos' cannot be reached") as raised:
+            run_stage(rows, keep, str, str(tmp_path), id_column="key", config=StageConfig(ROWS))
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.glob("part-*")) == []
+    assert (
+        run_stage(read("s3://photos/raw"), keep, str, str(tmp_path), id_column="key", config=StageConfig(ROWS)).rows
+        == 40
+    )
+
+
+def keep(batch, role):
+    return batch.select(["key", "error"])

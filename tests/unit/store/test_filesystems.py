@@ -1,11 +1,15 @@
 """Addresses and a store's refusals in words. No server: that is tests/faults/test_s3.py's."""
 
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 from pyarrow import fs
 
 from c2b_ray import filesystems
+from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems import s3
 
@@ -85,6 +89,13 @@ def test_another_address_is_refused(uri, words):
     assert SECRET not in str(raised.value)
 
 
+def test_an_audit_with_keys_in_it_is_refused_before_a_run_is_begun():
+    asked = {"task": "Tell.", "classes": ["bus", "boat"], "classifier": f"table:s3://me:{SECRET}@photos/said.csv"}
+    with pytest.raises(SourceError, match="with keys in it is refused") as raised:
+        read_audit({**asked, "images": {"source": "labelled", "table": "table.csv"}})
+    assert SECRET not in str(raised.value)
+
+
 def test_an_endpoint_needs_its_scheme_and_a_timeout_is_a_number(environment):
     environment.setenv("AWS_ENDPOINT_URL", "localhost:9000")
     with pytest.raises(ConfigError, match="scheme included"):
@@ -127,13 +138,21 @@ def test_what_a_disk_refuses_is_not_a_stores_refusal():
     assert not filesystems.concerns_the_store(FileNotFoundError(2, "gone"))
 
 
-def test_another_process_can_be_given_the_same_environment(environment):
-    given = filesystems.environment()
-    assert given["AWS_SECRET_ACCESS_KEY"] == SECRET
-    assert "PATH" not in given
+def test_another_process_reaches_the_same_stores(environment):
+    pickled = pickle.dumps(filesystems.Stores())
+    assert SECRET not in repr(filesystems.Stores())
+    code = (
+        "import os, pickle, sys\n"
+        "pickle.load(sys.stdin.buffer)\n"
+        "print(os.environ['AWS_SECRET_ACCESS_KEY'], os.environ['AWS_ENDPOINT_URL'], 'UNRELATED' in os.environ)"
+    )
+    environment.setenv("UNRELATED", "x")
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, env=path, capture_output=True, check=True)
+    assert done.stdout.decode().split() == [SECRET, "http://admin:hunter2@store.test:9000", "False"]
     environment.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
-    filesystems.adopt(given)
-    assert options(s3.file_system())["access_key"] == "AKIAMINE"
+    pickle.loads(pickled)
+    assert options(s3.file_system())["access_key"] == "AKIAOTHER", "this process changes its mind by itself alone"
 
 
 def test_local_places_are_as_they_were(tmp_path):
