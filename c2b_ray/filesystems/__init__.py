@@ -105,39 +105,44 @@ def refusal(location: str | Path, error: BaseException) -> str | None:
         return None
     from c2b_ray.filesystems import s3
 
-    bucket, endpoint = s3.bucket_of(str(location)), s3.endpoint_name()
+    return f"{location}: {_in_words(code, s3.bucket_of(str(location)), s3.endpoint_name(), error)}"
+
+
+def _in_words(code: str, bucket: str, endpoint: str, error: BaseException) -> str:
+    from c2b_ray.filesystems import s3
+
     if code in MISSING:
-        return _no_bucket(location, bucket, endpoint)
+        return _no_bucket(bucket, endpoint)
     if code in CREDENTIALS or (code in FORBIDDEN and not s3.has_credentials()):
         return (
-            f"{location}: {endpoint} does not accept the credentials for bucket {bucket!r} ({code}); set "
+            f"{endpoint} does not accept the credentials for bucket {bucket!r} ({code}); set "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), or AWS_PROFILE, to valid ones"
         )
     if code in FORBIDDEN:
         return (
-            f"{location}: {endpoint} forbids this in bucket {bucket!r} ({code}); check that the keys "
+            f"{endpoint} forbids this in bucket {bucket!r} ({code}); check that the keys "
             "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE) are right, and that they may list and read "
             "there and, for what is written, put and delete"
         )
     if code in ELSEWHERE:
-        return f"{location}: bucket {bucket!r} is in another region ({code}); set AWS_REGION to the bucket's"
+        return f"bucket {bucket!r} is in another region ({code}); set AWS_REGION to the bucket's"
     if code in BUSY:
         return (
-            f"{location}: {endpoint} is overloaded or failing ({code}) for bucket {bucket!r}; run the same command "
+            f"{endpoint} is overloaded or failing ({code}) for bucket {bucket!r}; run the same command "
             "again later, it goes on from there"
         )
     if code in SILENT:
         return (
-            f"{location}: {endpoint} gave no answer about bucket {bucket!r} within {s3.timeout():g} s; check "
+            f"{endpoint} gave no answer about bucket {bucket!r} within {s3.timeout():g} s; check "
             "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL and the network, or set C2B_S3_TIMEOUT (seconds) higher, and run "
             "the same command again"
         )
     if code in UNREACHABLE:
         return (
-            f"{location}: {endpoint} with bucket {bucket!r} cannot be reached ({_reason(error)}); check "
+            f"{endpoint} with bucket {bucket!r} cannot be reached ({_reason(error)}); check "
             "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION and the network, and run the same command again"
         )
-    return f"{location}: {endpoint} refused a request to bucket {bucket!r} ({code}): {s3.without_secrets(str(error))}"
+    return f"{endpoint} refused a request to bucket {bucket!r} ({code}): {s3.without_secrets(str(error))}"
 
 
 def absent_bucket(location: str | Path) -> str | None:
@@ -155,7 +160,7 @@ def absent_bucket(location: str | Path) -> str | None:
             return None
     except OSError as error:
         return refusal(location, error)
-    return _no_bucket(location, bucket, s3.endpoint_name())
+    return f"{location}: {_no_bucket(bucket, s3.endpoint_name())}"
 
 
 def concerns_the_store(error: BaseException) -> bool:
@@ -164,9 +169,9 @@ def concerns_the_store(error: BaseException) -> bool:
     return _code(error) in MISSING | CREDENTIALS | ELSEWHERE | BUSY | SILENT | UNREACHABLE
 
 
-def _no_bucket(location: str | Path, bucket: str, endpoint: str) -> str:
+def _no_bucket(bucket: str, endpoint: str) -> str:
     return (
-        f"{location}: there is no bucket {bucket!r} at {endpoint}; check the name, and AWS_ENDPOINT_URL_S3 or "
+        f"there is no bucket {bucket!r} at {endpoint}; check the name, and AWS_ENDPOINT_URL_S3 or "
         "AWS_ENDPOINT_URL, and make the bucket first: none is made here"
     )
 

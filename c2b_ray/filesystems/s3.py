@@ -78,7 +78,7 @@ def endpoint_name() -> str:
 
 
 def has_credentials() -> bool:
-    return _keys() != (None, None, None)
+    return _session(_session_key()).get_credentials() is not None
 
 
 def without_secrets(text: str) -> str:
@@ -127,6 +127,8 @@ def _client(session: tuple[str, ...], endpoint: str | None, region: str, seconds
         read_timeout=seconds,
         retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
         s3={"addressing_style": "path" if endpoint else "auto"},
+        request_checksum_calculation="when_required",  # other stores know fewer checksums than Amazon's
+        response_checksum_validation="when_required",
     )
     return _session(session).client("s3", endpoint_url=endpoint, region_name=region, config=config)
 
