@@ -20,6 +20,7 @@ import ray.data
 
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.places import CPUS, ROW, ROWS_AT_ONCE, THREADS, Place, tables, unread
+from c2b_ray.pipelines.raised import carried_rows
 
 EXPECTED = (
     "expected `bytes` or `image` (binary, or a struct with `bytes` as Hugging Face has it), or `image` or `key` with "
@@ -162,6 +163,7 @@ def _refuse_repeats(place: Place, footers: list[_Footer], units: list[dict[str, 
         )
 
 
+@carried_rows
 def _rows(units: pa.Table, place: Place, others: pa.Schema) -> Iterator[pa.Table]:
     for unit in units.to_pylist():
         rows = range(unit["first"], unit["first"] + unit["rows"])

@@ -21,6 +21,7 @@ from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.pipelines import parquet, webdataset
 from c2b_ray.pipelines.places import CPUS, Listing, Place, listing, tables
+from c2b_ray.pipelines.raised import carried_rows
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 PARQUET = (".parquet", ".pq")
@@ -77,6 +78,7 @@ def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
     )
 
 
+@carried_rows
 def _fetched(names: pa.Table, place: Place) -> Iterator[pa.Table]:
     for start in range(0, names.num_rows, FILES_AT_ONCE):
         rows = names.slice(start, FILES_AT_ONCE).to_pylist()
