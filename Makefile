@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 export RAY_USAGE_STATS_ENABLED = 0
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo test test-unit check format lock clean
+.PHONY: help setup demo test test-unit check format lock lock-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -49,6 +49,10 @@ format: $(STAMP)  ## format and mend what can be mended
 
 lock: $(STAMP)  ## resolve requirements.lock anew
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev pyproject.toml -o requirements.lock
+
+# For the machines that the image is for: vLLM has no solution for every Python and platform.
+lock-gpu: $(STAMP)  ## resolve deployments/gpu.lock anew
+	$(BIN)/uv pip compile --quiet --python-platform x86_64-manylinux_2_28 --python-version 3.11 --generate-hashes --extra vllm --override deployments/gpu.overrides pyproject.toml -o deployments/gpu.lock
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

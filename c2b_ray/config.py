@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.filesystems import refuse_keys
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -214,6 +215,8 @@ def _checked(data: dict[str, Any], base: Path, prefix: str) -> AuditConfig:
         config = AuditConfig.model_validate(data)
     except ValidationError as error:
         raise _first_problem(error, prefix) from error
+    for place in (config.images.index, config.images.table, *config.classifiers):
+        refuse_keys(place or "")
     images = config.images.model_copy(
         update={key: _located(getattr(config.images, key), base) for key in ("index", "table")}
     )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.filesystems import resolve
 from c2b_ray.report.comparison import comparison_page
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
@@ -70,7 +71,7 @@ def compare(
     """
     run_a = finished(a)
     run_b = run_a if b is None else finished(b)
-    if files.resolve(run_a.path)[1] == files.resolve(run_b.path)[1]:
+    if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
         spec_a, spec_b = _two_of(run_a, classifier_a, classifier_b)
     else:
         spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")

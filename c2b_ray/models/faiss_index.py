@@ -19,9 +19,9 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from c2b_ray.errors import SourceError
+from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Floats, Neighbours
 
@@ -98,7 +98,7 @@ class FaissIndex:
 
     def __init__(self, path: str) -> None:
         self._path = path.rstrip("/")
-        self._files, self._root = _file_system(self._path)
+        self._files, self._root = resolve(self._path)
         self.manifest = Manifest.from_json(self._read(MANIFEST).decode("utf-8", "replace"), self._path)
         self._vectors = self._open_vectors()
         self._firsts = [part.first_id for part in self.manifest.parts]
@@ -175,7 +175,8 @@ class FaissIndex:
                 ]
                 table = pa.concat_tables(tables) if tables else file.schema_arrow.empty_table()
         except (OSError, pa.ArrowException, IndexError) as error:
-            raise SourceError(f"{name}: images of the index cannot be read: {error}") from error
+            why = refusal(self._path, error) or f"{name}: images of the index cannot be read: {error}"
+            raise SourceError(why) from error
         if table.column("id").to_pylist() != ids.tolist():
             raise SourceError(f"{name}: holds other ids than its manifest says; rebuild with c2b index build")
         return table
@@ -185,8 +186,9 @@ class FaissIndex:
             with self._files.open_input_stream(f"{self._root}/{name}", compression=None) as stream:
                 return bytes(stream.read())
         except OSError as error:
+            refused = absent_bucket(self._path) if isinstance(error, FileNotFoundError) else refusal(self._path, error)
             raise SourceError(
-                f"{self._path}: no image index ({name}: {error}); build one with c2b index build"
+                refused or f"{self._path}: no image index ({name}: {error}); build one with c2b index build"
             ) from error
 
     def _open_vectors(self) -> Any:
@@ -208,10 +210,3 @@ def load(spec: Spec) -> FaissIndex:
     """The index of a `faiss:` spec or of a plain path."""
     spec.options_among(())
     return FaissIndex(spec.name)
-
-
-def _file_system(path: str) -> tuple[Any, str]:
-    try:
-        return fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{path}: {error}") from error

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
-from pyarrow import fs
 
 from c2b_ray.errors import SourceError
+from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
@@ -87,14 +87,15 @@ def load(spec: Spec) -> TableClassifier:
 
 def _table(path: str) -> pa.Table:
     try:
-        system, name = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+        system, name = resolve(path)
         with system.open_input_file(name) as stream:
             if name.lower().endswith(".parquet"):
                 return pyarrow.parquet.read_table(stream)
             if name.lower().endswith((".csv", ".csv.gz")):
                 return _csv(stream)
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path}: the table of predictions cannot be read: {error}") from error
+        absent = absent_bucket(path) if isinstance(error, FileNotFoundError) else refusal(path, error)
+        raise SourceError(absent or f"{path}: the table of predictions cannot be read: {error}") from error
     raise SourceError(f"{path}: expected a .csv or .parquet file")
 
 

@@ -15,6 +15,7 @@ import ray
 
 from c2b_ray.pipelines.parts import Parts, opened, read_stage
 from c2b_ray.pipelines.places import CPUS
+from c2b_ray.pipelines.raised import carried_rows
 from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stage
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
@@ -86,6 +87,7 @@ def classify(
     return run_stage(rows, step, classifier, out, id_column="prediction_id", config=config, on_progress=on_progress)
 
 
+@carried_rows
 def _images_to_ask(names: pa.Table, parts: Parts, asked: Question) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
         images = parts.read(name)

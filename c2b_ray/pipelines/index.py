@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from c2b_ray.errors import RunError, SourceError
+from c2b_ray.filesystems import is_remote
 from c2b_ray.models import faiss_build
+from c2b_ray.models.faiss_index import MANIFEST, Manifest
 from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.sources import read
 from c2b_ray.pipelines.stage import StageConfig, read_stage, run_stage
@@ -53,6 +56,7 @@ def embed_source(
     RunError where that was begun from something else, SourceError where no image can be used.
     """
     place = _building(out)
+    rows = read(images)
     files.make_directory(place)
     begun = f"{place}/{MADE_BY}"
     if not files.exists(begun):
@@ -62,24 +66,41 @@ def embed_source(
     config = StageConfig(
         schema=embeddings(int(made_by["dimension"])), batch_size=128, rows_per_file=2048, num_cpus_per_actor=0.5
     )
-    run_stage(read(images), embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
+    run_stage(rows, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 
 
 def build(out: str, made_by: dict[str, Any]) -> dict[str, Any]:
     """The index at `out` from the embeddings that `embed_source` left, which are removed; returns its summary."""
-    place = Path(_building(out))
-    errors = read_stage(str(place), ["key", "error"])
+    place = _building(out)
+    errors = read_stage(place, ["key", "error"])
     failed = errors.filter(pc.is_valid(errors["error"]))
     if failed.num_rows == errors.num_rows:
         reason = pc.mode(failed["error"])[0].as_py()["mode"] if failed.num_rows else "there is none"
         raise SourceError(f"{made_by['images']}: no image can be used; the commonest reason: {reason}")
-    parts = sorted(place.glob("part-*.parquet"))
-    manifest = faiss_build.write(out, made_by["encoder"], made_by["encoder_revision"], parts)
+    encoder = made_by["encoder"], made_by["encoder_revision"]
+    if is_remote(out):
+        manifest = _built_here_and_sent(out, encoder, place)
+    else:
+        manifest = faiss_build.write(out, *encoder, sorted(Path(place).glob("part-*.parquet")))
     files.write_table(f"{out}/{ERRORS}", failed)
     summary = {"index": out, "images": manifest.count, "errors": failed.num_rows, "made_by": made_by}
     files.write_bytes(f"{out}/{MADE_BY}", json.dumps(summary, indent=2).encode())
-    shutil.rmtree(place)
+    files.remove_directory(place)
     return summary
+
+
+def _built_here_and_sent(out: str, encoder: tuple[str, str], place: str) -> Manifest:
+    """faiss writes to local disks alone: in a temporary directory, which must hold the images twice, then to `out`.
+
+    The manifest goes last, so that a reader meets a whole index or none.
+    """
+    with tempfile.TemporaryDirectory(prefix="c2b-index-") as scratch:
+        parts, built = Path(scratch, "parts"), Path(scratch, "index")
+        files.download(place, parts)
+        manifest = faiss_build.write(built, *encoder, sorted(parts.glob("part-*.parquet")))
+        shutil.rmtree(parts)
+        files.upload(built, out, last=MANIFEST)
+    return manifest
 
 
 def _building(out: str) -> str:

@@ -20,6 +20,7 @@ import ray.data
 
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.places import CPUS, ROW, ROWS_AT_ONCE, THREADS, Place, tables, unread
+from c2b_ray.pipelines.raised import carried_rows
 
 EXPECTED = (
     "expected `bytes` or `image` (binary, or a struct with `bytes` as Hugging Face has it), or `image` or `key` with "
@@ -77,7 +78,7 @@ def _footer(place: Place, name: str) -> _Footer:
             groups = (file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
             return _Footer(name, file.schema_arrow, tuple(groups))
     except Damaged as error:
-        return _Footer(name, error=unread(error))
+        return _Footer(name, error=unread(error, place.source))
 
 
 def _image_column(schema: pa.Schema) -> str | None:
@@ -162,6 +163,7 @@ def _refuse_repeats(place: Place, footers: list[_Footer], units: list[dict[str, 
         )
 
 
+@carried_rows
 def _rows(units: pa.Table, place: Place, others: pa.Schema) -> Iterator[pa.Table]:
     for unit in units.to_pylist():
         rows = range(unit["first"], unit["first"] + unit["rows"])
@@ -179,7 +181,7 @@ def _unit(place: Place, file: str, group: int, rows: range, others: pa.Schema) -
                 yield _converted(place, file, part, rows[done], others)
                 done += part.num_rows
     except Damaged as error:
-        why = f"a damaged table: {unread(error)}"
+        why = f"a damaged table: {unread(error, place.source)}"
         yield from tables(({"key": f"{file}#{row}", "error": why} for row in rows[done:]), list(others))
 
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError, StorageError
+from c2b_ray.filesystems import Stores, refusal, resolve
 from c2b_ray.schemas import content_id
-from c2b_ray.store import files
+from c2b_ray.store import files, lease
 
 TEMPORARY = ".tmp-"
 THREADS = 16
@@ -43,12 +44,16 @@ class Census:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts under `out`. `run` names the writer's folder; empty for a reader."""
+    """The parts under `out`. `run` names the writer's folder; empty for a reader.
+
+    Workers that get it reach stores as the driver does: what a role reads, too, lies where the driver says.
+    """
 
     out: str
     filesystem: fs.FileSystem
     path: str
     run: str = ""
+    stores: Stores = field(default_factory=Stores)
 
     @property
     def local(self) -> bool:
@@ -103,7 +108,8 @@ class Parts:
                 file = pq.ParquetFile(stream)
                 return file.read(columns and [c for c in columns if c in file.schema_arrow.names])
         except (OSError, pa.ArrowInvalid) as error:
-            raise StorageError(f"{self.out}/{name} cannot be read ({error}); delete it and run again") from error
+            why = f"{self.out}/{name} cannot be read ({error}); delete it and run again"
+            raise StorageError(refusal(self.out, error) or why) from error
 
     def census(self, id_column: str) -> list[Census]:
         """Of each part, in the order of the names."""
@@ -128,7 +134,8 @@ class Parts:
             if kept.any():
                 self.put(name, self.read(name).filter(pa.array(kept)))
             else:
-                self.filesystem.delete_file(f"{self.path}/{name}")
+                with _refusals(self.out):
+                    self.filesystem.delete_file(f"{self.path}/{name}")
         return Census(whole.ids[first], whole.failed[first])
 
 
@@ -139,22 +146,20 @@ def joined(found: list[Census]) -> Census:
 
 def opened(out: str) -> Parts:
     """The parts under `out`, for reading."""
-    return Parts(out, *files.resolve(out))
+    return Parts(out, *resolve(out))
 
 
 @contextmanager
 def writing(out: str) -> Iterator[Parts]:
     """The parts under `out`, for the only writer.
 
-    RunError where another process on this machine is writing. On an object store, which has no locks, the later writer
-    takes over, and the earlier one ends with a RunError.
+    RunError where another process is writing: on a local disk one of this machine, on an object store any.
     """
     files.make_directory(out)
     reader = opened(out)
     parts = Parts(out, reader.filesystem, reader.path, f"{TEMPORARY}{uuid.uuid4().hex}")
     with ExitStack() as stack:
-        if parts.local:
-            stack.enter_context(_locked(out, parts.path))
+        stack.enter_context(_locked(out, parts.path) if parts.local else lease.held(out))
         with _refusals(out):
             _remove(parts, [name for name in files.entries(out) if name.startswith(TEMPORARY)])
             parts.filesystem.create_dir(f"{parts.path}/{parts.run}")

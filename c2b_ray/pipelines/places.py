@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from c2b_ray.errors import SourceError
+from c2b_ray.filesystems import Stores, concerns_the_store, refusal
 from c2b_ray.steps.decode import MAX_BYTES
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
@@ -30,11 +32,12 @@ Content = tuple[bytes | None, str | None]
 
 @dataclass(frozen=True)
 class Place:
-    """A folder: `source` as the user wrote it, `path` within the file system."""
+    """A folder: `source` as the user wrote it, `path` within the file system. Workers reach it as the driver does."""
 
     source: str
     filesystem: fs.FileSystem
     path: str
+    stores: Stores = field(default_factory=Stores)
 
     def open(self, name: str) -> Any:
         """A seekable file of the folder."""
@@ -45,7 +48,7 @@ class Place:
             with self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
                 data = bytes(stream.read(MAX_BYTES + 1))
         except (OSError, pa.ArrowException, ValueError) as error:
-            return None, unread(error)
+            return None, unread(error, self.source)
         if len(data) > MAX_BYTES:
             return None, f"too large: more than {MAX_BYTES} bytes"
         return data, None
@@ -71,8 +74,10 @@ def listing(place: Place) -> Listing:
     return found
 
 
-def unread(error: BaseException) -> str:
-    """A row's error, in words that do not depend on the machine."""
+def unread(error: BaseException, source: str) -> str:
+    """A row's error, in words that do not depend on the machine. SourceError where the whole store is out of reach."""
+    if concerns_the_store(error):
+        raise SourceError(refusal(source, error)) from error
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, PermissionError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 import ray.exceptions
@@ -36,6 +36,19 @@ def carried(function: Callable[P, T]) -> Callable[P, T]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
+        except Exception as error:
+            raise Carried(_packed(error)) from None
+
+    return call
+
+
+def carried_rows(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """As `carried`, for a function that yields."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from function(*args, **kwargs)
         except Exception as error:
             raise Carried(_packed(error)) from None
 

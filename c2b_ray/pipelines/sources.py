@@ -18,9 +18,10 @@ import ray.data
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError
+from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.pipelines import parquet, webdataset
 from c2b_ray.pipelines.places import CPUS, Listing, Place, listing, tables
-from c2b_ray.store import files
+from c2b_ray.pipelines.raised import carried_rows
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 PARQUET = (".parquet", ".pq")
@@ -38,7 +39,7 @@ def read(source: str, *, limit: int | None = None) -> ray.data.Dataset:
     The same source gives the same keys, each once. Takes a connection to Ray (`cluster.ensure_ray`). SourceError where
     there is no image, or where tables repeat a key.
     """
-    filesystem, path = files.resolve(source)
+    filesystem, path = resolve(source)
     path = path.rstrip("/")
     try:
         kind = filesystem.get_file_info(path).type
@@ -49,8 +50,8 @@ def read(source: str, *, limit: int | None = None) -> ray.data.Dataset:
             place = Place(source, filesystem, path)
             return _read(place, listing(place), limit)
     except OSError as error:
-        raise SourceError(f"{source}: cannot be read: {error}") from error
-    raise SourceError(f"{source}: no such file or folder; {EXPECTED}")
+        raise SourceError(refusal(source, error) or f"{source}: cannot be read: {error}") from error
+    raise SourceError(absent_bucket(source) or f"{source}: no such file or folder; {EXPECTED}")
 
 
 def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
@@ -77,6 +78,7 @@ def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
     )
 
 
+@carried_rows
 def _fetched(names: pa.Table, place: Place) -> Iterator[pa.Table]:
     for start in range(0, names.num_rows, FILES_AT_ONCE):
         rows = names.slice(start, FILES_AT_ONCE).to_pylist()

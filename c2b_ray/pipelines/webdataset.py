@@ -16,6 +16,7 @@ import pyarrow as pa
 import ray.data
 
 from c2b_ray.pipelines.places import CPUS, Place, tables, unread
+from c2b_ray.pipelines.raised import carried_rows
 from c2b_ray.steps.decode import MAX_BYTES
 
 METADATA = ("json", "txt", "cls")
@@ -32,6 +33,7 @@ def read(place: Place, shards: list[str], images: tuple[str, ...], limit: int | 
     )
 
 
+@carried_rows
 def _rows(shards: pa.Table, place: Place, images: tuple[str, ...], limit: int | None) -> Iterator[pa.Table]:
     every = (row for shard in shards["shard"].to_pylist() for row in _shard(place, shard, images))
     yield from tables(islice(every, limit), COLUMNS)
@@ -46,7 +48,7 @@ def _shard(place: Place, shard: str, images: tuple[str, ...]) -> Iterator[Sample
                 used.add(key)
                 yield _row(key, sample, images)
     except Exception as error:  # tarfile answers damage with whatever exception the damage causes
-        why = f"{len(used)} samples were read, what follows is lost: {unread(error)}"
+        why = f"{len(used)} samples were read, what follows is lost: {unread(error, place.source)}"
         yield {"key": shard, "error": f"a damaged shard: {why}"}
 
 

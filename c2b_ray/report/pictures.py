@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from c2b_ray.filesystems import resolve
 from c2b_ray.store import files
 from c2b_ray.store.run import Run
 
@@ -23,10 +24,10 @@ def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     if not image_ids:
         return found
-    filesystem, path = files.resolve(run.location("images"))
+    filesystem, path = resolve(run.location("images"))
     for name in files.entries(run.location("images")):
         if name.startswith("part-") and name.endswith(".parquet"):
-            with filesystem.open_input_file(f"{path}/{name}") as stream:
+            with files.reading(run.location("images")), filesystem.open_input_file(f"{path}/{name}") as stream:
                 _read_part(pq.ParquetFile(stream), wanted, found)
     return found
 

@@ -48,7 +48,7 @@ __all__ = [
     "classifiers",
     "encoder",
     "ensure",
-    "generator",
+    "image_generator",
     "index",
     "language_model",
     "running",
@@ -193,7 +193,7 @@ def ensure(
         "language_model": language_model,
         "encoder": encoder,
         "captioner": captioner,
-        "generator": generator,
+        "image_generator": image_generator,
     }
     kinds = [kind for kind, spec in wanted.items() if spec]
     kinds += [kind for kind, asked in (("classifiers", classifiers), ("index", index)) if asked]

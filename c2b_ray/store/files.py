@@ -1,7 +1,7 @@
 """Whole files or none: reading and writing through pyarrow's file systems, local and object stores alike.
 
-It knows paths and bytes, not what is in them. A file is written under a temporary name beside its place and renamed,
-so that a reader meets the old file or the new one.
+It knows paths and bytes, not what is in them. A local file is written under a temporary name beside its place and
+renamed, so that a reader meets the old file or the new one; an object store's put is whole or absent by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError, StorageError
+from c2b_ray.filesystems import absent_bucket, refusal, resolve
 
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
@@ -30,20 +31,23 @@ _REFUSALS = {
 }
 
 
-def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI (`s3://bucket/run`), and the path within it."""
-    text = str(location)
-    if "://" in text:
-        filesystem, path = fs.FileSystem.from_uri(text)
-        return filesystem, path
-    return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
+@contextmanager
+def answers(location: str | Path) -> Iterator[None]:
+    """Turns what an object store refuses into a StorageError that names the place and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if words := refusal(location, error):
+            raise StorageError(words) from error
+        raise
 
 
 @contextmanager
 def refusals(location: str | Path) -> Iterator[None]:
-    """Turns what a file system refuses into a StorageError that names the place and what to do."""
+    """As `answers`, and of a local disk what it refuses to write."""
     try:
-        yield
+        with answers(location):
+            yield
     except OSError as error:
         code = error.errno
         if code is None:  # pyarrow puts the errno into the message only
@@ -51,6 +55,16 @@ def refusals(location: str | Path) -> Iterator[None]:
         if code not in _REFUSALS:
             raise
         raise StorageError(f"{location}: {_REFUSALS[code]}") from error
+
+
+@contextmanager
+def reading(location: str | Path, what: str = "file") -> Iterator[None]:
+    """As `answers`, and a SourceError for what is not there."""
+    try:
+        with answers(location):
+            yield
+    except FileNotFoundError as error:
+        raise SourceError(absent_bucket(location) or f"{location}: no such {what}") from error
 
 
 def make_directory(location: str | Path) -> None:
@@ -61,19 +75,21 @@ def make_directory(location: str | Path) -> None:
 
 def exists(location: str | Path) -> bool:
     filesystem, path = resolve(location)
-    return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
+    with answers(location):
+        return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
 
 def entries(location: str | Path) -> list[str]:
     """The names directly inside a directory, sorted; empty where it does not exist."""
     filesystem, path = resolve(location)
     selector = fs.FileSelector(path, allow_not_found=True)
-    return sorted(info.base_name for info in filesystem.get_file_info(selector))
+    with answers(location):
+        return sorted(info.base_name for info in filesystem.get_file_info(selector))
 
 
 def write_bytes(location: str | Path, data: bytes) -> None:
     filesystem, path = resolve(location)
-    if not isinstance(filesystem, fs.LocalFileSystem):  # an object store's put is whole or absent by itself
+    if not isinstance(filesystem, fs.LocalFileSystem):
         with refusals(location), filesystem.open_output_stream(path) as stream:
             stream.write(data)
         return
@@ -99,11 +115,42 @@ def write_under(location: str | Path, data: bytes) -> None:
 
 def read_bytes(location: str | Path) -> bytes:
     filesystem, path = resolve(location)
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
-    except FileNotFoundError as error:
-        raise SourceError(f"{location}: no such file") from error
+    with reading(location), filesystem.open_input_stream(path) as stream:
+        return bytes(stream.read())
+
+
+def remove_directory(location: str | Path) -> None:
+    filesystem, path = resolve(location)
+    with refusals(location):
+        filesystem.delete_dir(path)
+
+
+def download(location: str | Path, folder: Path) -> None:
+    """The files directly inside `location`, into the local `folder`, which is made."""
+    filesystem, path = resolve(location)
+    names = entries(location)
+    with reading(location), refusals(folder):
+        folder.mkdir(parents=True)
+        infos = filesystem.get_file_info([f"{path}/{name}" for name in names])
+        for info in infos:
+            if info.type == fs.FileType.File:
+                target = str(folder / info.base_name)
+                fs.copy_files(info.path, target, filesystem, fs.LocalFileSystem())
+
+
+def upload(folder: Path, location: str, last: str) -> None:
+    """Everything below the local `folder` to `location`, the file `last` after all others.
+
+    StorageError where something else lies at `location`; what an earlier, interrupted upload left is replaced.
+    """
+    filesystem, path = resolve(location)
+    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    own = {name.partition("/")[0] for name in names}
+    if others := [name for name in entries(location) if name not in own]:
+        raise StorageError(f"{location}: holds other files already ({others[0]} …); choose an empty place")
+    with refusals(location):
+        for name in sorted(names, key=lambda name: name == last):
+            fs.copy_files(str(folder / name), f"{path}/{name}", fs.LocalFileSystem(), filesystem)
 
 
 def write_table(location: str | Path, table: pa.Table) -> None:
@@ -115,12 +162,13 @@ def write_table(location: str | Path, table: pa.Table) -> None:
 def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:
     """A Parquet file, or all `part-*.parquet` of a directory."""
     filesystem, path = resolve(location)
-    info = filesystem.get_file_info(path)
-    if info.type == fs.FileType.NotFound:
-        raise SourceError(f"{location}: no such table")
-    if info.type == fs.FileType.File:
-        return pq.read_table(path, columns=columns, filesystem=filesystem)
-    names = [name for name in entries(location) if name.startswith("part-") and name.endswith(".parquet")]
-    if not names:
-        raise SourceError(f"{location}: holds no part-*.parquet")
-    return pa.concat_tables(pq.read_table(f"{path}/{n}", columns=columns, filesystem=filesystem) for n in names)
+    with reading(location, "table"):
+        info = filesystem.get_file_info(path)
+        if info.type == fs.FileType.NotFound:
+            raise FileNotFoundError
+        if info.type == fs.FileType.File:
+            return pq.read_table(path, columns=columns, filesystem=filesystem)
+        names = [name for name in entries(location) if name.startswith("part-") and name.endswith(".parquet")]
+        if not names:
+            raise SourceError(f"{location}: holds no part-*.parquet")
+        return pa.concat_tables(pq.read_table(f"{path}/{n}", columns=columns, filesystem=filesystem) for n in names)

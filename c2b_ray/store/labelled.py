@@ -7,6 +7,7 @@ not know what the labels mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +17,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.filesystems import absent_bucket, concerns_the_store, refusal, resolve
 from c2b_ray.schemas import content_id
-from c2b_ray.store import files
 
 IMAGE, TARGET = "image", "target_class"
 NOT_ATTRIBUTES = (IMAGE, "key")
+THREADS = 16
 
 
 class LabelledTable:
@@ -28,7 +30,7 @@ class LabelledTable:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._fs, self._path = files.resolve(location)
+        self._fs, self._path = resolve(location)
         self._is_csv = location.lower().endswith((".csv", ".tsv"))
         self._group: tuple[int, pa.ChunkedArray] | None = None
         columns = self._schema.names
@@ -52,18 +54,19 @@ class LabelledTable:
             with self._fs.open_input_stream(self._path) as stream:
                 return pa.csv.read_csv(stream, parse_options=pa.csv.ParseOptions(delimiter=delimiter))
         except FileNotFoundError as error:
-            raise SourceError(f"{self.location}: no such table") from error
-        except pa.ArrowInvalid as error:
-            raise SourceError(f"{self.location} is not CSV: {error}") from error
+            raise SourceError(absent_bucket(self.location) or f"{self.location}: no such table") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SourceError(refusal(self.location, error) or f"{self.location} is not CSV: {error}") from error
 
     @cached_property
     def _parquet(self) -> pq.ParquetFile:
         try:
             return pq.ParquetFile(self._fs.open_input_file(self._path))
         except FileNotFoundError as error:
-            raise SourceError(f"{self.location}: no such table") from error
+            raise SourceError(absent_bucket(self.location) or f"{self.location}: no such table") from error
         except (pa.ArrowInvalid, OSError) as error:
-            raise SourceError(f"{self.location} is not a Parquet file: {error}") from error
+            why = refusal(self.location, error) or f"{self.location} is not a Parquet file: {error}"
+            raise SourceError(why) from error
 
     @property
     def _schema(self) -> pa.Schema:
@@ -100,7 +103,9 @@ class LabelledTable:
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
-        found = [self._image(row) for row in ids]
+        values = [self._cell(row) for row in ids]
+        with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
+            found = list(pool.map(self._image, values))
         return pa.table(
             {
                 "key": pa.array([self.keys[row] for row in ids], pa.string()),
@@ -109,8 +114,7 @@ class LabelledTable:
             }
         )
 
-    def _image(self, row: int) -> tuple[bytes | None, str | None]:
-        value = self._cell(row)
+    def _image(self, value: Any) -> tuple[bytes | None, str | None]:
         if isinstance(value, dict):  # as Hugging Face's datasets write an image
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
@@ -125,6 +129,8 @@ class LabelledTable:
         except FileNotFoundError:
             return None, "no such file beside the table"
         except OSError as error:
+            if concerns_the_store(error):
+                raise SourceError(refusal(self.location, error)) from error
             return None, f"cannot be read: {error.strerror or error}"
 
     def _cell(self, row: int) -> Any:

@@ -14,7 +14,7 @@ It knows the names and schemas of the tables, not how they come about.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import reduce
@@ -28,7 +28,8 @@ from pyarrow import fs
 
 from c2b_ray import schemas
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.store import files
+from c2b_ray.filesystems import absent_bucket, resolve
+from c2b_ray.store import files, lease
 
 FORMAT = 2
 MANIFEST = "run.json"
@@ -57,6 +58,7 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path).rstrip("/")
+        self._still_ours: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"Run({self.path!r})"
@@ -98,6 +100,7 @@ class Run:
         return files.exists(self.location(f"{name}.parquet"))
 
     def write(self, name: str, table: pa.Table) -> None:
+        self._still_ours()
         files.write_table(self.location(f"{name}.parquet"), table.select(TABLES[name].names).cast(TABLES[name]))
 
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -160,6 +163,7 @@ class Run:
         return self.read("intersections")
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        self._still_ours()
         text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)
         files.write_bytes(self.location(MANIFEST), text.encode())
 
@@ -168,7 +172,7 @@ def load_run(path: str | Path) -> Run:
     """A run that exists. SourceError where there is none at `path`; RunError where it is not a run of this format."""
     run = Run(path)
     if not files.exists(run.location(MANIFEST)):
-        raise SourceError(f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
+        raise SourceError(absent_bucket(path) or f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
     run.manifest  # noqa: B018 — reads and checks it
     return run
 
@@ -182,14 +186,15 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterat
     """
     run = Run(path)
     files.make_directory(path)
-    with _single_writer(run):
+    with _single_writer(run) as still_ours:
+        run._still_ours = still_ours
         if files.exists(run.location(MANIFEST)):
             manifest = run.manifest
             if manifest["run_id"] != run_id:
                 changed = _differences(manifest["config"], config)
                 raise RunError(f"{path} holds another run (its {changed} differs); choose another --out, or delete it")
         else:
-            others = [name for name in files.entries(path) if name != LOCK]
+            others = [name for name in files.entries(path) if name not in (LOCK, lease.NAME)]
             if others:
                 raise RunError(f"{path} is not empty and holds no run ({others[0]} …); choose an empty --out")
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -200,10 +205,12 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterat
 
 
 @contextmanager
-def _single_writer(run: Run) -> Iterator[None]:
-    filesystem, path = files.resolve(run.path)
+def _single_writer(run: Run) -> Iterator[Callable[[], None]]:
+    """Yields what raises a RunError once another process has taken over, as it can on an object store."""
+    filesystem, path = resolve(run.path)
     if not isinstance(filesystem, fs.LocalFileSystem):
-        yield  # object stores have no locks; ids keep two writers' rows equal
+        with lease.held(run.path) as still_ours:
+            yield still_ours
         return
     lock = FileLock(f"{path}/{LOCK}", timeout=0)
     with files.refusals(run.path):
@@ -212,7 +219,7 @@ def _single_writer(run: Run) -> Iterator[None]:
         except Timeout as error:
             raise RunError(f"{run.path}: another process is writing this run; wait for it or stop it") from error
     try:
-        yield
+        yield lambda: None
     finally:
         lock.release()
 

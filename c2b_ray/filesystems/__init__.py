@@ -1,0 +1,199 @@
+"""Where a path or URI lies: the one place that makes a pyarrow file system of it and words what a store refused.
+
+It knows addresses, not what is read or written there. How S3 is reached is `s3`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from c2b_ray.errors import SourceError
+
+ENVIRONMENT = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED", "C2B_S3_TIMEOUT",
+)  # fmt: skip
+"""The variables that say how a store is reached; another process that is to reach it needs the same."""
+
+_PROCESS = uuid.uuid4().hex
+
+MISSING = {"NO_SUCH_BUCKET", "NoSuchBucket"}
+CREDENTIALS = {
+    "INVALID_ACCESS_KEY_ID", "InvalidAccessKeyId", "INVALID_CLIENT_TOKEN_ID", "InvalidClientTokenId",
+    "SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "UNRECOGNIZED_CLIENT", "UnrecognizedClient",
+    "INVALID_SIGNATURE", "InvalidSignature", "ExpiredToken", "EXPIRED_TOKEN", "InvalidToken", "INVALID_TOKEN",
+    "TokenRefreshRequired", "MISSING_AUTHENTICATION_TOKEN", "NoCredentialsError", "CredentialRetrievalError",
+    "REQUEST_EXPIRED", "RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED",
+}  # fmt: skip
+FORBIDDEN = {"ACCESS_DENIED", "AccessDenied", "403", "ALL_ACCESS_DISABLED", "AllAccessDisabled"}
+BUSY = {
+    "SLOW_DOWN", "SlowDown", "THROTTLING", "Throttling", "SERVICE_UNAVAILABLE", "ServiceUnavailable", "503",
+    "INTERNAL_FAILURE", "InternalError", "500", "REQUEST_TIMEOUT", "RequestTimeout",
+}  # fmt: skip
+ELSEWHERE = {"301", "PermanentRedirect", "AuthorizationHeaderMalformed", "AUTHORIZATION_HEADER_MALFORMED"}
+SILENT = {"28", "ReadTimeoutError", "ConnectTimeoutError"}
+UNREACHABLE = {
+    "NETWORK_CONNECTION", "EndpointConnectionError", "ConnectionClosedError", "SSLError", "ProxyConnectionError",
+}  # fmt: skip
+"""Codes by what is to be done about them: of pyarrow (capitals; curl's are numbers), then of botocore."""
+
+
+def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI (`s3://bucket/run`), and the path within it; SourceError for no such address."""
+    text = str(location)
+    refuse_keys(text)
+    if text.startswith("s3://"):
+        from c2b_ray.filesystems import s3
+
+        return s3.file_system(), s3.within(text)
+    if text.startswith("s3:/"):
+        raise SourceError(f"{text}: expected s3://bucket/path; as a Path it has lost a slash, pass it as a string")
+    if "://" not in text:
+        return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
+    try:
+        filesystem, path = fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SourceError(f"{text}: {error}; expected a local path or s3://bucket/path") from error
+    return filesystem, path
+
+
+def refuse_keys(text: str) -> None:
+    """SourceError where `text` holds an s3:// URI with keys in it: it would be kept in manifests and logs."""
+    if re.search(r"s3://[^/?]*[@:]", text):
+        raise SourceError(
+            "an s3:// URI with keys in it is refused, for it would be kept in manifests and logs; write "
+            "s3://bucket/path and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+
+
+def is_remote(location: str | Path) -> bool:
+    return not isinstance(resolve(location)[0], fs.LocalFileSystem)
+
+
+@dataclass(frozen=True)
+class Stores:
+    """How this process reaches stores. Pickled, it makes the process where it arrives reach them alike."""
+
+    process: str = _PROCESS
+    variables: Mapping[str, str] = field(
+        default_factory=lambda: {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}, repr=False
+    )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.process != _PROCESS:
+            os.environ.update(self.variables)
+
+
+def refusal(location: str | Path, error: BaseException) -> str | None:
+    """What an S3 store refused and what to do, in words without secrets; None where the error is none of a store's.
+
+    Not for what is merely absent: pyarrow has FileNotFoundError for that, of a bucket too (`absent_bucket`).
+    """
+    code = _code(error)
+    if code is None or not str(location).startswith("s3://"):
+        return None
+    from c2b_ray.filesystems import s3
+
+    return f"{location}: {_in_words(code, s3.bucket_of(str(location)), s3.endpoint_name(), error)}"
+
+
+def _in_words(code: str, bucket: str, endpoint: str, error: BaseException) -> str:
+    from c2b_ray.filesystems import s3
+
+    if code in MISSING:
+        return _no_bucket(bucket, endpoint)
+    if code in CREDENTIALS or (code in FORBIDDEN and not s3.has_credentials()):
+        return (
+            f"{endpoint} does not accept the credentials for bucket {bucket!r} ({code}); set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), or AWS_PROFILE, to valid ones"
+        )
+    if code in FORBIDDEN:
+        return (
+            f"{endpoint} forbids this in bucket {bucket!r} ({code}); check that the keys "
+            "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE) are right, and that they may list and read "
+            "there and, for what is written, put and delete"
+        )
+    if code in ELSEWHERE:
+        return f"bucket {bucket!r} is in another region ({code}); set AWS_REGION to the bucket's"
+    if code in BUSY:
+        return (
+            f"{endpoint} is overloaded or failing ({code}) for bucket {bucket!r}; run the same command "
+            "again later, it goes on from there"
+        )
+    if code in SILENT:
+        return (
+            f"{endpoint} gave no answer about bucket {bucket!r} within {s3.timeout():g} s; check "
+            "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL and the network, or set C2B_S3_TIMEOUT (seconds) higher, and run "
+            "the same command again"
+        )
+    if code in UNREACHABLE:
+        return (
+            f"{endpoint} with bucket {bucket!r} cannot be reached ({_reason(error)}); check "
+            "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION and the network, and run the same command again"
+        )
+    return f"{endpoint} refused a request to bucket {bucket!r} ({code}): {s3.without_secrets(str(error))}"
+
+
+def absent_bucket(location: str | Path) -> str | None:
+    """That there is no such bucket, in words; None where there is, or where `location` is not on S3.
+
+    For where something was not found: pyarrow does not tell a missing bucket from a missing object.
+    """
+    if not str(location).startswith("s3://"):
+        return None
+    from c2b_ray.filesystems import s3
+
+    bucket = s3.bucket_of(str(location))
+    try:
+        if s3.file_system().get_file_info(bucket).type != fs.FileType.NotFound:
+            return None
+    except OSError as error:
+        return refusal(location, error)
+    return f"{location}: {_no_bucket(bucket, s3.endpoint_name())}"
+
+
+def concerns_the_store(error: BaseException) -> bool:
+    """Whether the error is about the store as a whole, so that what follows would fail alike: silent, busy, unknown
+    keys; not about one object that may not be read."""
+    return _code(error) in MISSING | CREDENTIALS | ELSEWHERE | BUSY | SILENT | UNREACHABLE
+
+
+def _no_bucket(bucket: str, endpoint: str) -> str:
+    return (
+        f"there is no bucket {bucket!r} at {endpoint}; check the name, and AWS_ENDPOINT_URL_S3 or "
+        "AWS_ENDPOINT_URL, and make the bucket first: none is made here"
+    )
+
+
+def _code(error: BaseException) -> str | None:
+    """The store's own code of an error of pyarrow or botocore."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return str(response.get("Error", {}).get("Code", "unknown"))
+    if type(error).__module__.startswith("botocore."):
+        return type(error).__name__
+    text = str(error)
+    if re.search(r"Bucket '.*' not found", text):
+        return "NO_SUCH_BUCKET"
+    if not (found := re.search(r"AWS Error ([A-Z_0-9]+)", text)):
+        return None
+    if found[1] == "NETWORK_CONNECTION" and (curl := re.search(r"curlCode: (\d+)", text)):
+        return curl[1] if curl[1] == "28" else found[1]
+    status = re.search(r"HTTP status (\d+)", text)
+    return status[1] if found[1] == "UNKNOWN" and status else found[1]
+
+
+def _reason(error: BaseException) -> str:
+    found = re.search(r"curlCode: \d+, ([^;]+)", str(error))
+    return found[1] if found else type(error).__name__

@@ -1,0 +1,183 @@
+"""How S3 is reached: keys, region and endpoint by the variables and files that the AWS command line reads too.
+
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or AWS_PROFILE and the shared files, or the node's role
+    AWS_REGION, AWS_DEFAULT_REGION
+    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL      another store than Amazon's, such as http://localhost:9000
+    C2B_S3_TIMEOUT                             seconds until a store that does not answer is given up, 45
+
+botocore finds all of them, and pyarrow is told: its own S3FileSystem(…) reads no endpoint. A file system carries its
+keys with it to Ray's workers, save those of a node's role, which every node has for itself. It does not know what is
+stored.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.configprovider import ConfiguredEndpointProvider
+from botocore.exceptions import BotoCoreError
+from pyarrow import fs
+
+from c2b_ray.errors import ConfigError, SourceError
+
+SCHEME = "s3://"
+TIMEOUT = "C2B_S3_TIMEOUT"
+TIMEOUT_S = 45.0
+ATTEMPTS = 3
+"""Of every request. Also pyarrow's own number, to which a pickled file system returns."""
+
+OF_THE_NODE = ("iam-role", "container-role", "assume-role-with-web-identity")
+"""How botocore names keys that a node gets for itself and that expire: pyarrow finds and renews them."""
+
+
+def within(uri: str) -> str:
+    """`bucket/path` of a URI without keys. SourceError where it has options, or names no bucket."""
+    path = uri.removeprefix(SCHEME)
+    if "?" in path:
+        raise SourceError(
+            f"{uri.partition('?')[0]}: an s3:// URI takes no options; set AWS_REGION and AWS_ENDPOINT_URL_S3 instead"
+        )
+    if not path.partition("/")[0]:
+        raise SourceError(f"{uri}: names no bucket; expected s3://bucket/path")
+    return path.rstrip("/")
+
+
+def bucket_of(uri: str) -> str:
+    return within(uri).partition("/")[0]
+
+
+def key_of(uri: str) -> str:
+    return within(uri).partition("/")[2]
+
+
+def timeout() -> float:
+    """Seconds until a request is given up, all attempts together."""
+    given = os.environ.get(TIMEOUT, "")
+    try:
+        seconds = float(given) if given else TIMEOUT_S
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ConfigError(TIMEOUT, f"{given!r}: expected a number of seconds above 0")
+    return seconds
+
+
+def endpoint_name() -> str:
+    """The endpoint for messages: without a user's name and password."""
+    endpoint, region = _place()
+    if endpoint is None:
+        return f"Amazon S3 in {region}"
+    split = urlsplit(endpoint)
+    return f"{split.scheme}://{split.hostname}{f':{split.port}' if split.port else ''}{split.path}"
+
+
+def has_credentials() -> bool:
+    return _session(_session_key()).get_credentials() is not None
+
+
+def without_secrets(text: str) -> str:
+    for secret in _keys():
+        if secret:
+            text = text.replace(secret, "…")
+    return text
+
+
+def file_system() -> fs.S3FileSystem:
+    """As the environment says at this moment; the same object while it says the same, for the sake of connections."""
+    return _file_system(_keys(), *_place(), timeout() / ATTEMPTS)
+
+
+def client() -> Any:
+    """boto3's client of the same store, for what pyarrow has not: writing only where nothing changed meanwhile."""
+    return _client(_session_key(), *_place(), timeout() / ATTEMPTS)
+
+
+@lru_cache(maxsize=4)
+def _file_system(
+    keys: tuple[str | None, str | None, str | None], endpoint: str | None, region: str, seconds: float
+) -> fs.S3FileSystem:
+    access_key, secret_key, session_token = keys
+    split = urlsplit(endpoint) if endpoint else None
+    return fs.S3FileSystem(
+        access_key=access_key,
+        secret_key=secret_key,
+        session_token=session_token,
+        anonymous=access_key is None and not _from_the_node(),
+        region=region,
+        scheme=split.scheme if split else None,
+        endpoint_override=split.netloc + split.path.rstrip("/") if split else None,
+        connect_timeout=seconds,
+        request_timeout=max(1.0, seconds),  # on Linux: how long no byte may come, in whole seconds
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        allow_delayed_open=True,  # one put for a small file, not the three requests of an upload in parts
+        tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE"),
+    )
+
+
+@lru_cache(maxsize=4)
+def _client(session: tuple[str, ...], endpoint: str | None, region: str, seconds: float) -> Any:
+    config = Config(
+        connect_timeout=seconds,
+        read_timeout=seconds,
+        retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+        s3={"addressing_style": "path" if endpoint else "auto"},
+        request_checksum_calculation="when_required",  # other stores know fewer checksums than Amazon's
+        response_checksum_validation="when_required",
+    )
+    return _session(session).client("s3", endpoint_url=endpoint, region_name=region, config=config)
+
+
+def _place() -> tuple[str | None, str]:
+    """Endpoint, where it is not Amazon's own, and region."""
+    session = _session(_session_key())
+    core = session._session
+    endpoint: str | None = None
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
+        provider = ConfiguredEndpointProvider(
+            full_config=core.full_config, scoped_config=core.get_scoped_config(), client_name="s3"
+        )
+        endpoint = provider.provide() or None
+    if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise ConfigError(
+            "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL", "expected http://host:port or https://host, scheme included"
+        )
+    # botocore reads AWS_DEFAULT_REGION and the shared file alone; without any, pyarrow would ask the node's metadata.
+    return endpoint, os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
+
+
+def _keys() -> tuple[str | None, str | None, str | None]:
+    """Key id, secret and token; nothing where there are none, or where they are the node's own."""
+    found = _session(_session_key()).get_credentials()
+    if found is None or found.method in OF_THE_NODE:
+        return None, None, None
+    try:
+        frozen = found.get_frozen_credentials()  # renews those that expire
+    except BotoCoreError as error:
+        raise ConfigError("AWS_PROFILE", f"its keys cannot be had: {error}; sign in again") from error
+    return frozen.access_key, frozen.secret_key, frozen.token
+
+
+def _from_the_node() -> bool:
+    found = _session(_session_key()).get_credentials()
+    return found is not None and found.method in OF_THE_NODE
+
+
+def _session_key() -> tuple[str, ...]:
+    return tuple(f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("AWS_"))
+
+
+@lru_cache(maxsize=4)
+def _session(environment: tuple[str, ...]) -> Any:
+    """botocore's view of the environment; made anew where that has changed."""
+    try:
+        session = boto3.session.Session()
+        session.get_credentials()
+    except BotoCoreError as error:
+        raise ConfigError("AWS_PROFILE", f"{error}") from error
+    return session

@@ -1,0 +1,204 @@
+"""One writer at a time on an object store, which has no locks: an object that its holder renews.
+
+    RUN/.lease      who holds it, renewed every `BEAT_S`; one that `LAPSE_S` have passed over has lapsed
+
+Taken and renewed by conditional puts (If-None-Match, If-Match), so that of two writers the store itself refuses one.
+Ages are differences of the store's own clock. A holder that is killed cannot give it back: a process of the same
+machine sees that it is gone and takes over at once, one elsewhere waits until the lease has lapsed. It knows no run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from c2b_ray.errors import RunError, StorageError
+from c2b_ray.filesystems import refusal, s3
+
+NAME = ".lease"
+BEAT_S = 10.0
+LAPSE_S = 60.0
+CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+GONE = ("NoSuchKey", "404")
+Refused = (ClientError, BotoCoreError)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A lease as it was met. `age`: seconds since it was renewed."""
+
+    etag: str
+    body: dict[str, Any]
+    age: float
+
+
+class Lease:
+    """The lease below `location`, an s3:// URI."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._uri = f"{location.rstrip('/')}/{NAME}"
+        self._token = uuid.uuid4().hex
+        self._etag = ""
+        self._renewals = 0
+        self._lost = ""
+        self._ended = threading.Event()
+        self._beats = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def take(self) -> None:
+        """Waits while it cannot be told whether its holder lives. RunError where one does."""
+        met = ""
+        while True:
+            seen = self._read()
+            if seen is not None and seen.body.get("token") == self._token:  # heard by the store, its answer lost
+                self._etag = seen.etag
+                break
+            alive = None if seen is None else _alive(seen.body)
+            if seen is None or seen.body.get("ended") or alive is False or seen.age >= LAPSE_S:
+                if not self._put(seen.etag if seen else ""):
+                    continue  # another was faster, and is met next
+                if seen is not None and not seen.body.get("ended"):
+                    _log.warning("%s: goes on in place of %s, which has died", self.location, _holder(seen))
+                break
+            if alive or (met and met != seen.etag):
+                raise RunError(
+                    f"{self.location}: another process is writing here ({_holder(seen)}); wait for it to end, or "
+                    "stop it"
+                )
+            if not met:
+                left = LAPSE_S - seen.age
+                _log.warning("%s: waits up to %.0f s to see whether %s lives", self.location, left, _holder(seen))
+            met = seen.etag
+            time.sleep(min(BEAT_S, LAPSE_S - seen.age) + 0.5)
+        self._beats.start()
+
+    def check(self) -> None:
+        """RunError where another process has taken over, as it may where this one did not renew for too long."""
+        if self._lost:
+            raise RunError(f"{self.location}: {self._lost}; this process stops writing, what it wrote is kept")
+
+    def give_back(self) -> None:
+        self._ended.set()
+        self._beats.join(BEAT_S)
+        if not self._lost:
+            with suppress(StorageError):  # it lapses by itself
+                self._put(self._etag, ended=True)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            try:
+                if self._put(self._etag):
+                    continue
+                seen = self._read()
+            except StorageError:  # silent for now; once it speaks again, it says whose the lease is
+                continue
+            if seen is None or seen.body.get("token") != self._token:
+                self._lost = f"{_holder(seen)} has taken over" if seen else f"its {NAME} was deleted"
+                return
+            self._etag = seen.etag
+
+    def _put(self, etag: str, ended: bool = False) -> bool:
+        """Whether it was written: not where another one is there than that of `etag`, or any where that is empty."""
+        self._renewals += 1  # another body, hence another ETag
+        body = {"token": self._token, **_this_process(), "renewals": self._renewals, "ended": ended}
+        condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
+        try:
+            answer = s3.client().put_object(**self._place(), Body=json.dumps(body).encode(), **condition)
+        except Refused as error:
+            if _code(error) in (*CONFLICT, *GONE):
+                return False
+            raise self._storage_error(error) from error
+        self._etag = answer["ETag"]
+        return True
+
+    def _read(self) -> _Seen | None:
+        try:
+            answer = s3.client().get_object(**self._place())
+            body = json.loads(answer["Body"].read())
+        except Refused as error:
+            if _code(error) in GONE:
+                return None
+            raise self._storage_error(error) from error
+        except ValueError:
+            raise RunError(f"{self._uri} is no lease of c2b-ray; delete it if no process writes here") from None
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return _Seen(answer["ETag"], body, (now - answer["LastModified"]).total_seconds())
+
+    def _place(self) -> dict[str, str]:
+        return {"Bucket": s3.bucket_of(self._uri), "Key": s3.key_of(self._uri)}
+
+    def _storage_error(self, error: Exception) -> StorageError:
+        if _code(error) in ("NotImplemented", "501"):
+            return StorageError(
+                f"{self.location}: {s3.endpoint_name()} has no conditional writes (If-None-Match), without which two "
+                "processes could write one run; use another store, or a local directory"
+            )
+        return StorageError(refusal(self._uri, error) or f"{self._uri}: {s3.without_secrets(str(error))}")
+
+
+@contextmanager
+def held(location: str) -> Iterator[Callable[[], None]]:
+    """Runs the body with the lease below `location`; yields its `check`.
+
+    RunError where another process holds it, StorageError where the store refuses.
+    """
+    if not location.startswith(s3.SCHEME):
+        raise StorageError(f"{location}: only local directories and s3:// can be written; choose one of these")
+    lease = Lease(location)
+    lease.take()
+    try:
+        yield lease.check
+    finally:
+        lease.give_back()
+
+
+def _code(error: BaseException) -> str:
+    response = getattr(error, "response", None)
+    return str(response.get("Error", {}).get("Code")) if isinstance(response, dict) else ""
+
+
+def _this_process() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid()), "machine": _machine()}
+
+
+def _machine() -> str:
+    """Names this boot of this machine and, for containers, its space of process ids; empty where that has no name."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process began, so that another one with its number is not taken for it; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _alive(body: dict[str, Any]) -> bool | None:
+    """None where it cannot be told from here."""
+    if not body.get("machine") or body["machine"] != _machine():
+        return None
+    return bool(_started(int(body["pid"])) == body["started"])
+
+
+def _holder(seen: _Seen) -> str:
+    pid, host = seen.body.get("pid"), seen.body.get("host")
+    return f"process {pid} on {host}, last heard of {max(0.0, seen.age):.0f} s ago"

@@ -1,0 +1,89 @@
+"""The container images' files: hadolint finds nothing, and what they name is there. No image is built here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+IMAGES = sorted((ROOT / "deployments").glob("*.Dockerfile"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def instructions(image: Path) -> list[tuple[str, str]]:
+    lines = "\n".join(line for line in image.read_text().splitlines() if not line.startswith("#"))
+    joined = lines.replace("\\\n", " ").splitlines()
+    return [(name, " ".join(rest.split())) for name, _, rest in (line.partition(" ") for line in joined if line)]
+
+
+def pins(lock: Path) -> dict[str, str]:
+    """Versions by name, of lines such as `torch==2.14.0 ; marker \\`; the first where markers divide."""
+    found: dict[str, str] = {}
+    for name, version in re.findall(r"^([a-z0-9._-]+)(?:\[.*\])?==(\S+)", lock.read_text(), re.MULTILINE):
+        found.setdefault(name, version)
+    return found
+
+
+def test_there_is_one_for_each_kind_of_node() -> None:
+    assert [image.stem for image in IMAGES] == ["cpu", "gpu"]
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
+def test_hadolint_finds_nothing(image: Path) -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, "--no-color", image], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
+def test_what_is_copied_is_there_and_reaches_the_builder(image: Path) -> None:
+    stages: set[str] = set()
+    sent = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
+    for name, rest in instructions(image):
+        if name == "FROM" and " AS " in rest:
+            stages.add(rest.rpartition(" ")[2])
+        if name != "COPY":
+            continue
+        *sources, _ = rest.split()
+        if sources[0].startswith("--from="):
+            assert sources[0].removeprefix("--from=") in stages
+            continue
+        for source in sources:
+            assert list(ROOT.glob(source)), source
+            assert source.split("/")[0] in sent, f"{source} is kept back by .dockerignore"
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
+def test_python_and_uv_are_the_projects_own_and_the_user_is_not_root(image: Path) -> None:
+    named = instructions(image)
+    stages = {rest.rpartition(" AS ")[2] for name, rest in named if name == "FROM" and " AS " in rest}
+    bases = {rest.split()[0] for name, rest in named if name == "FROM"} - stages
+    assert bases == {f"python:{PROJECT['project']['requires-python'].removeprefix('>=')}-slim-bookworm"}
+    [uv] = [line.split(";")[0] for line in PROJECT["dependency-groups"]["dev"] if line.startswith("uv==")]
+    assert f"pip install --no-cache-dir {uv}" in [rest for name, rest in named if name == "RUN"]
+    [user] = [rest for name, rest in named if name == "USER"]
+    assert int(user) > 0
+    assert [name for name, _ in named].count("HEALTHCHECK") == 1
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
+def test_libraries_come_with_hashes_and_bytecode(image: Path) -> None:
+    [libraries] = [rest for name, rest in instructions(image) if name == "RUN" and ".lock" in rest]
+    assert "--require-hashes" in libraries
+    assert any(name == "ENV" and "UV_COMPILE_BYTECODE=1" in rest for name, rest in instructions(image))
+
+
+def test_the_gpu_lock_holds_what_the_project_pins() -> None:
+    found = pins(ROOT / "deployments" / "gpu.lock")
+    wanted = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["vllm"]]
+    for line in wanted:
+        name, _, rest = re.sub(r"\[.*\]", "", line).partition("==")
+        if rest:
+            assert found[name.lower().replace("_", "-")] == rest.split(";")[0].strip(), line
+    names = {re.match(r"[A-Za-z0-9_.-]+", line)[0].lower().replace("_", "-") for line in wanted}  # type: ignore[index]
+    assert names <= found.keys()
