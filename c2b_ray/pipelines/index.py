@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.models import faiss_build
+from c2b_ray.models.faiss_manifest import Manifest
+from c2b_ray.models.faiss_plan import Wish
+from c2b_ray.pipelines.clip_retrieval import Partition
 from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.sources import read
 from c2b_ray.pipelines.stage import StageConfig, read_stage, run_stage
@@ -65,7 +68,7 @@ def embed_source(
     run_stage(read(images), embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 
 
-def build(out: str, made_by: dict[str, Any]) -> dict[str, Any]:
+def build(out: str, made_by: dict[str, Any], wish: Wish) -> dict[str, Any]:
     """The index at `out` from the embeddings that `embed_source` left, which are removed; returns its summary."""
     place = Path(_building(out))
     errors = read_stage(str(place), ["key", "error"])
@@ -74,11 +77,37 @@ def build(out: str, made_by: dict[str, Any]) -> dict[str, Any]:
         reason = pc.mode(failed["error"])[0].as_py()["mode"] if failed.num_rows else "there is none"
         raise SourceError(f"{made_by['images']}: no image can be used; the commonest reason: {reason}")
     parts = sorted(place.glob("part-*.parquet"))
-    manifest = faiss_build.write(out, made_by["encoder"], made_by["encoder_revision"], parts)
+    manifest = faiss_build.write(out, made_by["encoder"], made_by["encoder_revision"], parts, wish)
     files.write_table(f"{out}/{ERRORS}", failed)
-    summary = {"index": out, "images": manifest.count, "errors": failed.num_rows, "made_by": made_by}
-    files.write_bytes(f"{out}/{MADE_BY}", json.dumps(summary, indent=2).encode())
+    summary = _summary(out, made_by, manifest, failed.num_rows)
     shutil.rmtree(place)
+    return summary
+
+
+def import_folder(out: str, made_by: dict[str, Any], wish: Wish, source: Sequence[Partition]) -> dict[str, Any]:
+    """The index at `out` of an embedding folder's partitions, whose images stay where they are."""
+    if source[0].dimension != made_by["dimension"]:
+        raise SourceError(
+            f"{made_by['images']}: embeddings of {source[0].dimension} dimensions, {made_by['encoder']} gives "
+            f"{made_by['dimension']}: name the encoder that made them"
+        )
+    manifest = faiss_build.write(
+        out,
+        made_by["encoder"],
+        made_by["encoder_revision"],
+        source,
+        wish,
+        group_rows=16384,
+        images_root=source[0].images,
+    )
+    return _summary(out, made_by, manifest, manifest.skipped)
+
+
+def _summary(out: str, made_by: dict[str, Any], manifest: Manifest, errors: int) -> dict[str, Any]:
+    """What `built` finds."""
+    of_index = {"kind": manifest.kind, "shards": len(manifest.shards), "memory": manifest.plan.memory}
+    summary = {"index": out, "images": manifest.count, "errors": errors, **of_index, "made_by": made_by}
+    files.write_bytes(f"{out}/{MADE_BY}", json.dumps(summary, indent=2).encode())
     return summary
 
 

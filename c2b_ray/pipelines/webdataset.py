@@ -32,6 +32,31 @@ def read(place: Place, shards: list[str], images: tuple[str, ...], limit: int | 
     )
 
 
+def members(place: Place, shard: str, images: tuple[str, ...]) -> list[tuple[str, int, int]]:
+    """Of each sample of an uncompressed shard its name, and where its image begins and how long it is.
+
+    Headers alone are read. A damaged shard gives what comes before the damage.
+    """
+    found: dict[str, tuple[tuple[int, str], int, int]] = {}
+    try:
+        with place.open(shard) as stream, _Archive.open(fileobj=stream, mode="r:", ignore_zeros=True) as archive:
+            while (member := archive.next()) is not None:
+                name, extension = _split(member.name)
+                if member.isfile() and name and f".{extension}".endswith(images):
+                    rank = (extension.count("."), extension)
+                    found[name] = min(
+                        found.get(name, (rank, member.offset_data, member.size)),
+                        (rank, member.offset_data, member.size),
+                    )
+    except Exception:  # tarfile answers damage with whatever exception the damage causes
+        return _places(found)
+    return _places(found)
+
+
+def _places(found: dict[str, tuple[tuple[int, str], int, int]]) -> list[tuple[str, int, int]]:
+    return [(name, offset, size) for name, (_, offset, size) in found.items()]
+
+
 def _rows(shards: pa.Table, place: Place, images: tuple[str, ...], limit: int | None) -> Iterator[pa.Table]:
     every = (row for shard in shards["shard"].to_pylist() for row in _shard(place, shard, images))
     yield from tables(islice(every, limit), COLUMNS)
