@@ -2,7 +2,8 @@
 
     python bench/index.py build   --out D [--vectors 10000000] [--kind K] [--memory 4GiB]   goes on where it was killed
     python bench/index.py truth   --out D                     exact neighbours of the queries, block by block
-    python bench/index.py measure --out D [--probes 64 128]   recall, memory, latency, throughput, flat beside it
+    python bench/index.py measure --out D [--probes 256]      recall, memory, latency, throughput
+    python bench/index.py flat    --out D                     throughput of flat search of a portion, scaled to all
 
 Vectors are unit-norm draws around 20,000 centres, which are themselves draws around 1,000 topics; a centre's share of
 the vectors is log-normal (σ = 1). Noise has a decaying spectrum (variance of direction i ∝ 1/i, in a random basis), of
@@ -19,7 +20,6 @@ import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import faiss
@@ -42,10 +42,11 @@ FLAT_VECTORS = 1_000_000
 class World:
     """The law that vectors are drawn from."""
 
-    def __init__(self) -> None:
+    def __init__(self, dimension: int = DIMENSION) -> None:
         rng = np.random.default_rng(SEED)
-        spread = 1 / np.sqrt(np.arange(1, DIMENSION + 1))
-        basis = np.linalg.qr(rng.normal(size=(DIMENSION, DIMENSION)))[0]
+        self._dimension = dimension
+        spread = 1 / np.sqrt(np.arange(1, dimension + 1))
+        basis = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0]
         self._spread = ((spread / np.linalg.norm(spread))[:, None] * basis).astype(np.float32)
         topics = self._noise(rng, TOPICS)
         self.centres = topics[rng.integers(0, TOPICS, CENTRES)] + self._noise(rng, CENTRES)
@@ -53,12 +54,12 @@ class World:
         self._shares = np.cumsum(shares / shares.sum())
 
     def _noise(self, rng: np.random.Generator, n: int) -> Floats:
-        return rng.standard_normal((n, DIMENSION), dtype=np.float32) @ self._spread
+        return rng.standard_normal((n, self._dimension), dtype=np.float32) @ self._spread
 
     def draw(self, n: int, seed: int) -> Floats:
         rng = np.random.default_rng([SEED, seed])
         owners = np.minimum(np.searchsorted(self._shares, rng.random(n)), CENTRES - 1)
-        white = rng.standard_normal((n, DIMENSION), dtype=np.float32) * np.float32(0.3 / DIMENSION**0.5)
+        white = rng.standard_normal((n, self._dimension), dtype=np.float32) * np.float32(0.3 / self._dimension**0.5)
         found = self.centres[owners] + np.float32(0.8) * self._noise(rng, n) + white
         return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True), np.float32)
 
@@ -71,7 +72,7 @@ class Chunk:
     rows: int
     world: World
 
-    @cached_property
+    @property
     def name(self) -> str:
         return f"chunk-{self.number}"
 
@@ -86,10 +87,12 @@ class Chunk:
             yield pa.table({"key": keys, **place, "metadata": ["{}"] * len(block)}), block
 
 
+def chunks(vectors: int, world: World) -> list[Chunk]:
+    return [Chunk(n, min(CHUNK, vectors - first), world) for n, first in enumerate(range(0, vectors, CHUNK))]
+
+
 def build(out: Path, vectors: int, wish: faiss_plan.Wish) -> None:
-    world, began = World(), time.monotonic()
-    sizes = [min(CHUNK, vectors - start) for start in range(0, vectors, CHUNK)]
-    sources = [Chunk(n, size, world) for n, size in enumerate(sizes)]
+    began, sources = time.monotonic(), chunks(vectors, World())
     manifest = faiss_build.write(out, "none:synthetic", "1", sources, wish, group_rows=16384, images_root=str(out))
     note(out, "build", seconds=time.monotonic() - began, peak_rss=peak(), plan=manifest.plan.__dict__)
 

@@ -48,7 +48,7 @@ class Vectors:
         self._kind = manifest.kind
         self._probes = min(manifest.plan.lists, effort.probes or manifest.plan.probes)
         self._shortlist = effort.shortlist
-        threads = max(1, (os.cpu_count() or 1) // len(manifest.shards))
+        threads = max(1, faiss.omp_get_max_threads() // len(manifest.shards))
         self._pool = ThreadPoolExecutor(
             len(manifest.shards), "shard", initializer=faiss.omp_set_num_threads, initargs=(threads,)
         )
