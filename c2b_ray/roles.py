@@ -220,6 +220,10 @@ class ImageIndex(Protocol):
         """The k nearest images of each unit-norm embedding, nearest first."""
         ...
 
+    def metadata(self, ids: Sequence[int]) -> pa.Table:
+        """Column `key` and any metadata of the source, a row per id, in their order; no image is read."""
+        ...
+
     def fetch(self, ids: Sequence[int]) -> pa.Table:
-        """Columns `key`, `bytes` (encoded image) and any metadata of the source, a row per id, in their order."""
+        """As `metadata`, with `bytes` (encoded image); `error` says why bytes are null, where they can be."""
         ...

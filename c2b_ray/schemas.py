@@ -255,6 +255,17 @@ COMPARISON = pa.schema(
     ]
 )
 
+SEARCHES = pa.schema(
+    [
+        pa.field("caption_id", _text, nullable=False),
+        pa.field("row", pa.int64(), nullable=False),  # of the caption in its file, from 0
+        pa.field("caption", _text, nullable=False),
+        pa.field("keys", pa.list_(_text), nullable=False),  # of the nearest images, nearest first
+        pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, of each
+        pa.field("error", _text),  # why there are none
+    ]
+)
+
 
 def embeddings(dimension: int) -> pa.Schema:
     """Of the table that an index is built from, for an encoder of that dimension."""

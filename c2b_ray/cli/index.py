@@ -1,47 +1,123 @@
-"""`c2b index build` and `c2b index search`."""
+"""`c2b index build`, `c2b index import` and `c2b index search`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
 from c2b_ray.cli import show
+from c2b_ray.errors import ConfigError
 
 app = typer.Typer(help="Indices of images, searched by caption.", no_args_is_help=True)
+
+Encoder = Annotated[str, typer.Option(help="The encoder's spec, such as open_clip:ViT-B-32/laion2b_s34b_b79k.")]
+Out = Annotated[str, typer.Option(help="The index directory to make.")]
+Kind = Annotated[str | None, typer.Option(help="flat, hnsw or ivfpq; by size and memory where not given.")]
+Memory = Annotated[str, typer.Option(help="What a process that searches may hold, such as 4GiB.")]
+Shards = Annotated[int | None, typer.Option(help="Files that are searched side by side; by size where not given.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def build(
-    images: Annotated[str, typer.Option(help="A folder of images, a Parquet table, or WebDataset shards.")],
-    encoder: Annotated[str, typer.Option(help="The encoder's spec, such as open_clip:ViT-B-32/laion2b_s34b_b79k.")],
-    out: Annotated[str, typer.Option(help="The index directory to make.")],
+    images: Annotated[
+        str,
+        typer.Option(help="A folder of images, a Parquet table, WebDataset shards, or clip-retrieval's embeddings."),
+    ],
+    encoder: Encoder,
+    out: Out,
     via: Annotated[str, typer.Option(help="Where the encoder runs: actors or serve.")] = "actors",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    kind: Kind = None,
+    memory: Memory = "4GiB",
+    shards: Shards = None,
+    as_json: AsJson = False,
 ) -> None:
     """Embed images and build an index of them; interrupted, the same command goes on."""
     from c2b_ray.audits.index import build as build_index
 
     with show.ProgressBar() as bar:
-        summary = build_index(images, encoder, out, via, bar)
-    if as_json:
-        show.print_json(summary)
-    else:
-        bad = f", {summary['errors']} could not be used ({out}/errors.parquet)" if summary["errors"] else ""
-        show.out().print(f"{summary['images']} images indexed in {out}{bad}", soft_wrap=True)
+        summary = build_index(images, encoder, out, via, bar, _wish(kind, memory, shards))
+    _tell(summary, f"{out}/errors.parquet", as_json)
+
+
+@app.command("import")
+def import_(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="clip-retrieval's output: img_emb/ and metadata/.")],
+    encoder: Encoder,
+    out: Out,
+    images: Annotated[
+        str | None, typer.Option(help="Where the images or WebDataset shards are; DIR where not given.")
+    ] = None,
+    moved_from: Annotated[
+        str | None, typer.Option(help="What the paths in the metadata begin with, where the images have been moved.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are zero or not a number.")] = False,
+    kind: Kind = None,
+    memory: Memory = "4GiB",
+    shards: Shards = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build an index of embeddings that exist; its images stay where they are."""
+    from c2b_ray.audits.index import import_folder
+
+    wish = _wish(kind, memory, shards)
+    with show.ProgressBar() as bar:
+        summary = import_folder(
+            folder, encoder, out, images, moved_from=moved_from, skip_bad=skip_bad, listener=bar, wish=wish
+        )
+    _tell(summary, "zero or not a number", as_json)
 
 
 @app.command()
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="An index directory.")],
-    caption: Annotated[str, typer.Argument(metavar="CAPTION", help="What to look for.")],
+    caption: Annotated[str | None, typer.Argument(metavar="[CAPTION]", help="What to look for.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many images.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    captions: Annotated[
+        str | None, typer.Option(help="Many captions: a .txt file, one a line, or a .parquet file.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="The directory for the answers to many captions.")] = None,
+    via: Annotated[str, typer.Option(help="Where many captions are answered: actors or serve.")] = "actors",
+    as_json: AsJson = False,
 ) -> None:
-    """The images nearest to a caption."""
-    from c2b_ray.audits.index import search as search_index
+    """The images nearest to a caption, or to each of many; interrupted, the same command goes on."""
+    from c2b_ray.audits.index import search_many, search_one
 
-    hits = search_index(index, caption, k)
+    if (caption is None) == (captions is None):
+        raise ConfigError("captions", "name one caption, or a file of them with --captions")
+    if caption is not None:
+        _print_hits(search_one(index, caption, k), as_json)
+        return
+    assert captions is not None
+    if out is None:
+        raise ConfigError("out", "answers to many captions need a directory: --out DIR")
+    with show.ProgressBar() as bar:
+        result = search_many(index, captions, out, k, via, bar)
+    if as_json:
+        show.print_json({"out": out, **asdict(result)})
+    else:
+        before = f", {result.resumed} were there" if result.resumed else ""
+        bad = f", {result.errors} without an answer" if result.errors else ""
+        show.out().print(f"{result.rows} captions answered in {out}{before}{bad}", soft_wrap=True)
+
+
+def _wish(kind: str | None, memory: str, shards: int | None) -> Any:
+    from c2b_ray.models import faiss_plan
+
+    return faiss_plan.Wish(kind, faiss_plan.memory(memory), shards)
+
+
+def _tell(summary: dict[str, Any], errors: str, as_json: bool) -> None:
+    if as_json:
+        show.print_json(summary)
+        return
+    bad = f", {summary['errors']} could not be used ({errors})" if summary["errors"] else ""
+    show.out().print(f"{summary['images']} images indexed in {summary['index']}{bad}", soft_wrap=True)
+
+
+def _print_hits(hits: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         show.print_json(hits)
         return

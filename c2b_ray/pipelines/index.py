@@ -7,9 +7,8 @@ Embeddings wait in `INDEX.building` until the index is whole, so that an interru
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,9 @@ import pyarrow.compute as pc
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import is_remote
 from c2b_ray.models import faiss_build
-from c2b_ray.models.faiss_index import MANIFEST, Manifest
+from c2b_ray.models.faiss_manifest import MANIFEST, Manifest
+from c2b_ray.models.faiss_plan import Wish
+from c2b_ray.pipelines.clip_retrieval import Partition
 from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.sources import read
 from c2b_ray.pipelines.stage import StageConfig, read_stage, run_stage
@@ -69,7 +70,7 @@ def embed_source(
     run_stage(rows, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 
 
-def build(out: str, made_by: dict[str, Any]) -> dict[str, Any]:
+def build(out: str, made_by: dict[str, Any], wish: Wish) -> dict[str, Any]:
     """The index at `out` from the embeddings that `embed_source` left, which are removed; returns its summary."""
     place = _building(out)
     errors = read_stage(place, ["key", "error"])
@@ -78,29 +79,53 @@ def build(out: str, made_by: dict[str, Any]) -> dict[str, Any]:
         reason = pc.mode(failed["error"])[0].as_py()["mode"] if failed.num_rows else "there is none"
         raise SourceError(f"{made_by['images']}: no image can be used; the commonest reason: {reason}")
     encoder = made_by["encoder"], made_by["encoder_revision"]
-    if is_remote(out):
-        manifest = _built_here_and_sent(out, encoder, place)
-    else:
-        manifest = faiss_build.write(out, *encoder, sorted(Path(place).glob("part-*.parquet")))
+    with tempfile.TemporaryDirectory(prefix="c2b-parts-") as scratch:
+        folder = Path(place)
+        if is_remote(place):
+            folder = Path(scratch, "parts")
+            files.download(place, folder)
+        parts = sorted(folder.glob("part-*.parquet"))
+        manifest = _written(out, lambda where: faiss_build.write(where, *encoder, parts, wish))
     files.write_table(f"{out}/{ERRORS}", failed)
-    summary = {"index": out, "images": manifest.count, "errors": failed.num_rows, "made_by": made_by}
-    files.write_bytes(f"{out}/{MADE_BY}", json.dumps(summary, indent=2).encode())
+    summary = _summary(out, made_by, manifest, failed.num_rows)
     files.remove_directory(place)
     return summary
 
 
-def _built_here_and_sent(out: str, encoder: tuple[str, str], place: str) -> Manifest:
-    """faiss writes to local disks alone: in a temporary directory, which must hold the images twice, then to `out`.
+def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
+    """faiss writes to local disks alone: in a temporary directory, then to an `out` that is elsewhere.
 
     The manifest goes last, so that a reader meets a whole index or none.
     """
+    if not is_remote(out):
+        return write(out)
     with tempfile.TemporaryDirectory(prefix="c2b-index-") as scratch:
-        parts, built = Path(scratch, "parts"), Path(scratch, "index")
-        files.download(place, parts)
-        manifest = faiss_build.write(built, *encoder, sorted(parts.glob("part-*.parquet")))
-        shutil.rmtree(parts)
+        built = Path(scratch, "index")
+        manifest = write(str(built))
         files.upload(built, out, last=MANIFEST)
     return manifest
+
+
+def import_folder(out: str, made_by: dict[str, Any], wish: Wish, source: Sequence[Partition]) -> dict[str, Any]:
+    """The index at `out` of an embedding folder's partitions, whose images stay where they are."""
+    if source[0].dimension != made_by["dimension"]:
+        raise SourceError(
+            f"{made_by['images']}: embeddings of {source[0].dimension} dimensions, {made_by['encoder']} gives "
+            f"{made_by['dimension']}: name the encoder that made them"
+        )
+    encoder, folder = (made_by["encoder"], made_by["encoder_revision"]), source[0].images
+    manifest = _written(
+        out, lambda where: faiss_build.write(where, *encoder, source, wish, group_rows=16384, images_root=folder)
+    )
+    return _summary(out, made_by, manifest, manifest.skipped)
+
+
+def _summary(out: str, made_by: dict[str, Any], manifest: Manifest, errors: int) -> dict[str, Any]:
+    """What `built` finds."""
+    of_index = {"kind": manifest.kind, "shards": len(manifest.shards), "memory": manifest.plan.memory}
+    summary = {"index": out, "images": manifest.count, "errors": errors, **of_index, "made_by": made_by}
+    files.write_bytes(f"{out}/{MADE_BY}", json.dumps(summary, indent=2).encode())
+    return summary
 
 
 def _building(out: str) -> str:

@@ -33,6 +33,27 @@ def read(place: Place, shards: list[str], images: tuple[str, ...], limit: int | 
     )
 
 
+def members(place: Place, shard: str, images: tuple[str, ...]) -> list[tuple[str, int, int]]:
+    """Of each sample of an uncompressed shard its name, and where its image begins and how long it is.
+
+    Headers alone are read. A damaged shard gives what comes before the damage, save the last sample: its image may be
+    among what is lost.
+    """
+    found: dict[str, tuple[tuple[int, str], int, int]] = {}
+    name = ""
+    try:
+        with place.open(shard) as stream, _Archive.open(fileobj=stream, mode="r:", ignore_zeros=True) as archive:
+            while (member := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined]  # tarfile keeps every header it has met
+                name, extension = _split(member.name)
+                if member.isfile() and name and f".{extension}".endswith(images):
+                    this = (_rank(extension), member.offset_data, member.size)
+                    found[name] = min(found.get(name, this), this)
+    except Exception:  # tarfile answers damage with whatever exception the damage causes
+        found.pop(name, None)
+    return [(name, offset, size) for name, (_, offset, size) in found.items()]
+
+
 @carried_rows
 def _rows(shards: pa.Table, place: Place, images: tuple[str, ...], limit: int | None) -> Iterator[pa.Table]:
     every = (row for shard in shards["shard"].to_pylist() for row in _shard(place, shard, images))
@@ -92,8 +113,7 @@ def _row(key: str, members: Sample, images: tuple[str, ...]) -> Sample:
     for name in METADATA:
         if isinstance(members.get(name), bytes):
             row[name] = members[name].decode("utf-8", "replace")
-    # `0001.jpg` is the image of its sample, `0001.mask.png` something about it.
-    extensions = sorted((e for e in members if f".{e}".endswith(images)), key=lambda e: (e.count("."), e))
+    extensions = sorted((e for e in members if f".{e}".endswith(images)), key=_rank)
     if not extensions:
         row["error"] = f"the sample holds no image, only {', '.join(sorted(members)) or 'nothing'}"
     elif isinstance(size := members[extensions[0]], int):
@@ -101,6 +121,11 @@ def _row(key: str, members: Sample, images: tuple[str, ...]) -> Sample:
     else:
         row["bytes"] = members[extensions[0]]
     return row
+
+
+def _rank(extension: str) -> tuple[int, str]:
+    """`0001.jpg` is the image of its sample, `0001.mask.png` something about it."""
+    return extension.count("."), extension
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -187,7 +187,8 @@ class ServedIndex:
 
     def __init__(self, path: str, channel: Channel | None = None, *, chunk: int = 256) -> None:
         local = path.removeprefix("faiss:")
-        self.path = local if "://" in local else str(Path(local).absolute())
+        scheme = path[: len(path) - len(local)]  # with it there may be options
+        self.path = path if "://" in local else f"{scheme}{Path(local).absolute()}"
         self.channel = channel or Channel(APPS["index"])
         self.chunk = chunk
         self._facts: dict[str, Any] = {}
@@ -214,10 +215,16 @@ class ServedIndex:
         similarities = [np.empty((0, k), np.float32), *(part.similarities for part in found)]
         return Neighbours(np.concatenate(ids), np.concatenate(similarities))
 
+    def metadata(self, ids: Sequence[int]) -> pa.Table:
+        return self._rows("metadata", ids)
+
     def fetch(self, ids: Sequence[int]) -> pa.Table:
+        return self._rows("fetch", ids)
+
+    def _rows(self, method: str, ids: Sequence[int]) -> pa.Table:
         # No ids are one call too: the columns of the answer are the index's own.
         calls = [([int(i) for i in ids[part]],) for part in _even(len(ids), self.chunk)] or [([],)]
-        return pa.concat_tables(self.channel.call_many("fetch", calls, model_id=self.path))
+        return pa.concat_tables(self.channel.call_many(method, calls, model_id=self.path))
 
     def _described(self) -> dict[str, Any]:
         if not self._facts:

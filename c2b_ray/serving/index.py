@@ -57,6 +57,11 @@ class IndexServer:
             for row, (_, k) in enumerate(items)
         ]
 
+    async def metadata(self, ids: Sequence[int]) -> pa.Table:
+        """Key and metadata of each id."""
+        index = await self._shelf.asked_for()
+        return await self._hands.run(index.metadata, ids)
+
     async def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Key, bytes and metadata of each id."""
         index = await self._shelf.asked_for()

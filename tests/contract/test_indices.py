@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
-from c2b_ray.errors import SourceError, SpecError
-from c2b_ray.models import catalog
+from c2b_ray.errors import RunError, SourceError, SpecError
+from c2b_ray.models import catalog, faiss_index
 from c2b_ray.models.faiss_build import write
 from c2b_ray.models.faiss_index import FaissIndex
+from c2b_ray.models.faiss_parts import ParquetPart
+from c2b_ray.models.faiss_plan import Wish
 from c2b_ray.roles import Floats, ImageIndex
 
 D = 8
+NEW_IN_FORMAT_2 = ("plan", "shards", "images_root")
+
+
+def tolerance(directory: Path) -> float:
+    """Of cosines: vectors are kept in float32, or in float16 with up to 2⁻¹² of each component off."""
+    return 1e-5 if json.loads((directory / "manifest.json").read_text())["kind"] == "flat" else 2e-4
 
 
 def unit(n: int, seed: int = 0) -> Floats:
@@ -46,15 +57,26 @@ def vectors() -> Floats:
     return unit(1000)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory, vectors: Floats) -> Path:
+@pytest.fixture(
+    scope="module",
+    params=[
+        Wish(),
+        Wish("flat", shards=3),
+        Wish("hnsw"),
+        Wish("hnsw", shards=2),
+        Wish("ivfpq"),
+        Wish("ivfpq", shards=3),
+    ],
+    ids=lambda wish: f"{wish.kind}-{wish.shards}",
+)
+def directory(tmp_path_factory: pytest.TempPathFactory, vectors: Floats, request: pytest.FixtureRequest) -> Path:
     root = tmp_path_factory.mktemp("index")
     files = [
         part(root / "a.parquet", 0, vectors[:600]),
         part(root / "none.parquet", 0, vectors[:0]),
         part(root / "b.parquet", 600, vectors[600:]),
     ]
-    write(root / "index", "open_clip:X/y", "rev", files, group_rows=100)
+    write(root / "index", "open_clip:X/y", "rev", files, request.param, group_rows=100)
     return root / "index"
 
 
@@ -76,13 +98,15 @@ def test_search_agrees_with_brute_force(directory: Path, vectors: Floats) -> Non
     assert found.ids.dtype == np.int64
     assert found.similarities.dtype == np.float32
     assert (found.ids == expected).all()
-    np.testing.assert_allclose(found.similarities, np.take_along_axis(cosines, expected, axis=1), atol=1e-5)
+    np.testing.assert_allclose(
+        found.similarities, np.take_along_axis(cosines, expected, axis=1), atol=tolerance(directory)
+    )
 
 
 def test_an_image_is_its_own_nearest_neighbour(directory: Path, vectors: Floats) -> None:
     found = FaissIndex(str(directory)).search(vectors[[3, 999]], 1)
     assert found.ids.tolist() == [[3], [999]]
-    np.testing.assert_allclose(found.similarities, 1, atol=1e-5)
+    np.testing.assert_allclose(found.similarities, 1, atol=tolerance(directory))
 
 
 def test_beyond_the_last_image_there_is_none(directory: Path) -> None:
@@ -108,6 +132,22 @@ def test_fetch_keeps_order_repeats_and_metadata(directory: Path) -> None:
     assert FaissIndex(str(directory)).fetch([]).column_names == table.column_names
     whole = FaissIndex(str(directory)).fetch(range(1000))
     assert whole["key"].to_pylist() == [f"folder/{i}.jpg" for i in range(1000)]
+
+
+def test_metadata_are_the_rows_without_the_images(directory: Path) -> None:
+    index = FaissIndex(str(directory))
+    ids = [999, 0, 600, 599, 0, 100]
+    assert index.metadata(ids).equals(index.fetch(ids).drop_columns(["bytes"]))
+    assert index.metadata([]).equals(index.fetch([]).drop_columns(["bytes"]))
+    with pytest.raises(SourceError, match="no image 1000"):
+        index.metadata([1000])
+
+
+def test_single_queries_find_what_a_batch_finds(directory: Path) -> None:
+    index, queries = FaissIndex(str(directory)), unit(150, seed=3)
+    together = index.search(queries, 5)
+    alone = [index.search(query[None], 5) for query in queries]
+    assert (np.concatenate([found.ids for found in alone]) == together.ids).all()
 
 
 def test_fetch_reads_only_the_row_groups_it_needs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +236,8 @@ def test_a_directory_that_is_no_whole_index_is_refused(tmp_path: Path) -> None:
         ("{", "is no index manifest"),
         ("[]", "is no index manifest"),
         ('{"format": 1}', "no field 'parts'"),
-        (json.dumps({**json.loads(whole), "format": 2}), "format 2"),
-        (json.dumps({**json.loads(whole), "kind": "hnsw"}), "kind 'hnsw'"),
+        (json.dumps({**json.loads(whole), "format": 3}), "format 3"),
+        (json.dumps({**json.loads(whole), "kind": "tree"}), "kind 'tree'"),
         (json.dumps({**json.loads(whole), "count": 5}), "do not add up to 5"),
         (json.dumps({**json.loads(whole), "dimension": 9}), "its manifest says 4 of 9"),
         (json.dumps({**json.loads(whole), "dimension": "8"}), "must be above 0"),
@@ -207,10 +247,127 @@ def test_a_directory_that_is_no_whole_index_is_refused(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=reason):
             FaissIndex(str(tmp_path / "index"))
     manifest.write_text(whole)
-    vectors = tmp_path / "index" / "vectors.faiss"
+    vectors = tmp_path / "index" / "shard-00000.faiss"
     vectors.write_bytes(vectors.read_bytes()[:-10])
     with pytest.raises(SourceError, match="damaged"):
         FaissIndex(str(tmp_path / "index"))
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivfpq"])
+def test_damage_to_any_file_is_named(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "index", "e", "r", [part(tmp_path / "a.parquet", 0, unit(1000))], Wish(kind, shards=2))
+    for name, said in [
+        ("shard-00001.faiss", "shard-00001.faiss: damaged"),
+        ("vectors.f16", "15990 bytes, expected 16000"),
+        ("rows.arrow", "rows.arrow: cannot be read"),
+    ]:
+        file = tmp_path / "index" / name
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-10])
+        with pytest.raises(SourceError, match=f"{said}.*rebuild"):
+            FaissIndex(str(tmp_path / "index"))
+        file.unlink()
+        with pytest.raises(SourceError, match=f"{name}.*rebuild"):
+            FaissIndex(str(tmp_path / "index"))
+        file.write_bytes(whole)
+    assert FaissIndex(str(tmp_path / "index")).count == 1000
+
+
+def test_options_say_how_hard_to_look(directory: Path, vectors: Floats) -> None:
+    for options in ("probes=1&shortlist=1", "device=cpu", "probes=9999"):
+        found = catalog.index(f"faiss:{directory}?{options}").search(vectors[:3], 1)
+        assert found.ids.tolist() == [[0], [1], [2]]
+    for options, said in [("probes=0", "from 1 on"), ("shortlist=many", "from 1 on"), ("device=tpu", "auto, cpu, gpu")]:
+        with pytest.raises(SpecError, match=said):
+            catalog.index(f"faiss:{directory}?{options}")
+
+
+@pytest.mark.skipif(faiss.get_num_gpus() > 0, reason="there is a GPU")
+def test_a_gpu_that_is_asked_for_must_be_there(directory: Path) -> None:
+    with pytest.raises(SourceError, match="device=gpu: faiss sees no GPU here"):
+        catalog.index(f"faiss:{directory}?device=gpu")
+
+
+def test_an_index_of_format_1_is_still_read(tmp_path: Path, vectors: Floats) -> None:
+    """As version 0.1 wrote it: one flat index, no rows.arrow."""
+    write(tmp_path / "index", "e", "r", [part(tmp_path / "a.parquet", 0, vectors)])
+    (tmp_path / "index" / "rows.arrow").unlink()
+    (tmp_path / "index" / "shard-00000.faiss").rename(tmp_path / "index" / "vectors.faiss")
+    manifest = tmp_path / "index" / "manifest.json"
+    old = {key: value for key, value in json.loads(manifest.read_text()).items() if key not in NEW_IN_FORMAT_2}
+    manifest.write_text(json.dumps({**old, "format": 1}))
+    index = FaissIndex(str(tmp_path / "index"))
+    assert index.search(vectors[[7]], 1).ids.tolist() == [[7]]
+    assert index.metadata([7, 3]).equals(index.fetch([7, 3]).drop_columns(["bytes"]))
+
+
+class Dying:
+    """A source that ends its process, as a full disk or a power cut would, at its second batch, once."""
+
+    rows = 700
+    name = "dying"
+
+    def __init__(self, inner: ParquetPart, sound: bool) -> None:
+        self._inner, self._sound = inner, sound
+
+    def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
+        for n, batch in enumerate(self._inner.read(most)):
+            if n == 1 and not self._sound:
+                raise KeyboardInterrupt
+            yield batch
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivfpq"])
+def test_an_interrupted_build_goes_on(tmp_path: Path, vectors: Floats, kind: str) -> None:
+    wish = Wish(kind, shards=2)
+    first = part(tmp_path / "a.parquet", 0, vectors[:300])
+    second = part(tmp_path / "b.parquet", 300, vectors[300:])
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "index", "e", "r", [first, Dying(ParquetPart(second), sound=False)], wish)
+    assert not (tmp_path / "index").exists()
+    begun = (tmp_path / ".index.partial" / "images" / "part-00000.parquet").stat().st_mtime_ns
+    with pytest.raises(RunError, match="begun from other images or other options"):
+        write(tmp_path / "index", "e", "r2", [first, Dying(ParquetPart(second), sound=True)], wish)
+    manifest = write(tmp_path / "index", "e", "r", [first, Dying(ParquetPart(second), sound=True)], wish)
+    assert (tmp_path / "index" / "images" / "part-00000.parquet").stat().st_mtime_ns == begun, "done again"
+    undisturbed = write(tmp_path / "other", "e", "r", [first, Dying(ParquetPart(second), sound=True)], wish)
+    assert manifest == undisturbed
+    for name in ("vectors.f16", "rows.arrow"):
+        one, other = (tmp_path / index / name for index in ("index", "other"))
+        assert one.exists() == other.exists()
+        assert not one.exists() or one.read_bytes() == other.read_bytes()
+    assert FaissIndex(str(tmp_path / "index")).search(vectors[[999]], 1).ids.tolist() == [[999]]
+    assert {p.name for p in tmp_path.iterdir()} == {"a.parquet", "b.parquet", "index", "other"}
+
+
+def test_a_second_builder_refuses(tmp_path: Path, vectors: Floats) -> None:
+    class Nested(Dying):
+        def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
+            with pytest.raises(RunError, match="another process is building here"):
+                write(tmp_path / "index", "e", "r", [file])
+            return self._inner.read(most)
+
+    file = part(tmp_path / "a.parquet", 0, vectors[:700])
+    assert write(tmp_path / "index", "e", "r", [Nested(ParquetPart(file), sound=True)]).count == 700
+
+
+def test_a_remote_index_is_brought_once(tmp_path: Path, vectors: Floats, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "far", "e", "r", [part(tmp_path / "a.parquet", 0, vectors)], Wish("ivfpq", shards=2))
+    monkeypatch.setenv("C2B_CACHE", str(tmp_path / "cache"))
+    remote = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())  # no local file system, so far as anyone sees
+    monkeypatch.setattr(faiss_index, "_file_system", lambda path: (remote, path.removeprefix("far://")))
+    index = FaissIndex("far://far")
+    assert index.search(vectors[[5]], 1).ids.tolist() == [[5]]
+    assert index.fetch([5])["key"].to_pylist() == ["folder/5.jpg"]
+    (kept,) = (tmp_path / "cache" / "indexes").iterdir()
+    assert sorted(p.name for p in kept.iterdir() if p.name != ".lock") == [
+        "rows.arrow",
+        "shard-00000.faiss",
+        "shard-00001.faiss",
+        "vectors.f16",
+    ]
+    (tmp_path / "far" / "shard-00000.faiss").unlink()  # not read again
+    assert FaissIndex("far://far").search(vectors[[5]], 1).ids.tolist() == [[5]]
 
 
 def test_lost_images_are_named(tmp_path: Path) -> None:

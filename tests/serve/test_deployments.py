@@ -134,6 +134,9 @@ def test_index_answers_as_in_process(served: Served, index_path: str, n: int) ->
     np.testing.assert_allclose(found.similarities, expected.similarities, rtol=1e-6)
     ids = [29, 3, 3, *range(n)]
     assert there.fetch(ids) == here.fetch(ids)
+    assert there.metadata(ids) == here.metadata(ids)
+    options = served.index(f"faiss:{index_path}?device=cpu")
+    np.testing.assert_array_equal(options.search(queries, 4).ids, expected.ids)
 
 
 def test_handles_work_in_tasks_once_pickled(served: Served) -> None:

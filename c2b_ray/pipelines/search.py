@@ -1,0 +1,115 @@
+"""Many captions, each with its nearest images: encoded and searched in actors, into Parquet parts, resumable.
+
+It knows files of captions and leaves reading rows, writing and resuming to `stage`; what a search is, `steps.search`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray.data
+
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.pipelines.images import OnProgress
+from c2b_ray.pipelines.places import CPUS, Place
+from c2b_ray.pipelines.stage import StageConfig, StageResult, run_stage
+from c2b_ray.schemas import SEARCHES, content_id
+from c2b_ray.steps.search import Finder, search
+from c2b_ray.store import files
+
+MADE_BY = "made_by.json"
+COLUMNS = ("caption", "text")
+ROWS_AT_ONCE = 4096
+CONFIG = StageConfig(schema=SEARCHES, batch_size=256, rows_per_file=8192, num_cpus_per_actor=0.5)
+
+
+def search_captions(
+    captions: str,
+    finder: Callable[[], Finder],
+    made_by: dict[str, Any],
+    out: str,
+    on_progress: OnProgress | None = None,
+) -> StageResult:
+    """The nearest images of every caption of a text file (one a line) or Parquet file, into parts under `out`.
+
+    `made_by` says what the answers depend on, `k` among it. RunError where `out` was begun from something else.
+    """
+    files.make_directory(out)
+    begun = f"{out}/{MADE_BY}"
+    if not files.exists(begun):
+        files.write_bytes(begun, json.dumps(made_by).encode())
+    elif json.loads(files.read_bytes(begun)) != made_by:
+        raise RunError(
+            f"{out} holds answers to other captions, or of another index; choose another --out, or delete it"
+        )
+    step = partial(_search, k=int(made_by["k"]))
+    return run_stage(
+        read_captions(captions), step, finder, out, id_column="caption_id", config=CONFIG, on_progress=on_progress
+    )
+
+
+def read_captions(source: str) -> ray.data.Dataset:
+    """Rows of `caption_id`, `row` (0-based) and `caption`. SourceError where the file has none."""
+    filesystem, path = files.resolve(source)
+    folder, _, name = path.rpartition("/")
+    place = Place(source, filesystem, folder)
+    if not name.endswith((".parquet", ".pq", ".txt")):
+        raise SourceError(f"{source}: expected captions in a .txt file, one a line, or in a .parquet file")
+    try:
+        return _of_lines(source) if name.endswith(".txt") else _of_table(place, name)
+    except FileNotFoundError as error:
+        raise SourceError(f"{source}: no such file") from error
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise SourceError(f"{source}: cannot be read: {error}") from error
+
+
+def _of_lines(source: str) -> ray.data.Dataset:
+    lines = files.read_bytes(source).decode("utf-8").splitlines()
+    rows = [(number, line.strip()) for number, line in enumerate(lines) if line.strip()]
+    if not rows:
+        raise SourceError(f"{source}: holds no caption")
+    return ray.data.from_arrow([_rows(rows[a : a + ROWS_AT_ONCE]) for a in range(0, len(rows), ROWS_AT_ONCE)])
+
+
+def _of_table(place: Place, name: str) -> ray.data.Dataset:
+    """The driver reads the footer alone; row groups are read by workers."""
+    with place.open(name) as stream, pq.ParquetFile(stream) as file:
+        sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        column = next((name for name in COLUMNS if name in file.schema_arrow.names), None)
+        if column is None:
+            there = ", ".join(file.schema_arrow.names)
+            raise SourceError(f"{place.source}: no column {' or '.join(COLUMNS)}; it has {there}")
+    if not sum(sizes):
+        raise SourceError(f"{place.source}: holds no caption")
+    groups = [pa.table({"group": [n], "first": [sum(sizes[:n])]}) for n in range(len(sizes))]
+    return ray.data.from_arrow(groups).map_batches(
+        partial(_of_groups, place=place, name=name, column=column),
+        batch_format="pyarrow",
+        batch_size=None,
+        num_cpus=CPUS,
+    )
+
+
+def _of_groups(groups: pa.Table, place: Place, name: str, column: str) -> Iterator[pa.Table]:
+    for group in groups.to_pylist():
+        first = group["first"]
+        with place.open(name) as stream, pq.ParquetFile(stream) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group["group"]], columns=[column]):
+                texts = batch.column(0).cast(pa.string()).to_pylist()
+                yield _rows([(first + n, text or "") for n, text in enumerate(texts)])
+                first += len(texts)
+
+
+def _rows(rows: Sequence[tuple[int, str]]) -> pa.Table:
+    numbers, texts = [number for number, _ in rows], [text for _, text in rows]
+    ids = [content_id("search", number, text) for number, text in rows]
+    return pa.table({"caption_id": ids, "row": pa.array(numbers, pa.int64()), "caption": pa.array(texts, pa.string())})
+
+
+def _search(batch: pa.Table, finder: Finder, k: int) -> pa.Table:
+    return search(batch, finder, k)

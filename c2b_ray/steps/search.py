@@ -1,0 +1,53 @@
+"""captions → the nearest images of each, by key: what `c2b index search --captions` writes.
+
+It does not know where encoder and index live. Keys are looked up columnar, for all captions of a batch at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.errors import SourceError
+from c2b_ray.roles import ImageIndex, TextImageEncoder
+from c2b_ray.schemas import SEARCHES
+
+
+@dataclass(frozen=True)
+class Finder:
+    """An encoder and an index of its embeddings; SourceError where their dimensions differ."""
+
+    encoder: TextImageEncoder
+    index: ImageIndex
+
+    def __post_init__(self) -> None:
+        if self.encoder.dimension != self.index.dimension:
+            raise SourceError(
+                f"the index holds embeddings of {self.index.dimension} dimensions, its encoder {self.index.encoder} "
+                f"now gives {self.encoder.dimension}: build the index again (c2b index build)"
+            )
+
+
+def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
+    """A table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an error."""
+    texts = captions["caption"].to_pylist()
+    asked = [n for n, text in enumerate(texts) if text.strip()]
+    found = finder.index.search(finder.encoder.encode_texts([texts[n] for n in asked]), k)
+    kept = found.ids >= 0
+    distinct, places = np.unique(found.ids[kept], return_inverse=True)
+    keys = finder.index.metadata(distinct.tolist())["key"].combine_chunks().take(pa.array(places.reshape(-1)))
+    counts = np.zeros(len(texts), np.int32)
+    counts[asked] = kept.sum(axis=1)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    errors = [None if text.strip() else "an empty caption" for text in texts]
+    columns = {
+        "caption_id": captions["caption_id"],
+        "row": captions["row"],
+        "caption": captions["caption"],
+        "keys": pa.ListArray.from_arrays(offsets, keys),
+        "similarities": pa.ListArray.from_arrays(offsets, pa.array(found.similarities[kept], pa.float32())),
+        "error": pa.array(errors, pa.string()),
+    }
+    return pa.table(columns).cast(SEARCHES)
