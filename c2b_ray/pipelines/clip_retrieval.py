@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import SourceError
+from c2b_ray.filesystems import resolve
 from c2b_ray.pipelines.places import THREADS, Place, listing
 from c2b_ray.pipelines.sources import IMAGES
 from c2b_ray.pipelines.webdataset import members
 from c2b_ray.roles import Floats
-from c2b_ray.store import files
 
 EMBEDDINGS, METADATA = "img_emb", "metadata"
 SHARDS = ".tar"
@@ -123,7 +123,7 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
                     "copy or embed it again, or move its counterpart away to leave it out at either end"
                 )
     shards = _shards(images)
-    found = []
+    found: list[Partition] = []
     for number in numbers:
         vectors = _mapped(of_vectors[number])
         rows = _rows(of_rows[number], len(vectors), of_vectors[number])
@@ -138,7 +138,7 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
-    found = {}
+    found: dict[int, Path] = {}
     for path in sorted(folder.glob("*")):
         if match := _NUMBER.search(path.name):
             if (number := int(match[1])) in found:
@@ -149,7 +149,7 @@ def _numbered(folder: Path) -> dict[int, Path]:
 
 def _mapped(path: Path) -> Mapped:
     try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        vectors: Mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise SourceError(f"{path}: damaged or cut short ({error}); copy or embed that partition again") from error
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
@@ -181,7 +181,7 @@ def _relative(path: str, root: str) -> str:
 
 def _shards(images: str) -> Shards | None:
     """None where `images` holds no tar files."""
-    place = Place(images, *files.resolve(images))
+    place = Place(images, *resolve(images))
     tars = [name for name in listing(place).names if name.endswith(SHARDS)]
     if not tars:
         return None

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import ray.data
 
 from c2b_ray.errors import RunError, SourceError
+from c2b_ray.filesystems import resolve
 from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.places import CPUS, Place
 from c2b_ray.pipelines.stage import StageConfig, StageResult, run_stage
@@ -55,7 +56,7 @@ def search_captions(
 
 def read_captions(source: str) -> ray.data.Dataset:
     """Rows of `caption_id`, `row` (0-based) and `caption`. SourceError where the file has none."""
-    filesystem, path = files.resolve(source)
+    filesystem, path = resolve(source)
     folder, _, name = path.rpartition("/")
     place = Place(source, filesystem, folder)
     if not name.endswith((".parquet", ".pq", ".txt")):

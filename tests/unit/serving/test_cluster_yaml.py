@@ -55,7 +55,7 @@ def test_queues_are_bounded_and_batches_can_fill(name: str) -> None:
 
 def test_one_of_each_shares_the_gpu_of_a_node() -> None:
     on_gpus = [name for name in DEPLOYMENTS if options(name).num_gpus]
-    assert on_gpus == ["language-model", "encoder", "classifiers"]
+    assert on_gpus == ["language-model", "encoder", "captioner", "generator", "classifiers"]
     assert sum(options(name).num_gpus for name in on_gpus) == pytest.approx(1)
     assert {DEPLOYMENTS[name].max_replicas_per_node for name in on_gpus} == {1}
     assert all(options(name).label_selector == {"pool": "gpu"} for name in on_gpus)
