@@ -98,7 +98,7 @@ def ask(
         raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
     config = loaded.config
     target = class_of(sentence, config["classes"], target_class)
-    specs = classifiers_of(loaded) if classifier is None else [one_of(loaded, classifier, "--classifier")]
+    specs = _in_order(loaded) if classifier is None else [one_of(loaded, classifier, "--classifier")]
     confidence = 1 - float(config["alpha"])
     with at_hand() as models:
         images, source = _draws(loaded, models, index)(sentence, n)
@@ -109,6 +109,13 @@ def ask(
             tables.append(found)
             answers.append(answer(spec, target, found, (of_class, loaded.predictions), confidence))
     return Asked(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
+
+
+def _in_order(run: Run) -> list[str]:
+    """The run's classifiers as they were asked for."""
+    asked = run.config["classifier"]
+    order = [asked] if isinstance(asked, str) else list(asked)
+    return sorted(classifiers_of(run), key=order.index)
 
 
 def _draws(run: Run, models: Loaders, index: str | None) -> Draw:

@@ -76,12 +76,14 @@ def show_run(run: Run, as_json: bool) -> None:
         found = {"run": run.path, "report": run.report, "verdicts": verdicts, "groups": len(told), "findings": rows}
         show.print_json(found)
         return
+    from c2b_ray.report.words import plural
+
     console = show.out()
     if told:
         console.print(show.ranked_table(told, MOST_ROWS))
     found = verdicts["for"] + verdicts["against"]
     console.print(
-        f"{found} cells biased in {len(told)} groups, {verdicts['none']} clear, {verdicts['undetermined']} undetermined"
+        f"{found} cells biased in {plural(len(told), 'group')}, {verdicts['none']} clear, {verdicts['undetermined']} undetermined"
     )
     console.print(f"report: {run.report}", soft_wrap=True)
 
