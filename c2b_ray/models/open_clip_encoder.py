@@ -30,7 +30,7 @@ from c2b_ray.models.torch_runtime import device_of, run
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("weights", "device", "batch", "precision")
+OPTIONS = ("weights", "device", "batch", "precision")
 _FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors")
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
 _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model", "added_tokens.json")
@@ -90,7 +90,7 @@ class OpenClipEncoder:
 
 def load(spec: Spec) -> OpenClipEncoder:
     """The encoder of an `open_clip:` spec; SpecError for names, WeightsError for weights that cannot be used."""
-    options = spec.options_among(_OPTIONS)
+    options = spec.options_among(OPTIONS)
     precision = options.get("precision", "fp32")
     if precision not in _PRECISIONS:
         raise SpecError(f"{spec.text}: no precision {precision!r}; {nearest(precision, _PRECISIONS)}")
