@@ -124,8 +124,8 @@ def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
 
     `vocabulary`: what captions may say unless the spec names a file; everyday things by default.
     """
-    options = spec.options_among((*_OWN, *open_clip_encoder.OPTIONS))
-    given = {name: options[name] for name in _OWN if name in options}
+    spec.options_among((*_OWN, *open_clip_encoder.OPTIONS))
+    given = {name: spec.options[name] for name in _OWN if name in spec.options}
     templates = given.get("template", TEMPLATE).split("|")
     for template in templates:
         places = re.findall(r"\{(.*?)\}", template)
@@ -135,11 +135,11 @@ def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
         vocabulary = read_vocabulary(given["vocabulary"], spec.text)
     elif vocabulary is None:
         vocabulary = _parsed(files("c2b_ray.models").joinpath("vocabulary.txt").read_text(encoding="utf-8"), spec.text)
+    temperature = numbers(spec, "temperature")
+    if temperature and temperature[0] <= 0:
+        raise SpecError(f"{spec.text}: temperature={temperature[0]} is not above 0")
     encoder = open_clip_encoder.load(replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN}))
-    temperature = (numbers(spec, "temperature") or [encoder.logit_scale])[0]
-    if temperature <= 0:
-        raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
-    return ClipCaptioner(encoder, vocabulary, templates, temperature)
+    return ClipCaptioner(encoder, vocabulary, templates, temperature[0] if temperature else encoder.logit_scale)
 
 
 def read_vocabulary(path: str | Path, spec: str) -> Vocabulary:
