@@ -26,8 +26,8 @@ NEW_IN_FORMAT_2 = ("plan", "shards", "images_root")
 
 
 def tolerance(directory: Path) -> float:
-    """Of cosines: vectors are kept in float32, or in float16 with up to 2⁻¹² of each component off."""
-    return 1e-5 if json.loads((directory / "manifest.json").read_text())["kind"] == "flat" else 2e-4
+    """Of cosines: vectors are kept in float32, or in float16, where each component is off by 2⁻¹¹ of itself at most."""
+    return 1e-5 if json.loads((directory / "manifest.json").read_text())["kind"] == "flat" else 2**-11
 
 
 def unit(n: int, seed: int = 0) -> Floats:
