@@ -15,7 +15,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,6 @@ class Partition:
     moved_from: str | None = None
     shards: Shards | None = None
     skip_bad: bool = False
-    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
         vectors = np.load(self.folder / self.embeddings, mmap_mode="r")
@@ -123,22 +122,26 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
                     "copy or embed it again, or move its counterpart away to leave it out at either end"
                 )
     shards = _shards(images)
-    found = []
+    result: list[Partition] = []
     for number in numbers:
         vectors = _mapped(of_vectors[number])
         rows = _rows(of_rows[number], len(vectors), of_vectors[number])
-        if found and vectors.shape[1] != found[0].dimension:
+        if result and vectors.shape[1] != result[0].dimension:
             raise SourceError(
-                f"{of_vectors[number]}: dimension {vectors.shape[1]}, {folder / found[0].embeddings} has "
-                f"{found[0].dimension}; a folder holds the embeddings of one encoder"
+                f"{of_vectors[number]}: dimension {vectors.shape[1]}, {folder / result[0].embeddings} has "
+                f"{result[0].dimension}; a folder holds the embeddings of one encoder"
             )
-        names = [str(of_vectors[number].relative_to(folder)), str(of_rows[number].relative_to(folder))]
-        found.append(Partition(names[0], rows, vectors.shape[1], folder, *names, images, moved_from, shards, skip_bad))
-    return found
+        embeddings, metadata = (str(of[number].relative_to(folder)) for of in (of_vectors, of_rows))
+        result.append(
+            Partition(
+                embeddings, rows, vectors.shape[1], folder, embeddings, metadata, images, moved_from, shards, skip_bad
+            )
+        )
+    return result
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
-    found = {}
+    found: dict[int, Path] = {}
     for path in sorted(folder.glob("*")):
         if match := _NUMBER.search(path.name):
             if (number := int(match[1])) in found:
@@ -149,7 +152,7 @@ def _numbered(folder: Path) -> dict[int, Path]:
 
 def _mapped(path: Path) -> Mapped:
     try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        vectors: Mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise SourceError(f"{path}: damaged or cut short ({error}); copy or embed that partition again") from error
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
