@@ -46,12 +46,9 @@ class Rows:
         """The rows of `ids`, in their order."""
         distinct, places = np.unique(ids, return_inverse=True)
         owners, within = np.divmod(distinct, self._size)
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))
-        stops = np.append(starts[1:], len(owners))
         # Batch by batch: take on a chunked column of strings would join all its chunks first.
-        taken = [
-            self._batches[int(owners[a])].take(pa.array(within[a:b])) for a, b in zip(starts, stops, strict=True)
-        ] or [self._batches[0].slice(0, 0)]
+        taken = [self._batches[int(n)].take(pa.array(within[owners == n])) for n in np.unique(owners)]
+        taken = taken or [self._batches[0].slice(0, 0)]
         return pa.Table.from_batches(taken).combine_chunks().take(pa.array(places.reshape(-1)))
 
 

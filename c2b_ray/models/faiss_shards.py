@@ -13,8 +13,6 @@ from typing import Any
 
 import faiss
 import numpy as np
-from faiss.contrib.clustering import two_level_clustering
-from numpy.typing import NDArray
 
 from c2b_ray.models.faiss_manifest import Part
 from c2b_ray.models.faiss_plan import LINKS, Plan
@@ -109,11 +107,20 @@ def _ivfpq(sample: Floats, plan: Plan) -> Any:
     return index
 
 
-def _centroids(sample: Floats, lists: int) -> NDArray[np.float32]:
-    options = {"spherical": True, "seed": 1234, "min_points_per_centroid": 1, "gpu": faiss.get_num_gpus() > 0}
-    if lists >= TWO_LEVELS:
-        found, _ = two_level_clustering(sample, int(lists**0.5), lists, clustering_niter=15, niter=10, **options)
-        return np.ascontiguousarray(found, np.float32)
-    clusters = faiss.Kmeans(sample.shape[1], lists, niter=15, **options)
+def _centroids(sample: Floats, lists: int) -> Floats:
+    if lists < TWO_LEVELS:
+        return _clusters(sample, lists).centroids
+    # Not faiss.contrib's two_level_clustering, which fails where a first-level cluster is too small for a share.
+    first = _clusters(sample, int(lists**0.5))
+    owners = first.assign(sample)[1]
+    ends = np.round(np.cumsum(np.bincount(owners, minlength=first.k)) / len(sample) * lists).astype(int)
+    shares = np.diff(ends, prepend=0).tolist()
+    found = [_clusters(sample[owners == n], share).centroids for n, share in enumerate(shares) if share]
+    return np.concatenate(found)
+
+
+def _clusters(sample: Floats, k: int) -> Any:
+    options = {"spherical": True, "seed": 1234, "min_points_per_centroid": 1, "max_points_per_centroid": 2000}
+    clusters = faiss.Kmeans(sample.shape[1], k, niter=15, gpu=faiss.get_num_gpus() > 0, **options)
     clusters.train(sample)
-    return np.ascontiguousarray(clusters.centroids, np.float32)
+    return clusters

@@ -135,7 +135,6 @@ class Stored:
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}; rebuild with c2b index build") from error
         if size != count * self._row:
-            os.close(self._file)
             raise SourceError(
                 f"{path}: damaged: {size} bytes, expected {count * self._row}; rebuild with c2b index build"
             )

@@ -15,7 +15,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,6 @@ class Partition:
     moved_from: str | None = None
     shards: Shards | None = None
     skip_bad: bool = False
-    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
         vectors = np.load(self.folder / self.embeddings, mmap_mode="r")
@@ -123,18 +122,22 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
                     "copy or embed it again, or move its counterpart away to leave it out at either end"
                 )
     shards = _shards(images)
-    found: list[Partition] = []
+    result: list[Partition] = []
     for number in numbers:
         vectors = _mapped(of_vectors[number])
         rows = _rows(of_rows[number], len(vectors), of_vectors[number])
-        if found and vectors.shape[1] != found[0].dimension:
+        if result and vectors.shape[1] != result[0].dimension:
             raise SourceError(
-                f"{of_vectors[number]}: dimension {vectors.shape[1]}, {folder / found[0].embeddings} has "
-                f"{found[0].dimension}; a folder holds the embeddings of one encoder"
+                f"{of_vectors[number]}: dimension {vectors.shape[1]}, {folder / result[0].embeddings} has "
+                f"{result[0].dimension}; a folder holds the embeddings of one encoder"
             )
-        names = [str(of_vectors[number].relative_to(folder)), str(of_rows[number].relative_to(folder))]
-        found.append(Partition(names[0], rows, vectors.shape[1], folder, *names, images, moved_from, shards, skip_bad))
-    return found
+        embeddings, metadata = (str(of[number].relative_to(folder)) for of in (of_vectors, of_rows))
+        result.append(
+            Partition(
+                embeddings, rows, vectors.shape[1], folder, embeddings, metadata, images, moved_from, shards, skip_bad
+            )
+        )
+    return result
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
