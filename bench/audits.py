@@ -1,16 +1,17 @@
 """How well audits find what was planted: every classifier of the world's zoo, against its measured φ.
 
-    python bench/audits.py retrieve|labelled [--scenes N] [--images N] [--seed S] [--truth N]
+    python bench/audits.py retrieve|labelled|generate [--images N] [--verify] [--generator SPEC] [--every N] …
 
 An audit is run as a user would run it, on scenes whose seeds no training has seen, and judged against the true φ of
 every cell, measured on `--truth` freshly rendered scenes per class. Rows as in the issue's table:
 
     found       share of cells with true |φ| ≥ 0.15 that the audit calls for/against (controls aside)
     true        share of the called cells whose true |φ| > τ
-    direction   share of the called cells that are true which have the right sign; `direction_of_all`: of all called
+    direction   share of the called cells which have the right sign; `direction_of_true`: of those that are true
     controls    share of the controls' cells that are called
 
-`paper` is the paper's rule on the same counts; it is there to compare, not to be reached.
+`paper` is the paper's rule on the same counts; it is there to compare, not to be reached. With `--verify` the same run
+is judged a third time with the correction left off.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 import c2b_ray
 from c2b_ray.audits.index import build
 from c2b_ray.models import catalog
+from c2b_ray.steps.score import score
 from c2b_ray.world import CLASSES
 from c2b_ray.world.planting import ZOO
 from c2b_ray.world.table import write_sample
@@ -48,9 +50,19 @@ def truth(names: list[str], scenes_per_class: int, seed: int) -> dict[tuple[str,
 
 def run_audit(source: str, names: list[str], args: argparse.Namespace, place: Path) -> c2b_ray.Run:
     table = place / "scenes.parquet"
-    write_sample(table, args.scenes, args.seed)
     asked = {"task": TASK, "classes": list(CLASSES), "classifier": names, "seed": args.seed}
-    if source == "labelled":
+    if source != "generate":
+        write_sample(table, args.scenes, args.seed)
+    if args.verify:
+        calibration = place / "calibration.parquet"
+        write_sample(calibration, args.calibration, args.seed + 7)
+        asked["verification"] = {"model": "world:clip", "calibration": str(calibration)}
+    if source == "generate":
+        asked["images"] = {"source": "generate", "generator": args.generator}
+        asked["language_model"] = "world:lm"
+        asked["images_per_caption"] = args.images
+        asked["captions_per_cell"] = args.captions
+    elif source == "labelled":
         asked["images"] = {"source": "labelled", "table": str(table)}
     else:
         build(str(table), "world:clip", str(place / "index"), "actors")
@@ -63,7 +75,7 @@ def run_audit(source: str, names: list[str], args: argparse.Namespace, place: Pa
 
 def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
     def is_called(row: dict) -> bool:
-        return row["verdict"] in ("for", "against") if called == "verdict" else row["paper_verdict"] != 0
+        return row["paper_verdict"] != 0 if called == "paper" else row["verdict"] in ("for", "against")
 
     def key(row: dict) -> tuple[str, str, str, str]:
         return row["classifier"], row["target_class"], row["attribute"], row["bias_class"]
@@ -82,8 +94,8 @@ def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
         "found": round(sum(k in hits for k in strong) / max(1, len(strong)), 4),
         "strong_cells": len(strong),
         "true": round(len(true) / max(1, len(findings)), 4),
-        "direction": same_sign(true),
-        "direction_of_all": same_sign(findings),
+        "direction": same_sign(findings),
+        "direction_of_true": same_sign(true),
         "findings": len(findings),
         "controls": round(sum(map(is_called, controls)) / max(1, len(controls)), 4),
         "control_cells": len(controls),
@@ -94,18 +106,29 @@ def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
     }
 
 
+def covered(rows: list[dict], phi: dict) -> float:
+    """Share of the cells whose interval holds the true φ; 0.95 is what it claims."""
+    keys = [(r["classifier"], r["target_class"], r["attribute"], r["bias_class"]) for r in rows]
+    inside = [r["phi_low"] <= phi[k] <= r["phi_high"] for r, k in zip(rows, keys, strict=True) if k in phi]
+    return round(sum(inside) / max(1, len(inside)), 4)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source", choices=["retrieve", "labelled"])
+    parser.add_argument("source", choices=["retrieve", "labelled", "generate"])
     parser.add_argument("--scenes", type=int, default=40_000)
     parser.add_argument("--images", type=int, default=200, help="images per caption")
     parser.add_argument("--captions", type=int, default=2, help="captions per cell")
     parser.add_argument("--seed", type=int, default=100_001)
     parser.add_argument("--truth", type=int, default=4000, help="scenes per class")
     parser.add_argument("--via", default="actors")
+    parser.add_argument("--generator", default="world:renderer")
+    parser.add_argument("--verify", action="store_true", help="by world:clip, calibrated on rendered scenes")
+    parser.add_argument("--calibration", type=int, default=4000, help="scenes of the calibration table")
+    parser.add_argument("--every", type=int, default=1, help="of the zoo's classifiers, every so many")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    names = [f"world:{name}" for name in ZOO]
+    names = [f"world:{name}" for name in list(ZOO)[:: args.every]]
     place = args.out or Path(tempfile.mkdtemp())
     place.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
@@ -115,10 +138,13 @@ def main() -> None:
     if not cache.exists():
         phi = truth(names, args.truth, args.seed + 1_000_000)
         cache.write_text(json.dumps([[*k, v] for k, v in phi.items()]))
-    phi = {tuple(row[:4]): row[4] for row in json.loads(cache.read_text())}
-    rows = run.scores.to_pylist()
-    for called in ("verdict", "paper"):
-        print(json.dumps({"source": args.source, "rule": called, **judge(rows, phi, called)}, indent=1))
+    phi = {tuple(row[:4]): row[4] for row in json.loads(cache.read_text()) if row[0] in names}
+    tables = {"verdict": run.scores, "paper": run.scores}
+    if args.verify:
+        tables["uncorrected"] = score(run.captions, run.draws, run.predictions, names, TAU, 0.05)
+    for called, table in tables.items():
+        found = {"source": args.source, "rule": called, **judge(table.to_pylist(), phi, called)}
+        print(json.dumps({**found, "covered": covered(table.to_pylist(), phi)}, indent=1))
     print(json.dumps({"audit_seconds": round(seconds, 1), "steps": run.manifest["seconds"]}))
 
 

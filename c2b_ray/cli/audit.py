@@ -82,9 +82,8 @@ def show_run(run: Run, as_json: bool) -> None:
     if told:
         console.print(show.ranked_table(told, MOST_ROWS))
     found = verdicts["for"] + verdicts["against"]
-    console.print(
-        f"{found} cells biased in {plural(len(told), 'group')}, {verdicts['none']} clear, {verdicts['undetermined']} undetermined"
-    )
+    groups, rest = plural(len(told), "group"), f"{verdicts['none']} clear, {verdicts['undetermined']} undetermined"
+    console.print(f"{found} cells biased in {groups}, {rest}")
     console.print(f"report: {run.report}", soft_wrap=True)
 
 

@@ -116,7 +116,8 @@ def _centroids(sample: Floats, lists: int) -> Floats:
     ends = np.round(np.cumsum(np.bincount(owners, minlength=first.k)) / len(sample) * lists).astype(int)
     shares = np.diff(ends, prepend=0).tolist()
     found = [_clusters(sample[owners == n], share).centroids for n, share in enumerate(shares) if share]
-    return np.concatenate(found)
+    centroids: Floats = np.concatenate(found)
+    return centroids
 
 
 def _clusters(sample: Floats, k: int) -> Any:
