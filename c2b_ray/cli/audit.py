@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,9 @@ def audit(
     out: Annotated[str | None, typer.Option(help="The run directory; by default runs/c2b-<id>.")] = None,
     via: Via = "actors",
     as_json: Json = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the audit would cost, by a short trial of its models, and stop.")
+    ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of an audit file and stop.")] = False,
 ) -> None:
     """Audit a classifier: find the attributes of an image that make it better or worse."""
@@ -33,11 +37,24 @@ def audit(
         return
     if file is None:
         raise ConfigError("", "name an audit file; c2b audit --print-schema shows what it holds")
+    if dry_run:
+        show_estimate(file, as_json)
+        return
     from c2b_ray.audits.c2b import audit as run_audit
 
     with show.ProgressBar() as bar:
         run = run_audit(file, out, via, bar)
     show_run(run, as_json)
+
+
+def show_estimate(file: str, as_json: bool) -> None:
+    from c2b_ray.audits.estimate import estimate
+
+    costs = estimate(file)
+    if as_json:
+        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
+    else:
+        show.out().print(show.cost_table(costs))
 
 
 def report(

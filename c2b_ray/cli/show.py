@@ -76,6 +76,20 @@ def print_json(value: Any) -> None:
     print(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str))
 
 
+def cost_table(costs: Sequence[Any]) -> Table:
+    """What an audit would cost: a line per kind of work; seconds are of one model in one process."""
+    table = Table(title="What this audit would take", title_justify="left")
+    table.add_column("what", overflow="fold")
+    for name in ("at least", "at most", "a second", "minutes"):
+        table.add_column(name, justify="right")
+    table.add_column("", overflow="fold")
+    for cost in costs:
+        minutes = "" if cost.seconds is None else f"{cost.seconds[0] / 60:.1f} to {cost.seconds[1] / 60:.1f}"
+        speed = "" if cost.per_second is None else f"{cost.per_second:,.0f}"
+        table.add_row(cost.what, f"{cost.least:,}", f"{cost.most:,}", speed, minutes, cost.note)
+    return table
+
+
 def ranked_table(rows: Sequence[tuple[Mapping[str, Any], int]], most: int) -> Table:
     """The strongest findings: the row of scores that leads each group, already ranked, and how many more it has."""
     table = Table(title=f"Strongest findings ({min(most, len(rows))} of {len(rows)})", title_justify="left")
