@@ -89,8 +89,9 @@ def show_run(run: Run, as_json: bool) -> None:
     if told:
         console.print(show.ranked_table(told, MOST_ROWS))
     found = verdicts["for"] + verdicts["against"]
+    groups = plural(len(told), "group")
     console.print(
-        f"{found} cells biased in {plural(len(told), 'group')}, {verdicts['none']} clear, {verdicts['undetermined']} undetermined"
+        f"{found} cells biased in {groups}, {verdicts['none']} clear, {verdicts['undetermined']} undetermined"
     )
     console.print(f"report: {run.report}", soft_wrap=True)
 
