@@ -109,7 +109,7 @@ def _ivfpq(sample: Floats, plan: Plan) -> Any:
 
 def _centroids(sample: Floats, lists: int) -> Floats:
     if lists < TWO_LEVELS:
-        return _clusters(sample, lists).centroids
+        return np.asarray(_clusters(sample, lists).centroids)
     # Not faiss.contrib's two_level_clustering, which fails where a first-level cluster is too small for a share.
     first = _clusters(sample, int(lists**0.5))
     owners = first.assign(sample)[1]
