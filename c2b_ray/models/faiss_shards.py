@@ -109,16 +109,14 @@ def _ivfpq(sample: Floats, plan: Plan) -> Any:
 
 def _centroids(sample: Floats, lists: int) -> Floats:
     if lists < TWO_LEVELS:
-        whole: Floats = _clusters(sample, lists).centroids
-        return whole
+        return np.asarray(_clusters(sample, lists).centroids)
     # Not faiss.contrib's two_level_clustering, which fails where a first-level cluster is too small for a share.
     first = _clusters(sample, int(lists**0.5))
     owners = first.assign(sample)[1]
     ends = np.round(np.cumsum(np.bincount(owners, minlength=first.k)) / len(sample) * lists).astype(int)
     shares = np.diff(ends, prepend=0).tolist()
     found = [_clusters(sample[owners == n], share).centroids for n, share in enumerate(shares) if share]
-    centroids: Floats = np.concatenate(found)
-    return centroids
+    return np.concatenate(found)
 
 
 def _clusters(sample: Floats, k: int) -> Any:
