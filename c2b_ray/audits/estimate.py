@@ -46,9 +46,8 @@ def estimate(config: str | Path | dict[str, Any] | AuditConfig) -> list[Cost]:
     """The cost of an audit, line by line; raises what reading it and loading its models would."""
     asked = read_audit(config)
     if asked.images.sources == ("labelled",):
-        captions, images = _labelled(asked)
-        costs = [Cost("images to read", images, images)]
-        least = most = images
+        least = most = _rows_of_table(asked)
+        costs = [Cost("images to read", least, most)]
     else:
         captions = _captions(asked)
         least, most = _drawn(asked, captions.most)
@@ -92,11 +91,11 @@ def _drawn(asked: AuditConfig, captions: int) -> tuple[int, int]:
     return first, max(first, min(most, asked.budget.images))
 
 
-def _labelled(asked: AuditConfig) -> tuple[int, int]:
+def _rows_of_table(asked: AuditConfig) -> int:
     table = LabelledTable(str(asked.images.table))
     most = asked.images_per_caption if "images_per_caption" in asked.model_fields_set else None
-    _, captions, _, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, (most, asked.seed))
-    return captions.num_rows, wanted.num_rows
+    *_, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, (most, asked.seed))
+    return wanted.num_rows
 
 
 def _per_second(work: Callable[[], object], rows: int) -> float:
