@@ -35,7 +35,6 @@ from c2b_ray.models.transformers_lm import dtype_of, stop_ids
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 from c2b_ray.schemas import content_id
 
-FILES = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
 _OPTIONS = ("revision", "dtype", "device", "batch")
 
 
@@ -44,7 +43,7 @@ def load(spec: Spec) -> TransformersCaptioner:
     options = spec.options_among(_OPTIONS)
     device, batch = device_of(spec), positive(spec, "batch", 8)
     dtype = dtype_of(spec, device)
-    directory = weights.directory(spec.name, spec.text, options.get("revision"), FILES)
+    directory = weights.directory(spec.name, spec.text, options.get("revision"), weights.WITH_TOKENIZER)
     common = {"trust_remote_code": False, "local_files_only": True}
     try:
         processor = cast(Any, AutoProcessor).from_pretrained(directory, **common)
@@ -54,8 +53,7 @@ def load(spec: Spec) -> TransformersCaptioner:
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {lines[:500]}") from error
-    files = sorted({path for pattern in ["*.safetensors", *FILES] for path in directory.glob(pattern)})
-    revision = content_id("hf-vlm", weights.file_revision(*files), str(model.dtype), wording())
+    revision = content_id("hf-vlm", weights.directory_revision(directory), str(model.dtype), wording())
     return TransformersCaptioner(model.to(device), processor, revision, batch, spec.text)
 
 
@@ -186,7 +184,9 @@ class TransformersCaptioner:
                 return [ChatReply("", _refusal(error))]
             return [reply for row in rows for reply in self._generated([row])]
         if why := self._too_long(inputs, CAPTION_TOKENS):
-            return [ChatReply("", why)] * len(rows)
+            if len(rows) == 1:
+                return [ChatReply("", why)]
+            return [reply for row in rows for reply in self._generated([row])]
         config = GenerationConfig(  # type: ignore[no-untyped-call]
             do_sample=False,
             max_new_tokens=CAPTION_TOKENS,

@@ -26,7 +26,6 @@ from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, w
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 from c2b_ray.schemas import content_id
 
-FILES = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
 _SETTINGS: dict[str, Callable[[str], Any]] = {
     "dtype": str,
     "max_model_len": int,
@@ -43,7 +42,7 @@ def load(spec: Spec) -> VLLMCaptioner:
         settings = {name: _SETTINGS[name](value) for name, value in options.items()}
     except ValueError as error:
         raise SpecError(f"{spec.text}: {error}") from error
-    directory = weights.directory(spec.name, spec.text, revision, FILES)
+    directory = weights.directory(spec.name, spec.text, revision, weights.WITH_TOKENIZER)
     try:
         engine = LLM(
             str(directory),
@@ -55,8 +54,9 @@ def load(spec: Spec) -> VLLMCaptioner:
     except (OSError, ValueError, RuntimeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(f"{spec.text}: vLLM cannot serve it: {lines[:500]}") from error
-    files = sorted({path for pattern in ["*.safetensors", *FILES] for path in directory.glob(pattern)})
-    return VLLMCaptioner(engine, content_id("vllm_captioner", weights.file_revision(*files), options, wording()))
+    return VLLMCaptioner(
+        engine, content_id("vllm_captioner", weights.directory_revision(directory), options, wording())
+    )
 
 
 class VLLMCaptioner:

@@ -18,6 +18,8 @@ from torch import nn
 from c2b_ray.errors import SpecError, WeightsError
 
 _PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib", ".tar"}
+WITH_TOKENIZER = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
+"""What a directory of a language model holds beside its weights."""
 _CONVERT = "convert it once with safetensors.torch.save_file and give the .safetensors file"
 
 
@@ -138,6 +140,12 @@ def directory(name: str, spec: str, revision: str | None, patterns: list[str]) -
     for file in files:
         checked(file)
     return place
+
+
+def directory_revision(place: Path) -> str:
+    """As `file_revision`, of all that a language model's directory holds."""
+    patterns = ("*.safetensors", *WITH_TOKENIZER)
+    return file_revision(*sorted({path for pattern in patterns for path in place.glob(pattern)}))
 
 
 def _first(names: list[str], count: int = 3) -> str:

@@ -181,6 +181,9 @@ def test_a_prompt_beyond_the_context_is_an_error_of_its_row(tiny: Path, images: 
     too_long, good = captioner.answer(images[:2], [long, DARKNESS])
     assert f"the model's context holds {tiny_vlm.CONTEXT}" in str(too_long.error)
     assert good.choice == "light"
+    beyond, within = captioner.caption(images[:2], ["dark " * tiny_vlm.CONTEXT, PLAIN])
+    assert "the model's context holds" in str(beyond.error)
+    assert within.text == "a light photo of a bus"
 
 
 def test_the_revision_follows_weights_and_processor(tiny: Path, tmp_path: Path) -> None:
