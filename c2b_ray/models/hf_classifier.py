@@ -22,8 +22,8 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import BATCH, label_names, positive
-from c2b_ray.models.torch_runtime import TorchClassifier, device_of
+from c2b_ray.models.spec_options import label_names
+from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("revision", "labels", "device", "batch")
@@ -33,7 +33,8 @@ _FILES = ("config.json", "preprocessor_config.json")
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of an `hf:` spec. SpecError: nothing there to read. WeightsError: no safetensors, or of no use."""
     options = spec.options_among(_OPTIONS)
-    device, batch = device_of(spec), positive(spec, "batch", BATCH)
+    device = device_of(spec)
+    batch = batch_of(spec, device)
     directory = _directory(spec, options.get("revision"))
     files = sorted(directory.glob("*.safetensors"))
     if not files:

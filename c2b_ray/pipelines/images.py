@@ -23,7 +23,8 @@ from c2b_ray.steps.predict import Question, predict
 OnProgress = Callable[[Progress], None]
 # Fetching is bound by reads, so a little CPU is enough; what it leaves lets the reads run.
 FETCH = StageConfig(schema=IMAGES, batch_size=256, rows_per_file=1024, num_cpus_per_actor=0.25)
-CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=128, rows_per_file=1024, num_cpus_per_actor=0.5)
+# One model for all cores: each thread decodes, prepares and classifies images of its own.
+CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=32, rows_per_file=1024, threads=0, num_cpus_per_actor=0.5)
 
 
 def collect(wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress) -> StageResult:
