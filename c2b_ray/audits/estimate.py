@@ -95,7 +95,7 @@ def _rows_of_table(asked: AuditConfig) -> int:
     table = LabelledTable(str(asked.images.table))
     most = asked.images_per_caption if "images_per_caption" in asked.model_fields_set else None
     *_, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, (most, asked.seed))
-    return wanted.num_rows
+    return int(wanted.num_rows)
 
 
 def _per_second(work: Callable[[], object], rows: int) -> float:

@@ -19,8 +19,8 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 from c2b_ray.errors import WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import BATCH, label_names, positive
-from c2b_ray.models.torch_runtime import TorchClassifier, device_of
+from c2b_ray.models.spec_options import label_names
+from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("revision", "labels", "device", "batch")
@@ -29,7 +29,8 @@ _OPTIONS = ("revision", "labels", "device", "batch")
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of an `hf:` spec. SpecError: nothing there to read. WeightsError: no safetensors, or of no use."""
     options = spec.options_among(_OPTIONS)
-    device, batch = device_of(spec), positive(spec, "batch", BATCH)
+    device = device_of(spec)
+    batch = batch_of(spec, device)
     directory = weights.directory(spec.name, spec.text, options.get("revision"), ["*.json"])
     files = sorted(directory.glob("*.safetensors"))
     try:

@@ -25,8 +25,8 @@ from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preproc
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import BATCH, positive, to_pil
-from c2b_ray.models.torch_runtime import device_of, run
+from c2b_ray.models.preprocess import VERSION, batched
+from c2b_ray.models.torch_runtime import batch_of, device_of, run
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
 
@@ -44,7 +44,7 @@ class OpenClipEncoder:
     ) -> None:
         self._model = model.eval().requires_grad_(False)
         self._tokenizer = tokenizer
-        self._transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+        self._prepare = batched(image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False))
         self._revision = revision
         self._device = device
         self._batch = batch
@@ -74,7 +74,7 @@ class OpenClipEncoder:
         return self._unit(run(self._model.encode_text, texts, self._text_tensor, self._device, self._batch))
 
     def _image_tensor(self, images: Sequence[Pixels]) -> torch.Tensor:
-        return torch.stack([self._transform(to_pil(image)) for image in images]).to(self._dtype)
+        return self._prepare(images).to(self._dtype)
 
     def _text_tensor(self, texts: Sequence[str]) -> torch.Tensor:
         tokens: torch.Tensor = self._tokenizer(list(texts))
@@ -94,9 +94,10 @@ def load(spec: Spec) -> OpenClipEncoder:
     precision = options.get("precision", "fp32")
     if precision not in _PRECISIONS:
         raise SpecError(f"{spec.text}: no precision {precision!r}; {nearest(precision, _PRECISIONS)}")
-    device, batch = device_of(spec), positive(spec, "batch", BATCH)
+    device = device_of(spec)
+    batch = batch_of(spec, device)
     model, tokenizer, files = _parts(spec, {"precision": precision, "device": device})
-    revision = content_id("open_clip", weights.file_revision(*files), model.visual.preprocess_cfg, precision)
+    revision = content_id("open_clip", VERSION, weights.file_revision(*files), model.visual.preprocess_cfg, precision)
     try:
         return OpenClipEncoder(model, tokenizer, revision, device, batch, precision)
     except (IndexError, RuntimeError) as error:  # the first text goes through the model at once

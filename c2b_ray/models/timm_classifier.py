@@ -23,10 +23,10 @@ from timm.data.transforms_factory import create_transform
 from timm.models import get_pretrained_cfg
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import weights
+from c2b_ray.models import preprocess, weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import BATCH, label_names, positive
-from c2b_ray.models.torch_runtime import TorchClassifier, device_of
+from c2b_ray.models.spec_options import label_names
+from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("weights", "labels", "device", "batch")
@@ -36,7 +36,8 @@ _FILE = "model.safetensors"
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of a `timm:` spec; SpecError for names, WeightsError for weights that cannot be used."""
     spec.options_among(_OPTIONS)
-    device, batch = device_of(spec), positive(spec, "batch", BATCH)
+    device = device_of(spec)
+    batch = batch_of(spec, device)
     module, file = _module(spec)
     if module.num_classes <= 0:
         raise SpecError(f"{spec.text}: has no classification layer, it only gives features")
@@ -44,7 +45,7 @@ def load(spec: Spec) -> TorchClassifier:
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     labels = label_names(spec, module.num_classes, _own_labels(module))
-    revision = content_id("timm", weights.file_revision(file), data, labels)
+    revision = content_id("timm", preprocess.VERSION, weights.file_revision(file), data, labels)
     return TorchClassifier(module, create_transform(**data, is_training=False), labels, revision, device, batch)
 
 

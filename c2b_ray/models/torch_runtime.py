@@ -1,4 +1,4 @@
-"""What every PyTorch model here needs: a device and a loop over batches.
+"""What every PyTorch model here needs: a device, a batch size and a loop over batches.
 
 It knows no library of models: a classifier is any module from a batch of tensors to logits, with the function that
 makes a tensor of a picture.
@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import nn
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import BATCH, batches, to_pil
+from c2b_ray.models.preprocess import OnTensors, Transform, batched
+from c2b_ray.models.spec_options import BATCH, batches, positive
 from c2b_ray.roles import Floats, Pixels
+
+CPU_BATCH = 8
+"""Rows at once on a CPU: the layers' outputs of more of them outgrow its caches, and the allocator asks the kernel for
+each of them anew. MobileNetV2 takes 3 times as long for an image among 64 (bench/RESULTS.md)."""
 
 
 def device_of(spec: Spec) -> torch.device:
@@ -29,6 +33,11 @@ def device_of(spec: Spec) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise SpecError(f"{spec.text}: no device {name!r} here; device=cpu always works") from error
     return device
+
+
+def batch_of(spec: Spec, device: torch.device) -> int:
+    """`batch=` of a spec; without it, what suits the device."""
+    return positive(spec, "batch", CPU_BATCH if device.type == "cpu" else BATCH)
 
 
 def run(
@@ -59,14 +68,16 @@ class TorchClassifier:
     def __init__(
         self,
         module: nn.Module,
-        transform: Callable[[Image.Image], torch.Tensor],
+        transform: Transform,
         labels: tuple[str, ...],
         revision: str,
         device: torch.device,
         batch: int = BATCH,
     ) -> None:
-        self._module = module.eval().requires_grad_(False).to(device)
-        self._transform = transform
+        self._prepare = batched(transform)
+        channels_last = device.type == "cpu" and isinstance(self._prepare, OnTensors)
+        layout = torch.channels_last if channels_last else torch.preserve_format
+        self._module = module.eval().requires_grad_(False).to(device, memory_format=layout)  # type: ignore[call-overload]
         self.labels = labels
         self.revision = revision
         self._device = device
@@ -76,10 +87,7 @@ class TorchClassifier:
         """Logits, float32 (images, labels); a NaN that the module computes stays one. `keys` are not looked at."""
         if len(images) == 0:
             return np.zeros((0, len(self.labels)), np.float32)
-        found = run(self._module, images, self._tensor, self._device, self._batch)
+        found = run(self._module, images, self._prepare, self._device, self._batch)
         if found.shape[1] != len(self.labels):
             raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {found.shape[1]} logits")
         return found
-
-    def _tensor(self, images: Sequence[Pixels]) -> torch.Tensor:
-        return torch.stack([self._transform(to_pil(image)) for image in images])

@@ -29,10 +29,10 @@ import torchvision
 from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import weights
+from c2b_ray.models import preprocess, weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import BATCH, label_names, numbers, positive
-from c2b_ray.models.torch_runtime import TorchClassifier, device_of
+from c2b_ray.models.spec_options import label_names, numbers, positive
+from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("weights", "labels", "device", "batch", "mean", "std", "size", "resize", "crop")
@@ -44,7 +44,8 @@ _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of a `torchvision:` spec; SpecError for names, WeightsError for weights that cannot be used."""
     options = spec.options_among(_OPTIONS)
-    device, batch = device_of(spec), positive(spec, "batch", BATCH)
+    device = device_of(spec)
+    batch = batch_of(spec, device)
     known = torchvision.models.list_models(module=torchvision.models)
     if spec.name not in known:
         raise SpecError(f"{spec.text}: torchvision has no classifier {spec.name!r}; {nearest(spec.name, known)}")
@@ -64,7 +65,7 @@ def load(spec: Spec) -> TorchClassifier:
         identity = weights.file_revision(file)
     own = published.meta["categories"] if count == _IMAGENET else None
     labels = label_names(spec, count, own)
-    revision = content_id("torchvision", spec.name, identity, repr(transform), labels)
+    revision = content_id("torchvision", preprocess.VERSION, spec.name, identity, repr(transform), labels)
     return TorchClassifier(module, transform, labels, revision, device, batch)
 
 

@@ -30,7 +30,8 @@ OnProgress = Callable[[Progress], None]
 FETCH = StageConfig(schema=IMAGES, batch_size=256, rows_per_file=1024, num_cpus_per_actor=0.25)
 GENERATE = StageConfig(schema=IMAGES, batch_size=64, rows_per_file=512, num_cpus_per_actor=0.5)
 VERIFY = StageConfig(schema=VERIFICATIONS, batch_size=64, rows_per_file=1024, num_cpus_per_actor=0.5)
-CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=128, rows_per_file=1024, num_cpus_per_actor=0.5)
+# One model for all cores: each thread decodes, prepares and classifies images of its own.
+CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=32, rows_per_file=1024, threads=0, num_cpus_per_actor=0.5)
 
 
 def collect(wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress) -> StageResult:

@@ -65,7 +65,7 @@ def embed_source(
     elif json.loads(files.read_bytes(begun)) != made_by:
         raise RunError(f"{place} was begun from other images or another encoder; delete it, or choose another --out")
     config = StageConfig(
-        schema=embeddings(int(made_by["dimension"])), batch_size=128, rows_per_file=2048, num_cpus_per_actor=0.5
+        embeddings(int(made_by["dimension"])), batch_size=32, rows_per_file=2048, threads=0, num_cpus_per_actor=0.5
     )
     run_stage(rows, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 

@@ -190,9 +190,15 @@ def _counted(table: pa.Table, id_column: str) -> Census:
 
 
 def _encoded(table: pa.Table) -> memoryview:
+    # Encoded images and embeddings do not shrink, and trying costs more than writing them.
+    small = {f.name: "zstd" for f in table.schema if not (pa.types.is_nested(f.type) or _binary(f.type))}
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, compression=small or "none", use_dictionary=list(small))
     return memoryview(sink.getvalue())
+
+
+def _binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 @contextmanager

@@ -9,9 +9,11 @@ a part is whole or absent (`parts`), so whoever dies when, the same call goes on
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -31,6 +33,7 @@ __all__ = ["Progress", "StageConfig", "StageResult", "read_stage", "run_stage"]
 
 R = TypeVar("R")
 BLOCK_BYTES = 32 * 2**20
+MOST_THREADS = 16
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
@@ -38,15 +41,18 @@ SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 class StageConfig:
     """How a stage runs; none of it changes a row.
 
-    `schema`: of every part; the step's table is cast to it. `rows_per_file`: about; fewer where a row holds many bytes;
-    where an actor dies, as many are done again. `restarts`: how often in all dead actors are replaced before the stage
-    gives up. `total`: how many rows there are, where the caller knows.
+    `schema`: of every part; the step's table is cast to it. `batch_size`: rows that the step gets at once. `threads`:
+    how many of an actor's threads are in the step at once, each with a batch of its own, where step and role allow it;
+    0 for `threads_here` of the machine that the actor is on. `rows_per_file`: about; fewer where a row holds many
+    bytes; where an actor dies, as many are done again. `restarts`: how often in all dead actors are replaced before the
+    stage gives up. `total`: how many rows there are, where the caller knows.
     """
 
     schema: pa.Schema
     batch_size: int = 64
     rows_per_file: int = 512
     actors: int = 1
+    threads: int = 1
     num_cpus_per_actor: float = 0.5
     num_gpus_per_actor: float = 0.0
     restarts: int = 5
@@ -82,6 +88,8 @@ class _Job(Generic[R]):
     role_factory: Callable[[], R]
     id_column: str
     schema: pa.Schema
+    batch_size: int
+    threads: int
     most_actors: int
     parts: Parts
 
@@ -107,7 +115,8 @@ def run_stage(
     with writing(out) as parts:
         before = joined(parts.census(id_column))
         done = np.unique(before.ids)
-        job = _Job(step, role_factory, id_column, config.schema, config.actors + config.restarts, parts)
+        most_actors = config.actors + config.restarts
+        job = _Job(step, role_factory, id_column, config.schema, config.batch_size, config.threads, most_actors, parts)
         written, errors = 0, 0
 
         def tell() -> None:
@@ -138,7 +147,7 @@ def _plan(rows: ray.data.Dataset, job: _Job[R], done: Digests, config: StageConf
         _Worker,
         fn_constructor_args=(job,),
         batch_format="pyarrow",
-        batch_size=config.batch_size,
+        batch_size=None,  # whole blocks: the actor cuts them, so that its threads meet only at a block's end
         compute=ActorPoolStrategy(size=config.actors),
         num_cpus=_cpus(config),
         num_gpus=config.num_gpus_per_actor or None,
@@ -163,6 +172,11 @@ def _cpus(config: StageConfig) -> float:
         return config.num_cpus_per_actor
     spare = math.floor(max(0.0, there - 1) / config.actors * 100) / 100
     return min(config.num_cpus_per_actor, spare)
+
+
+def threads_here() -> int:
+    """A thread a core, and one to fill the gaps; bounded, because each holds a batch of decoded images."""
+    return min(MOST_THREADS, len(os.sched_getaffinity(0)) + 1)
 
 
 def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
@@ -201,6 +215,7 @@ class _Worker(Generic[R]):
                     "memory; make batches smaller or give it more memory, and run again to go on"
                 )
             self._role = job.role_factory()
+            self._pool = ThreadPoolExecutor(job.threads or threads_here(), thread_name_prefix="step")
         except (
             Exception
         ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
@@ -210,16 +225,22 @@ class _Worker(Generic[R]):
     def __call__(self, batch: pa.Table) -> pa.Table:
         if self._error is not None:
             raise self._error
-        return _stepped(batch, self._job, self._role)
+        batch = _each_once(batch, self._job.id_column)
+        # A block without rows is one batch too: what the step makes of it has the schema.
+        starts = range(0, max(1, batch.num_rows), self._job.batch_size)
+        parts = [batch.slice(start, self._job.batch_size) for start in starts]
+        return pa.concat_tables(self._pool.map(partial(_stepped, job=self._job, role=self._role), parts))
+
+
+def _each_once(batch: pa.Table, id_column: str) -> pa.Table:
+    ids = batch[id_column]
+    if ids.null_count:
+        raise ValueError(f"{id_column} is null in {ids.null_count} rows of the source")
+    _, first = np.unique(digests(ids), return_index=True)
+    return batch if len(first) == batch.num_rows else batch.take(np.sort(first))
 
 
 def _stepped(batch: pa.Table, job: _Job[R], role: R) -> pa.Table:
-    ids = batch[job.id_column]
-    if ids.null_count:
-        raise ValueError(f"{job.id_column} is null in {ids.null_count} rows of the source")
-    _, first = np.unique(digests(ids), return_index=True)
-    if len(first) < batch.num_rows:
-        batch = batch.take(np.sort(first))
     table = job.step(batch, role).select(job.schema.names).cast(job.schema)
     if sorted(table[job.id_column].to_pylist()) != sorted(batch[job.id_column].to_pylist()):
         raise ValueError(f"a step gives one row per row, but {job.id_column} of its output is not that of its input")

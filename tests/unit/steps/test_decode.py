@@ -230,3 +230,49 @@ def test_threads_leave_the_warning_filters_as_they_were() -> None:
     for thread in threads:
         thread.join()
     assert list(warnings.filters) == before
+
+
+def jpegs() -> list[bytes]:
+    """Kinds of JPEG: chroma subsampling, progressive scans, restart markers, grey, RGB as such, odd sizes."""
+    random = np.random.default_rng(4)
+    smooth = Image.fromarray(random.integers(0, 256, (9, 12, 3), dtype=np.uint8))
+    found = []
+    for number, (width, height) in enumerate([(61, 47), (64, 64), (17, 90), (1, 1)]):
+        image = smooth.resize((width, height), Image.Resampling.BICUBIC)
+        found += [encoded(image, "JPEG", subsampling=s, quality=40 + 15 * number) for s in (0, 1, 2)]
+        found += [encoded(image, "JPEG", progressive=True), encoded(image, "JPEG", restart_marker_blocks=1)]
+        found += [encoded(image.convert("L"), "JPEG"), encoded(image, "JPEG", keep_rgb=True)]
+    return found
+
+
+def outcome(data: bytes) -> tuple[object, ...]:
+    try:
+        pixels = decode(data)
+    except ImageError as error:
+        return (str(error),)
+    return pixels.shape, pixels.tobytes()
+
+
+def test_a_jpeg_decoded_past_pillow_is_pillows_pixel_for_pixel() -> None:
+    for data in jpegs():
+        pixels = decode(data)
+        with Image.open(BytesIO(data)) as image:
+            np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
+        assert pixels.flags.writeable
+        assert pixels.flags.c_contiguous
+
+
+def test_damage_is_judged_by_pillow_whoever_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    damaged = []
+    for data in jpegs() * 8:
+        bytes_ = bytearray(data)
+        for place in random.integers(2, len(bytes_), random.integers(1, 4)):
+            bytes_[place] = random.integers(0, 256)
+        damaged += [bytes(bytes_), bytes(bytes_[: random.integers(3, len(bytes_))]), data[:-2], data + b"\0more"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [outcome(data) for data in damaged]
+    monkeypatch.setattr("c2b_ray.steps.decode._turbo", lambda image, data: None)
+    assert found == [outcome(data) for data in damaged]
+    assert 0.1 < np.mean([len(result) == 1 for result in found]) < 0.9

@@ -1,0 +1,123 @@
+"""Images a second, Parquet → classifier → Parquet: behind Ray Serve, in the pipeline's own actors, and a bare loop.
+
+    python bench/throughput.py SPEC [--side bare|actors|serve] [--photos FOLDER] [--n N] [--place FOLDER]
+
+SPEC: a classifier that costs something. Photographs are made once (`bench/photos.py`), kept at --place. The bare loop
+has no Ray: a thread a core, each reading, decoding, preparing and classifying batches of 32 with the functions that the
+pipeline maps. Every side runs in a process of its own, `bare` before and after the others; without --side all of them,
+and the ratios. Steady: from the first part written to the last, which leaves out start-up, the first part and what
+waits to be written after the last; the bare loop's, from its second batch a thread to its last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from photos import photos
+
+from c2b_ray.audits.backend import backend
+from c2b_ray.models import catalog
+from c2b_ray.pipelines.images import CLASSIFY, classify
+from c2b_ray.pipelines.parts import opened, writing
+from c2b_ray.pipelines.stage import Progress
+from c2b_ray.schemas import IMAGES
+from c2b_ray.steps.predict import Question, predict, question
+
+PER_PART = 250
+SIDES = ("bare", "actors", "serve", "bare")
+CORES = len(os.sched_getaffinity(0))
+
+
+def images(place: Path, n: int, folder: str | None) -> str:
+    """A run's images, as an audit has collected them."""
+    out = f"{place}/images-{n}"
+    if Path(out).is_dir():
+        return out
+    files = sorted(Path(folder).glob("*.jpg"))[:n] if folder else []
+    data = (file.read_bytes() for file in files) if folder else photos(n, 100_101)
+    rows = [{"image_id": f"i{i}", "key": f"{i}.jpg", "bytes": image, "error": None} for i, image in enumerate(data)]
+    with writing(out) as parts:
+        for start in range(0, len(rows), PER_PART):
+            parts.write(pa.Table.from_pylist(rows[start : start + PER_PART], IMAGES), "image_id")
+    return out
+
+
+def asked_of(spec: str, classifier: object) -> Question:
+    labels = classifier.labels  # type: ignore[attr-defined]
+    return question(spec, classifier, labels[:10], {label: [i] for i, label in enumerate(labels[:10])})  # type: ignore[arg-type]
+
+
+def bare(spec: str, source: str) -> float:
+    torch.set_num_threads(1)
+    classifier = catalog.classifier(spec)
+    asked = asked_of(spec, classifier)
+    parts = opened(source)
+    size = CLASSIFY.batch_size
+    tables = (parts.read(name) for name in parts.names())
+    batches = [table.slice(i, size) for table in tables for i in range(0, table.num_rows, size)]
+    done: list[tuple[float, int]] = []
+
+    def one(batch: pa.Table) -> None:
+        predict(batch, classifier, asked)
+        done.append((time.perf_counter(), batch.num_rows))
+
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(one, batches))
+    return steady([(at, sum(rows for _, rows in done[: i + 1])) for i, (at, _) in enumerate(done)][CORES - 1 : -CORES])
+
+
+def piped(spec: str, source: str, via: str) -> float:
+    seen: list[tuple[float, int]] = []
+
+    def note(progress: Progress) -> None:
+        if progress.rows:
+            seen.append((time.perf_counter(), progress.rows))
+
+    with backend(via) as models, tempfile.TemporaryDirectory() as out:
+        factory = models.classifier(spec)
+        asked = asked_of(spec, factory())
+        classify(source, partial(factory), asked, f"{out}/predictions", note)
+    return steady(seen)
+
+
+def steady(seen: list[tuple[float, int]]) -> float:
+    (began, first), (ended, last) = seen[0], seen[-1]
+    return (last - first) / (ended - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("spec")
+    parser.add_argument("--side", choices=sorted(set(SIDES)))
+    parser.add_argument("--photos")
+    parser.add_argument("--n", type=int, default=3000)
+    parser.add_argument("--place", type=Path, default=Path("/var/tmp/c2b-bench"))
+    args = parser.parse_args()
+    source = images(args.place, args.n, args.photos)
+    if args.side:
+        rate = bare(args.spec, source) if args.side == "bare" else piped(args.spec, source, args.side)
+        print(json.dumps({args.side: round(rate, 2)}))
+        return
+    rates: dict[str, list[float]] = {side: [] for side in SIDES}
+    for side in SIDES:
+        command = [sys.executable, __file__, args.spec, "--side", side, "--n", str(args.n), "--place", str(args.place)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        rates[side].append(json.loads(said.splitlines()[-1])[side])
+    loop = sum(rates["bare"]) / len(rates["bare"])
+    ratios = {side: round(rates[side][0] / loop, 3) for side in ("actors", "serve")}
+    print(json.dumps({"images_per_s": rates, "over_bare": ratios}))
+
+
+if __name__ == "__main__":
+    main()
