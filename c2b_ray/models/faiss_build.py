@@ -156,7 +156,7 @@ class _Builder:
         parts = [Part(part.file, first, part.rows) for part, first in zip(parts, firsts, strict=False)]
         if not (self._root / ROWS).exists():
             write_rows(self._root, parts)
-        stored = np.memmap(self._file, self._type, "r", shape=(self._count, self._dimension))
+        stored = faiss_shards.VectorFile(self._file, self._type, self._count, self._dimension)
         shards = faiss_shards.shards(self._root, stored, self._plan)
         encoder, encoder_revision = self._began["encoder"]
         manifest = Manifest(

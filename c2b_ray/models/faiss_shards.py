@@ -7,6 +7,7 @@ on with the first that is missing. It knows no images, and no plan but the one i
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,33 @@ SAMPLES_LEAST = 65536  # codes are trained on 256 centroids per byte
 TWO_LEVELS = 2048
 """From so many lists on, centroids of centroids: k-means over all of them at once takes √lists times as long."""
 
-Stored = np.memmap[Any, np.dtype[np.float16]] | np.memmap[Any, np.dtype[np.float32]]
+
+@dataclass(frozen=True)
+class VectorFile:
+    """Vectors row by row in a file of `type` (float16 or float32). What is read is copied, nothing stays mapped."""
+
+    path: Path
+    type: Any
+    count: int
+    dimension: int
+
+    def read(self, start: int, stop: int) -> Floats:
+        row = self.dimension * np.dtype(self.type).itemsize
+        found = np.fromfile(self.path, self.type, (stop - start) * self.dimension, offset=start * row)
+        return found.reshape(stop - start, self.dimension).astype(np.float32, copy=False)
+
+    def sample(self, most: int) -> Floats:
+        """Rows from all over the file, the same at every call."""
+        if self.count <= most:
+            return self.read(0, self.count)
+        rows = np.sort(np.random.default_rng(0).choice(self.count, most, replace=False))
+        mapped = np.memmap(self.path, self.type, "r", shape=(self.count, self.dimension))
+        return np.ascontiguousarray(mapped[rows], np.float32)
 
 
-def shards(root: Path, vectors: Stored, plan: Plan) -> tuple[Part, ...]:
-    """Writes `shard-*.faiss` of `vectors` (count, dimension) into `root`; those that are there stay as they are."""
-    bounds = np.linspace(0, len(vectors), plan.shards + 1).astype(int).tolist()
+def shards(root: Path, vectors: VectorFile, plan: Plan) -> tuple[Part, ...]:
+    """Writes `shard-*.faiss` of `vectors` into `root`; those that are there stay as they are."""
+    bounds = np.linspace(0, vectors.count, plan.shards + 1).astype(int).tolist()
     spans = [Part(f"shard-{n:05d}.faiss", a, b - a) for n, (a, b) in enumerate(pairwise(bounds))]
     spans = [span for span in spans if span.rows]
     for span in spans:
@@ -53,33 +75,24 @@ def write_whole(index: Any, path: Path) -> None:
     os.replace(temporary, path)
 
 
-def _fill(index: Any, vectors: Stored, span: Part, kind: str) -> None:
+def _fill(index: Any, vectors: VectorFile, span: Part, kind: str) -> None:
     for start in range(span.first_id, span.first_id + span.rows, ROWS_AT_ONCE):
         stop = min(start + ROWS_AT_ONCE, span.first_id + span.rows)
-        block = np.ascontiguousarray(vectors[start:stop], np.float32)
+        block = vectors.read(start, stop)
         if kind == "ivfpq":
             index.add_with_ids(block, np.arange(start, stop, dtype=np.int64))
         else:
             index.add(block)
 
 
-def _empty(root: Path, vectors: Stored, plan: Plan) -> Any:
-    dimension = int(vectors.shape[1])
+def _empty(root: Path, vectors: VectorFile, plan: Plan) -> Any:
     if plan.kind == "flat":
-        return faiss.IndexFlatIP(dimension)
+        return faiss.IndexFlatIP(vectors.dimension)
     if not (root / TRAINED).exists():
-        sample = _sample(vectors, max(SAMPLES_LEAST, SAMPLES_PER_LIST * plan.lists))
+        sample = vectors.sample(max(SAMPLES_LEAST, SAMPLES_PER_LIST * plan.lists))
         index = _hnsw(sample) if plan.kind == "hnsw" else _ivfpq(sample, plan)
         write_whole(index, root / TRAINED)
     return faiss.read_index(str(root / TRAINED))
-
-
-def _sample(vectors: Stored, most: int) -> Floats:
-    """Rows from all over the file, the same at every call."""
-    if len(vectors) <= most:
-        return np.ascontiguousarray(vectors, np.float32)
-    rows = np.sort(np.random.default_rng(0).choice(len(vectors), most, replace=False))
-    return np.ascontiguousarray(vectors[rows], np.float32)
 
 
 def _hnsw(sample: Floats) -> Any:
