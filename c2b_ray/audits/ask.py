@@ -22,7 +22,7 @@ from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.asked import asked_page
 from c2b_ray.schemas import IMAGES, content_id
 from c2b_ray.steps.ask import Answer, answer, class_of, images_of_class
-from c2b_ray.steps.draw import fetch, retrieve
+from c2b_ray.steps.draw import fetch, generate, generated, retrieve
 from c2b_ray.steps.predict import predict, question
 from c2b_ray.store import files
 from c2b_ray.store.run import CLASSIFIER, Run
@@ -121,13 +121,16 @@ def _in_order(run: Run) -> list[str]:
 def _draws(run: Run, models: Loaders, index: str | None) -> Draw:
     """How images of a sentence are had, by the run's source."""
     images = run.config["images"]
-    if index is None and images["source"] != "retrieve":
-        raise ConfigError(
-            "--index",
-            f"{run.path} is a run on {images['source']} images, which holds none for a sentence of yours: name an "
-            "index to look for them in (c2b index build makes one)",
-        )
-    return lambda caption, n: _retrieved(caption, n, models, index or images["index"])
+    place = index or images["index"]
+    if place is not None:
+        return lambda caption, n: _retrieved(caption, n, models, place)
+    if images["generator"] is not None:
+        return lambda caption, n: _generated(caption, n, models, images["generator"], run.config["seed"])
+    raise ConfigError(
+        "--index",
+        f"{run.path} is a run on labelled images, which holds none for a sentence of yours: name an "
+        "index to look for them in (c2b index build makes one)",
+    )
 
 
 def _retrieved(caption: str, n: int, models: Loaders, path: str) -> tuple[pa.Table, dict[str, str]]:
@@ -138,6 +141,13 @@ def _retrieved(caption: str, n: int, models: Loaders, path: str) -> tuple[pa.Tab
     place = {image_id: row for row, image_id in enumerate(images["image_id"].to_pylist())}
     nearest_first = images.take([place[image_id] for image_id in draws["image_id"].to_pylist()])
     return nearest_first, {"source": "retrieve", "index": path, "revision": index.revision}
+
+
+def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> tuple[pa.Table, dict[str, str]]:
+    generator = models.image_generator(spec)()
+    captions = pa.table({"caption_id": ["asked"], "text": [caption]})
+    _, wanted = generated(captions, generator.revision, n, seed)
+    return generate(wanted, generator), {"source": "generate", "generator": spec, "revision": generator.revision}
 
 
 def _predictions(run: Run, models: Loaders, spec: str, images: pa.Table) -> pa.Table:
