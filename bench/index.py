@@ -108,8 +108,9 @@ def truth(out: Path) -> None:
     note(out, "truth", seconds=time.monotonic() - began, **ranks)
 
 
-def measure(out: Path, probes: int | None) -> None:
-    options = f"?probes={probes}" if probes else ""
+def measure(out: Path, probes: int | None, shortlist: int | None) -> None:
+    asked = {"probes": probes, "shortlist": shortlist}
+    options = "?" + "&".join(f"{name}={value}" for name, value in asked.items() if value)
     began = time.monotonic()
     index = catalog.index(f"faiss:{out}{options}")
     opening = time.monotonic() - began
@@ -128,7 +129,7 @@ def measure(out: Path, probes: int | None) -> None:
     note(
         out,
         "measure",
-        probes=probes,
+        **asked,
         recall=float(recall),
         opening_s=opening,
         **{f"single_p{q}_ms": float(np.percentile(single, q)) * 1e3 for q in (50, 95, 99)},
@@ -176,6 +177,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int)
     parser.add_argument("--threads", type=int, help="of faiss, while building")
     parser.add_argument("--probes", type=int)
+    parser.add_argument("--shortlist", type=int, help="candidates compared exactly for each neighbour")
     args = parser.parse_args()
     if args.threads:
         faiss.omp_set_num_threads(args.threads)
@@ -184,7 +186,7 @@ def main() -> None:
     elif args.stage == "truth":
         truth(args.out)
     elif args.stage == "measure":
-        measure(args.out, args.probes)
+        measure(args.out, args.probes, args.shortlist)
     else:
         flat(args.out)
 
