@@ -45,7 +45,7 @@ def generate(
     wanted: pa.Table, generator: Callable[[], ImageGenerator], out: str, on_progress: OnProgress
 ) -> StageResult:
     """The `wanted` images (`image_id`, `prompt`, `seed`) of a generator into Parquet parts under `out`."""
-    rows = ray.data.from_arrow(_blocks(wanted, GENERATE.batch_size))
+    rows = ray.data.from_arrow(_blocks(wanted, GENERATE.rows_per_file))
     config = replace(GENERATE, total=wanted.num_rows)
     return run_stage(rows, draw.generate, generator, out, id_column="image_id", config=config, on_progress=on_progress)
 
