@@ -130,15 +130,17 @@ def galleries(lead: Cell, examples: Examples, thumbnails: Mapping[str, str], nam
 
 def shared_caption(examples: Examples) -> str:
     """Where the pictures come from, if all have one caption; else an empty text."""
-    captions = {(_origin(example), example.caption) for example in (*examples.wrong, *examples.right)}
+    captions = {
+        (_origin(example), example.caption, example.retrieved) for example in (*examples.wrong, *examples.right)
+    }
     if len(captions) != 1:
         return ""
-    origin, caption = captions.pop()
-    return f"{origin} “{words.shortened(caption, LONGEST_CAPTION)}”, nearest first"
+    origin, caption, retrieved = captions.pop()
+    return f"{origin} “{words.shortened(caption, LONGEST_CAPTION)}”{', nearest first' if retrieved else ''}"
 
 
 def _origin(example: Example) -> str:
-    return "Retrieved for" if example.retrieved else "Labelled"
+    return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
 
 
 def _picture(example: Example, thumbnails: Mapping[str, str], name: str, alone: bool) -> Picture:
