@@ -34,6 +34,9 @@ def write_report(run: Run) -> str:
         scores=run.scores,
         intersections=run.intersections,
         proposals=run.proposals,
+        verifications=run.read("verifications", ["image_id", "error"]),
+        calibration=run.calibration,
+        agreement=run.agreement,
     ).of_draws()
     planned = plan(tables)
     pictures = thumbnails(read_pictures(run, planned.image_ids))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.report.ranking import Cell, Group, Key
+from c2b_ray.steps.draw import GENERATE
 
 MOST = 6  # of each kind
 
@@ -28,7 +29,8 @@ class Example:
     label_probability: float
     predicted_class: str
     caption: str
-    retrieved: bool  # by a caption; else labelled by the user
+    retrieved: bool  # by a caption
+    generated: bool = False  # from a caption; where neither, labelled by the user
 
 
 @dataclass(frozen=True)
@@ -86,4 +88,5 @@ def _example(draw: dict[str, Any], answer: dict[str, Any], caption: str, target_
         predicted_class=predicted,
         caption=caption,
         retrieved=draw["similarity"] is not None,
+        generated=draw["source"] == GENERATE,
     )

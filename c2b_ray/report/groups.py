@@ -16,12 +16,14 @@ from c2b_ray.report.ranking import Cell, Group
 
 WRONG, RIGHT = "✗", "✓"
 LONGEST_CAPTION = 110
+LEAST_CORRECTION = 0.01  # of φ, to be worth telling
 _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.FIXED}against", 0: "no bias"}
 
 
 @dataclass(frozen=True)
 class ValueRow:
-    """A value's numbers as text. `verdict` is the score's own word, `verdict_name` the page's."""
+    """A value's numbers as text. `verdict` is the score's own word, `verdict_name` the page's; `phi_observed` is empty
+    where a correction for what images show moved φ by next to nothing."""
 
     value: str
     lead: bool
@@ -32,6 +34,7 @@ class ValueRow:
     accuracy_interval: str
     phi: str
     phi_interval: str
+    phi_observed: str
     q: str
     verdict: str
     verdict_name: str
@@ -95,6 +98,7 @@ def _row(cell: Cell, lead: bool) -> ValueRow:
         accuracy_interval=words.percent_range(cell.accuracy_low, cell.accuracy_high),
         phi=words.signed(cell.phi),
         phi_interval=words.signed_range(cell.phi_low, cell.phi_high),
+        phi_observed=words.signed(cell.phi_observed) if abs(cell.phi - cell.phi_observed) > LEAST_CORRECTION else "",
         q=words.small_probability(cell.q_value),
         verdict=cell.verdict,
         verdict_name=NAMES[cell.verdict],
@@ -126,15 +130,17 @@ def galleries(lead: Cell, examples: Examples, thumbnails: Mapping[str, str], nam
 
 def shared_caption(examples: Examples) -> str:
     """Where the pictures come from, if all have one caption; else an empty text."""
-    captions = {(_origin(example), example.caption) for example in (*examples.wrong, *examples.right)}
+    captions = {
+        (_origin(example), example.caption, example.retrieved) for example in (*examples.wrong, *examples.right)
+    }
     if len(captions) != 1:
         return ""
-    origin, caption = captions.pop()
-    return f"{origin} “{words.shortened(caption, LONGEST_CAPTION)}”, nearest first"
+    origin, caption, retrieved = captions.pop()
+    return f"{origin} “{words.shortened(caption, LONGEST_CAPTION)}”{', nearest first' if retrieved else ''}"
 
 
 def _origin(example: Example) -> str:
-    return "Retrieved for" if example.retrieved else "Labelled"
+    return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
 
 
 def _picture(example: Example, thumbnails: Mapping[str, str], name: str, alone: bool) -> Picture:

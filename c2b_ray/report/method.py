@@ -86,10 +86,15 @@ def number(value: Any, default: float) -> float:
 
 def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Row]:
     source = mapping(config.get("images")).get("source")
-    kinds = {"retrieve": "retrieved by caption from an index", "labelled": "labelled, from a table"}
+    kinds = {
+        "retrieve": "retrieved by caption from an index",
+        "generate": "made from each caption",
+        "labelled": "labelled, from a table",
+    }
+    named_source = " and ".join(kinds.get(str(one), str(one)) for one in _several(source))
     named = {
         "Task": config.get("task"),
-        "Images": kinds.get(str(source), source),
+        "Images": named_source or None,
         "Images per caption": config.get("images_per_caption"),
         "Captions per cell": config.get("captions_per_cell"),
         "Seed": config.get("seed"),
@@ -103,6 +108,10 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
     for name, key in (("Started", "created"), ("Finished", "finished")):
         if manifest.get(key):
             yield name, words.moment(str(manifest[key]))
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _models(models: Mapping[str, Any]) -> Iterator[Model]:

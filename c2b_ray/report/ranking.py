@@ -46,6 +46,8 @@ class Cell:
     answered_bias_class: int | None
     group: int | None = None
     group_reason: str = ""
+    phi_observed: float = math.nan  # before it was corrected for what images show
+    doubt: str = ""  # why the cell's images cannot be trusted
 
     @property
     def found(self) -> bool:
@@ -168,4 +170,6 @@ def _cell(row: dict[str, Any]) -> Cell:
         answered_bias_class=row.get("answered_bias_class"),
         group=row.get("group"),
         group_reason=row.get("group_reason") or "",
+        phi_observed=number("phi_observed") if "phi_observed" in row else math.nan,
+        doubt=row.get("doubt") or "",
     )

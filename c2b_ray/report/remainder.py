@@ -18,7 +18,7 @@ _STEPS = (100, 300, 1_000, 3_000, 10_000, 100_000)
 
 @dataclass(frozen=True)
 class Open:
-    """One undetermined cell."""
+    """One undetermined cell; `doubted` where its images cannot be trusted, so that no number of them would do."""
 
     classifier: str
     target_class: str
@@ -28,6 +28,7 @@ class Open:
     phi: str
     interval: str
     settle: str
+    doubted: bool
     paper: str
     disagrees: bool
 
@@ -88,7 +89,8 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
     if not left:
         return "Nothing: every cell has a verdict." if everything else "Nothing was scored."
     empty = sum(cell.n == 0 for cell in left)
-    hopeless = sum(cell.n > 0 and cell.images_to_settle is None for cell in left)
+    doubted = sum(bool(cell.doubt) for cell in left)
+    hopeless = sum(cell.n > 0 and cell.images_to_settle is None and not cell.doubt for cell in left)
     stays = "stays" if len(left) == 1 else "stay"
     parts = [
         f"{words.count(len(left))} of {words.plural(everything, 'cell')} {stays} open: the images at hand neither "
@@ -96,6 +98,8 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
     ]
     if empty:
         parts.append(f"{words.plural(empty, 'of them has', 'of them have')} no image with a prediction.")
+    if doubted:
+        parts.append(f"{words.plural(doubted, 'of them is', 'of them are')} in doubt for what the images show.")
     if hopeless:
         parts.append(
             f"For {words.count(hopeless)} no number of images would do: φ lies at the threshold itself, or there is no "
@@ -124,10 +128,17 @@ def _open(cell: Cell, names: Mapping[str, str]) -> Open:
         images=words.count(cell.n),
         phi=words.signed(cell.phi),
         interval=words.signed_range(cell.phi_low, cell.phi_high),
-        settle=words.count(cell.images_to_settle) if cell.images_to_settle else words.UNKNOWN,
+        settle=_settle(cell),
+        doubted=bool(cell.doubt),
         paper=paper_word(cell),
         disagrees=cell.disagrees,
     )
+
+
+def _settle(cell: Cell) -> str:
+    if cell.doubt:
+        return "in doubt"
+    return words.count(cell.images_to_settle) if cell.images_to_settle else words.UNKNOWN
 
 
 def clear(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[ClearSection, ...]:

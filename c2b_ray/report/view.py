@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from c2b_ray.report import words
 from c2b_ray.report.cues import cues
 from c2b_ray.report.examples import Examples, choose
-from c2b_ray.report.findings import NAMES, SIGNS, Finding, finding
+from c2b_ray.report.findings import Finding, finding
 from c2b_ray.report.forest import forest_plot
 from c2b_ray.report.groups import GroupView, galleries, shared_caption, value_rows
 from c2b_ray.report.intersections import Intersections, intersections
@@ -27,16 +27,19 @@ from c2b_ray.report.problems import Problems, problems
 from c2b_ray.report.ranking import Cell, Group, Key, folded, ranked, worst_first
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
-from c2b_ray.schemas import INTERSECTIONS, PROPOSALS
+from c2b_ray.report.shown import Shown, shown
+from c2b_ray.report.sources import Sources, sources
+from c2b_ray.report.spending import Spending, spending
+from c2b_ray.report.summaries import Summary, summaries
+from c2b_ray.schemas import AGREEMENT, CALIBRATION, INTERSECTIONS, PROPOSALS, VERIFICATIONS
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_SENTENCES = 40
-_ORDER = ("against", "for", "undetermined", "none")
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a run; `images` without its bytes."""
+    """The tables of a run; `images` without its bytes, of `verifications` no more than `image_id` and `error`."""
 
     rejected: pa.Table
     captions: pa.Table
@@ -46,11 +49,14 @@ class Tables:
     scores: pa.Table
     intersections: pa.Table = field(default_factory=INTERSECTIONS.empty_table)
     proposals: pa.Table = field(default_factory=PROPOSALS.empty_table)
+    verifications: pa.Table = field(default_factory=VERIFICATIONS.empty_table)
+    calibration: pa.Table = field(default_factory=CALIBRATION.empty_table)
+    agreement: pa.Table = field(default_factory=AGREEMENT.empty_table)
 
     def of_draws(self) -> Tables:
-        """Without the images and predictions that no draw asks for: a run may hold those of an earlier index."""
+        """Without what is known of images that no draw asks for: a run may hold those of an earlier index."""
         drawn = self.draws["image_id"].combine_chunks()
-        kept = {name: getattr(self, name) for name in ("images", "predictions")}
+        kept = {name: getattr(self, name) for name in ("images", "predictions", "verifications")}
         return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn)) for name, t in kept.items()})
 
 
@@ -65,33 +71,6 @@ class Plan:
     @property
     def image_ids(self) -> list[str]:
         return sorted({image_id for chosen in self.examples.values() for image_id in chosen.image_ids})
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of a bar that is 100 wide."""
-
-    verdict: str
-    start: str
-    width: str
-
-
-@dataclass(frozen=True)
-class Share:
-    verdict: str
-    sign: str
-    name: str
-    number: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One classifier in a line."""
-
-    name: str
-    right: str
-    shares: tuple[Share, ...]
-    bar: tuple[Segment, ...]
 
 
 @dataclass(frozen=True)
@@ -123,6 +102,9 @@ class View:
     no_findings: str
     sections: tuple[Section, ...]
     intersections: Intersections
+    shown: Shown
+    sources: Sources
+    spending: Spending
     undetermined: Undetermined
     clear: tuple[ClearSection, ...]
     problems: Problems
@@ -163,7 +145,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         interval_name=words.percent(1 - alpha),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
-        summaries=tuple(_summaries(cells, names)),
+        summaries=tuple(summaries(cells, names)),
         findings_line=_findings_line(cells, len(told)),
         cues=cues(cells, names, 1 - alpha),
         findings=tuple(told[:MOST_SENTENCES]),
@@ -173,6 +155,9 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
             _sections(planned, names, links, {item.link: item for item in findings.values()}, thumbnails, tau)
         ),
         intersections=intersections(tables.intersections, names, 1 - alpha),
+        shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
+        sources=sources(tables.agreement, names, tau),
+        spending=spending(manifest, groups),
         undetermined=undetermined(groups, names, tau),
         clear=clear(groups, names),
         problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
@@ -244,27 +229,6 @@ def _no_findings(cells: Sequence[Cell], tau: float) -> str:
     if all(cell.n == 0 for cell in cells):
         return "No image has a prediction, so nothing can be said about the classifier."
     return f"No cell’s φ is established to lie beyond ±{words.decimal(tau)}."
-
-
-def _summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[Summary]:
-    for classifier in dict.fromkeys(cell.classifier for cell in cells):
-        own = [cell for cell in cells if cell.classifier == classifier]
-        of = Counter(cell.verdict for cell in own)
-        images, right = sum(cell.n for cell in own), sum(cell.correct for cell in own)
-        yield Summary(
-            name=names[classifier],
-            right=words.percent(right / images if images else float("nan")),
-            shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(of[v])) for v in _ORDER),
-            bar=tuple(_bar([(verdict, of[verdict] / len(own)) for verdict in _ORDER])),
-        )
-
-
-def _bar(shares: Sequence[tuple[str, float]]) -> Iterable[Segment]:
-    start = 0.0
-    for verdict, share in shares:
-        if share:
-            yield Segment(verdict, f"{100 * start:.2f}", f"{100 * share:.2f}")
-        start += share
 
 
 def _sections(

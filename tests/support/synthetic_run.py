@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from PIL import Image, ImageDraw
+import pyarrow.compute as pc
+from synthetic_pictures import draw_picture
 
 from c2b_ray import schemas
 from c2b_ray.report.words import article
+from c2b_ray.steps.agreement import agreement
+from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.score import score
+from c2b_ray.steps.verified import Verified
+from c2b_ray.steps.verify import CLASS
 from c2b_ray.store import files
 from c2b_ray.store.run import Run, open_run
 
@@ -44,6 +48,11 @@ class Recipe:
     manifest: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     tau: float = 0.1
+    # Where a verifier looked at the images: (class, value) → the share that shows the value, 1 where absent.
+    shown: dict[tuple[str, str], float] | None = None
+    calibrated: tuple[str, ...] = ()  # attributes on which the verifier was checked, and found right 9 times in 10
+    # Where images were made as well: (classifier, class, value) → accuracy on those, as on the retrieved where absent.
+    generated: dict[tuple[str, str, str], float] | None = None
 
 
 def make_run(path: Path, recipe: Recipe) -> Run:
@@ -57,7 +66,21 @@ def make_run(path: Path, recipe: Recipe) -> Run:
         for name, table in (("images", images), ("predictions", predictions)):
             files.make_directory(run.location(name))
             files.write_table(run.location(f"{name}/part-0.parquet"), table)
-        run.write("scores", score(captions, draws, predictions, recipe.classifiers, recipe.tau, 0.05))
+        verified = None
+        if recipe.shown is not None:
+            seen, known = _verifications(recipe, captions, draws), _calibration(recipe)
+            verified = Verified(seen, known)
+            files.make_directory(run.location("verifications"))
+            files.write_table(run.location("verifications/part-0.parquet"), seen)
+            run.write("calibration", known)
+
+        def scores(drawn: pa.Table) -> pa.Table:
+            return score(captions, drawn, predictions, recipe.classifiers, recipe.tau, 0.05, verified)
+
+        run.write("scores", scores(draws))
+        if recipe.generated is not None:
+            retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name))) for name in (RETRIEVE, GENERATE))
+            run.write("agreement", agreement(retrieved, made, recipe.tau, 0.05))
         run.update(_manifest(recipe, images) | recipe.manifest)
     return run
 
@@ -88,7 +111,8 @@ def _manifest(recipe: Recipe, images: pa.Table) -> dict[str, Any]:
             "encoder": {"spec": "world:tiny-clip", "revision": "b01f7730"},
             "index": {"spec": "faiss:/srv/private/indexes/photographs", "revision": "77a0c4de"},
             "classifiers": [{"spec": spec, "revision": f"{i:08x}"} for i, spec in enumerate(recipe.classifiers)],
-        },
+        }
+        | ({} if recipe.shown is None else {"verifier": {"spec": "world:clip", "revision": "a1208ad0"}}),
         "versions": {"c2b_ray": "0.1.0", "ray": "2.60.0", "torch": "2.14.0"},
         "counts": {"captions": 27, "images": images.num_rows, "rejected": recipe.rejected},
         "seconds": {"propose attributes": 41.2, "write captions": 96.0, "retrieve": 3.4, "score": 0.2},
@@ -115,14 +139,16 @@ def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
     for caption in _captions(recipe):
         captions.append(caption)
         target, value = caption["target_class"], caption["bias_class"]
-        for rank in range(recipe.sizes.get((target, value), recipe.images_per_cell)):
-            image_id = schemas.content_id(caption["caption_id"], rank)
+        number = recipe.sizes.get((target, value), recipe.images_per_cell)
+        first = RETRIEVE if recipe.retrieved else "labelled"
+        places = [(rank, name) for name in (first, *_second(recipe)) for rank in range(number)]
+        for rank, source in places:
+            image_id = schemas.content_id(caption["caption_id"], rank, *([] if source == first else [source]))
             bad = len(images) < recipe.bad_images
             data = draw_picture(target, value, rank % 16) if recipe.pictures and not bad else None
             error = f"photos/{rank}.jpg: damaged or truncated: {rank} bytes missing" if bad else None
             images.append({"image_id": image_id, "key": f"photos/{rank}.jpg", "bytes": data, "error": error})
-            similarity = 0.4 - rank / 1000 if recipe.retrieved else None
-            source = "retrieve" if recipe.retrieved else "labelled"
+            similarity = 0.4 - rank / 1000 if source == RETRIEVE else None
             place = {"rank": rank, "similarity": similarity, "source": source}
             draw = {"caption_id": caption["caption_id"], "image_id": image_id, **place}
             draws.append(draw)
@@ -157,17 +183,16 @@ def _predictions(recipe: Recipe, captions: pa.Table, draws: pa.Table, images: pa
             error = "the model gave no answer" if recipe.all_errors else error_of[draw["image_id"]]
             row = {"image_id": draw["image_id"], "classifier": classifier, "revision": "r1", "error": error}
             row["prediction_id"] = schemas.content_id(draw["image_id"], classifier)
-            rows.append(row if error else row | _answer(recipe, classifier, cell[draw["caption_id"]], draw["rank"]))
+            rows.append(row if error else row | _answer(recipe, classifier, cell[draw["caption_id"]], draw))
     return pa.Table.from_pylist(rows, schemas.PREDICTIONS)
 
 
-def _answer(recipe: Recipe, classifier: str, caption: dict[str, Any], rank: int) -> dict[str, Any]:
-    target, value = caption["target_class"], caption["bias_class"]
+def _answer(recipe: Recipe, classifier: str, caption: dict[str, Any], draw: dict[str, Any]) -> dict[str, Any]:
+    target, value, rank = caption["target_class"], caption["bias_class"], draw["rank"]
     share = recipe.accuracy.get((classifier, target, value), 0.95)
-    number = recipe.sizes.get((target, value), recipe.images_per_cell)
-    right = round(share * number)
-    # Spreads the right answers evenly over the ranks.
-    is_right = (rank + 1) * right // number > rank * right // number
+    if draw["source"] == GENERATE:
+        share = (recipe.generated or {}).get((classifier, target, value), share)
+    is_right = _among(rank, share, recipe.sizes.get((target, value), recipe.images_per_cell))
     others = [name for name in recipe.classes if name != target] or ["something else"]
     predicted = target if is_right else others[rank % len(others)]
     probability = 0.5 + rank * 7 % 50 / 100
@@ -179,65 +204,78 @@ def _answer(recipe: Recipe, classifier: str, caption: dict[str, Any], rank: int)
     }
 
 
-_SKIES = {"sunset": "#f2a65a", "night": "#1b2440", "fog": "#c9cdd0", "snow": "#c3d0da", "rain": "#9aa8b4"}
-_GROUNDS = {"snow": "#eef1f4", "night": "#141a28", "fog": "#9aa09f"}
-_COLOURS = ("#c0392b", "#2c6fb0", "#d8a11d", "#3d8b57", "#7d4a9c")
-_pictures: dict[tuple[str, str, int], bytes] = {}
+def _among(rank: int, share: float, number: int) -> bool:
+    """Whether an image is of that share of the cell's images, which is spread evenly over the ranks."""
+    chosen = round(share * number)
+    return (rank + 1) * chosen // number > rank * chosen // number
 
 
-def draw_picture(target: str, value: str, number: int) -> bytes:
-    """A JPEG of a simple scene, the same for the same arguments."""
-    key = (target, value, number)
-    if key not in _pictures:
-        buffer = BytesIO()
-        _scene(target, value, random.Random(repr(key))).save(buffer, "JPEG", quality=80)
-        _pictures[key] = buffer.getvalue()
-    return _pictures[key]
+def _second(recipe: Recipe) -> tuple[str, ...]:
+    return () if recipe.generated is None else (GENERATE,)
 
 
-def _scene(target: str, value: str, chance: random.Random) -> Image.Image:
-    image = Image.new("RGB", (160, 120), _SKIES.get(value, "#9cc4e4"))
-    draw = ImageDraw.Draw(image)
-    horizon = chance.randint(70, 84)
-    draw.rectangle((0, horizon, 160, 120), fill=_GROUNDS.get(value, "#4f7f9f" if target == "boat" else "#7f9a6a"))
-    width = {"small": 34, "large": 96}.get(value, chance.randint(56, 78))
-    left, colour = chance.randint(4, 156 - width), chance.choice(_COLOURS)
-    shape = {"bus": _bus, "boat": _boat}.get(target, _umbrella)
-    shape(draw, left, horizon + 12 - width // 2, width, colour)
-    _weather(draw, value, chance)
-    return image
+def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Table:
+    """What the verifier says of every image; the last two of a cell of more than three are one picture."""
+    cell = {row["caption_id"]: row for row in captions.to_pylist()}
+    rows = []
+    for number, draw in enumerate(draws.to_pylist()):
+        target, attribute, value = (
+            cell[draw["caption_id"]][key] for key in ("target_class", "attribute", "bias_class")
+        )
+        images, rank = recipe.sizes.get((target, value), recipe.images_per_cell), draw["rank"]
+        values = recipe.attributes[attribute]
+        following = values[(values.index(value) + 1) % len(values)]
+        is_shown = _among(rank, (recipe.shown or {}).get((target, value), 1.0), images)
+        picture = random.Random(number if not 3 <= rank == images - 1 else number - 1)
+        rows.append(
+            {
+                "verification_id": schemas.content_id("verify", draw["image_id"], target),
+                "image_id": draw["image_id"],
+                "target_class": target,
+                "class_shown": target,
+                "attributes": [attribute],
+                "values": [value if is_shown else following],
+                "certainties": [0.9],
+                "fingerprint": picture.randbytes(8 + 8 * 8 * 3),
+            }
+        )
+    return pa.Table.from_pylist(rows, schemas.VERIFICATIONS)
 
 
-def _bus(draw: ImageDraw.ImageDraw, left: int, top: int, width: int, colour: str) -> None:
-    height, pane = width // 2, width // 6
-    draw.rounded_rectangle((left, top, left + width, top + height), height // 6, fill=colour)
-    for i in range(4):
-        x = left + pane // 2 + i * (pane + pane // 3)
-        draw.rectangle((x, top + height // 6, x + pane, top + height // 2), fill="#dfe9f0")
-    for x in (left + width // 5, left + 4 * width // 5):
-        draw.ellipse((x - pane // 2, top + height - pane // 2, x + pane // 2, top + height + pane // 2), fill="#222")
+def _calibration(recipe: Recipe) -> pa.Table:
+    asked = {CLASS: recipe.classes} | {name: recipe.attributes[name] for name in recipe.calibrated}
+    rows = [
+        {"attribute": name, "value": value, "answer": answer, "source": "table"}
+        | {"images": 90.0 if value == answer else 10.0 / (len(values) - 1)}
+        for name, values in asked.items()
+        if recipe.calibrated
+        for value in values
+        for answer in values
+    ]
+    return pa.Table.from_pylist(rows, schemas.CALIBRATION)
 
 
-def _boat(draw: ImageDraw.ImageDraw, left: int, top: int, width: int, colour: str) -> None:
-    base, deck, mast = top + width // 2, top + width // 3, left + width // 2
-    draw.polygon([(left, deck), (left + width, deck), (left + 4 * width // 5, base), (left + width // 5, base)], colour)
-    draw.polygon([(mast, top - width // 6), (mast, deck - 3), (left + 9 * width // 10, deck - 3)], "#f5f2ea")
-
-
-def _umbrella(draw: ImageDraw.ImageDraw, left: int, top: int, width: int, colour: str) -> None:
-    draw.pieslice((left, top, left + width, top + width), 180, 360, fill=colour)
-    draw.line((left + width // 2, top, left + width // 2, top + width - 4), fill="#333", width=3)
-
-
-def _weather(draw: ImageDraw.ImageDraw, value: str, chance: random.Random) -> None:
-    for _ in range({"snow": 70, "rain": 60, "night": 14}.get(value, 0)):
-        x, y = chance.randint(0, 160), chance.randint(0, 120)
-        if value == "rain":
-            draw.line((x, y, x - 3, y + 9), fill="#d5dde4")
-        elif value == "snow":
-            draw.ellipse((x, y, x + 3, y + 3), fill="white")
-        else:
-            draw.point((x, y // 2), fill="white")
+def showcase_verified() -> Recipe:
+    """A run of two sources with verified images and a budget: corrected findings, doubts, sources that differ."""
+    return Recipe(
+        images_per_cell=150,
+        accuracy={(PLANTED, "bus", "snow"): 0.4, (PLANTED, "boat", "night"): 0.6, (CONTROL, "boat", "small"): 0.74},
+        generated={(PLANTED, "bus", "snow"): 0.9, (PLANTED, "umbrella", "night"): 0.5},
+        shown={("bus", "snow"): 0.8, ("boat", "night"): 0.7, ("umbrella", "fog"): 0.3, ("boat", "fog"): 0.2},
+        calibrated=("weather", "lighting"),
+        manifest={
+            "budget": {
+                "images": 9_000,
+                "looks": [
+                    {"images": 1_350, "open": 9, "groups": 9},
+                    {"images": 2_700, "open": 7, "groups": 9},
+                    {"images": 5_400, "open": 5, "groups": 9},
+                    {"images": 8_100, "open": 3, "groups": 9},
+                ],
+            }
+        },
+        config={"images": {"source": ["retrieve", "generate"], "index": "photographs", "generator": "world:renderer"}},
+    )
 
 
 def showcase() -> Recipe:
