@@ -264,5 +264,8 @@ async def _start(arguments: AsyncEngineArgs) -> AsyncLLM:
 
 
 def _stop(engine: AsyncLLM, loop: asyncio.AbstractEventLoop) -> None:
-    engine.shutdown()
+    async def shut_down() -> None:
+        engine.shutdown()  # on its own loop, or its task that waits for answers would cry out that the engine died
+
+    asyncio.run_coroutine_threadsafe(shut_down(), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)

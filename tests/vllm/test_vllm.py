@@ -90,7 +90,7 @@ def test_a_schema_that_cannot_constrain_is_the_rows_own_error(model: ServedLangu
 
 
 def test_the_step_that_asks_gets_proposals(model: ServedLanguageModel) -> None:
-    found, rejected = propose(TASK, list(CLASSES[:3]), model, None)
+    found, rejected = propose(TASK, list(CLASSES[:3]), model, None, 0)
     assert rejected.num_rows == 0
     assert set(found.column("target_class").to_pylist()) == set(CLASSES[:3])
 
