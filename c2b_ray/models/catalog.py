@@ -27,6 +27,7 @@ CATALOG: dict[tuple[str, str], str] = {
     ("language_model", "hf"): "c2b_ray.models.transformers_lm:load",
     ("language_model", "openai"): "c2b_ray.models.openai_lm:load",
     ("language_model", "scripted"): "c2b_ray.models.scripted:load_language_model",
+    ("language_model", "vllm"): "c2b_ray.models.vllm_lm:load",
     ("language_model", "world"): "c2b_ray.world.zoo:load_language_model",
     ("encoder", "open_clip"): "c2b_ray.models.open_clip_encoder:load",
     ("encoder", "world"): "c2b_ray.world.zoo:load_encoder",
@@ -56,6 +57,8 @@ INSTALL_HINTS = {
     "diffusers": "diffusers",
     "faiss": "faiss-cpu",
     "timm": "timm",
+    "vllm": "'c2b-ray[vllm]', on a machine with a GPU; on one without, run it in an environment of its own, as "
+    "deployments/README.md says under vLLM",
 }
 
 

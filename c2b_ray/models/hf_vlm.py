@@ -28,10 +28,11 @@ from c2b_ray.errors import WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.captioned import among_usable, no_answer, no_caption, probable
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.chat_tokens import stop_ids
 from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, wording
 from c2b_ray.models.spec_options import batches, positive, to_pil
 from c2b_ray.models.torch_runtime import device_of
-from c2b_ray.models.transformers_lm import dtype_of, stop_ids
+from c2b_ray.models.transformers_lm import dtype_of
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 from c2b_ray.schemas import content_id
 
@@ -67,7 +68,7 @@ class TransformersCaptioner:
             raise WeightsError(
                 f"{name}: not a model that continues a prompt with an image; its architecture is refused"
             )
-        self._stops = stop_ids(model, self._tokenizer)
+        self._stops = stop_ids(self._tokenizer, model.generation_config)
         if not self._stops:
             raise WeightsError(
                 f"{name}: neither its generation config nor its tokenizer names an end-of-sequence token"

@@ -14,7 +14,7 @@ import xgrammar
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
-from c2b_ray.roles import ChatRequest
+from c2b_ray.models.chat_tokens import Prompt
 
 
 @dataclass
@@ -22,9 +22,7 @@ class Row:
     """One request on its way through `generate`. `matcher` follows its JSON schema; `broken` if it cannot go on."""
 
     index: int
-    prompt: list[int]
-    request: ChatRequest
-    limit: int
+    prompt: Prompt
     matcher: xgrammar.GrammarMatcher | None
     broken: bool = False
 
@@ -40,9 +38,9 @@ class Sampler(LogitsProcessor):
     ) -> None:
         self._rows, self._stops, self._steps, self._writable = rows, list(stops), 0, writable
         self._ended = [False] * len(rows)
-        self._noisy = [i for i, row in enumerate(rows) if row.request.temperature > 0]
+        self._noisy = [i for i, row in enumerate(rows) if row.prompt.request.temperature > 0]
         self._generators = {
-            i: torch.Generator(device).manual_seed(rows[i].request.seed & (2**63 - 1)) for i in self._noisy
+            i: torch.Generator(device).manual_seed(rows[i].prompt.request.seed & (2**63 - 1)) for i in self._noisy
         }
         self._bitmask: Tensor | None = None
 
@@ -61,7 +59,7 @@ class Sampler(LogitsProcessor):
             matcher = self._rows[i].matcher
             if not self._ended[i] and matcher is not None and not matcher.accept_token(token):
                 self._rows[i].broken = self._ended[i] = True
-            self._ended[i] = self._ended[i] or token in self._stops or self._steps >= self._rows[i].limit
+            self._ended[i] = self._ended[i] or token in self._stops or self._steps >= self._rows[i].prompt.limit
 
     def _constrain(self, scores: Tensor) -> None:
         constrained = []
@@ -80,7 +78,7 @@ class Sampler(LogitsProcessor):
             xgrammar.apply_token_bitmask_inplace(scores, mask, vocab_size=scores.shape[-1], indices=constrained)
 
     def _perturbed(self, scores: Tensor, indices: Sequence[int]) -> Tensor:
-        requests = [self._rows[i].request for i in indices]
+        requests = [self._rows[i].prompt.request for i in indices]
         scores = scores / scores.new_tensor([r.temperature for r in requests])[:, None]
         if any(r.top_p < 1 for r in requests):
             ordered, order = scores.sort(dim=-1, descending=True)
@@ -93,18 +91,25 @@ class Sampler(LogitsProcessor):
         return scores - noise.log()
 
 
-def writable_mask(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> Tensor:
-    """The tokens that may stand in JSON, as a bitmask, int32 (vocabulary / 32, rounded up).
+def unwritable(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> list[int]:
+    """The tokens that must not stand in JSON.
 
-    None of `special`: the grammar would take a role marker for text. None with control characters either:
+    Those of `special`: the grammar would take a role marker for text. Those with control characters:
     JSON forbids them in strings, xgrammar's grammar of a string of bounded length (0.2.8) allows them. Line ends stay:
     no string of its grammars takes those, and models indent with them.
     """
     forbidden = {byte for byte in range(32) if byte not in b"\r\n"}
     vocabulary: Sequence[bytes] = tokens.decoded_vocab
-    good = [i not in special and forbidden.isdisjoint(token) for i, token in enumerate(vocabulary)]
-    good += [False] * (-len(good) % 32)
-    words = (torch.tensor(good).view(-1, 32).long() << torch.arange(32)).sum(-1)
+    return [i for i, token in enumerate(vocabulary) if i in special or not forbidden.isdisjoint(token)]
+
+
+def writable_mask(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> Tensor:
+    """All other tokens, as a bitmask, int32 (vocabulary / 32, rounded up)."""
+    size = len(tokens.decoded_vocab)
+    good = torch.ones(size + -size % 32, dtype=torch.bool)
+    good[size:] = False
+    good[unwritable(tokens, special)] = False
+    words = (good.view(-1, 32).long() << torch.arange(32)).sum(-1)
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
@@ -112,7 +117,7 @@ class RowLimits(StoppingCriteria):
     """Ends each row at its own `max_tokens`, so that a short request does not wait for a long one's text."""
 
     def __init__(self, rows: Sequence[Row], width: int) -> None:
-        self._limits, self._width = torch.tensor([row.limit for row in rows]), width
+        self._limits, self._width = torch.tensor([row.prompt.limit for row in rows]), width
 
     def __call__(self, input_ids: Tensor, scores: object, **_: Any) -> Tensor:
         return (input_ids.shape[1] - self._width >= self._limits).to(input_ids.device)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 import xgrammar
-from jinja2 import TemplateError
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -30,6 +30,7 @@ from transformers import (
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.chat_tokens import ChatTokens
 from c2b_ray.models.sampling import Row, RowLimits, Sampler, writable_mask
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
@@ -80,24 +81,15 @@ class TransformersLanguageModel:
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str = "the model") -> None:
-        if not tokenizer.chat_template:
-            raise WeightsError(
-                f"{name}: its tokenizer has no chat template, so it cannot be asked in a chat; take an "
-                "instruction-tuned variant, or put chat_template.jinja into its folder"
-            )
-        self._stops = stop_ids(model, tokenizer)
-        if not self._stops:
-            raise WeightsError(
-                f"{name}: neither its generation config nor its tokenizer names an end-of-sequence token"
-            )
+        config = model.config.get_text_config()
+        context: int = getattr(config, "max_position_embeddings", None) or 2**31
+        self._tokens = ChatTokens(tokenizer, model.generation_config, context, name)
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._model = cast(Any, model)  # its classes are typed in part only
         self._model.eval()
-        self._tokenizer, self._name = tokenizer, name
-        config = model.config.get_text_config()
-        self._context: int = getattr(config, "max_position_embeddings", None) or 2**31
+        self._name, self._context = name, context
         self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
-        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._stops[0]
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._tokens.stops[0]
         self._compiler: xgrammar.GrammarCompiler | None = None
         self._grammars: dict[str, xgrammar.CompiledGrammar] = {}
         self._writable: Tensor | None = None
@@ -115,7 +107,7 @@ class TransformersLanguageModel:
                 replies[index] = row
             else:
                 rows.append(row)
-        rows.sort(key=lambda row: (row.limit, len(row.prompt)))
+        rows.sort(key=lambda row: (row.prompt.limit, len(row.prompt.tokens)))
         for start in range(0, len(rows), MAX_ROWS):
             batch = rows[start : start + MAX_ROWS]
             for row, reply in zip(batch, self._decode(batch), strict=True):
@@ -125,7 +117,7 @@ class TransformersLanguageModel:
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
         """The k likeliest next tokens, likeliest first; none for a text of no tokens or longer than the context."""
         found: list[list[TokenLogProb]] = [[] for _ in texts]
-        encoded = self._encode(texts)
+        encoded = [self._tokens.encode(text) for text in texts]
         for batch in self._batches([i for i, ids in enumerate(encoded) if 0 < len(ids) <= self._context], encoded):
             logits = self._logits([encoded[i] for i in batch])
             ends = torch.tensor([len(encoded[i]) - 1 for i in batch], device=logits.device)
@@ -134,14 +126,14 @@ class TransformersLanguageModel:
             for row, index in enumerate(batch):
                 pairs = zip(ids[row], values[row], strict=True)
                 found[index] = [
-                    TokenLogProb(token, self._text([token], skip_special=False), value) for token, value in pairs
+                    TokenLogProb(token, self._tokens.text([token], skip_special=False), value) for token, value in pairs
                 ]
         return found
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
         """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than
         two tokens, NaN for a text longer than the context."""
-        encoded = self._encode(texts)
+        encoded = [self._tokens.encode(text) for text in texts]
         sums = [0.0 if len(ids) <= self._context else float("nan") for ids in encoded]
         for batch in self._batches([i for i, ids in enumerate(encoded) if 1 < len(ids) <= self._context], encoded):
             rows = [encoded[i] for i in batch]
@@ -153,43 +145,35 @@ class TransformersLanguageModel:
         return sums
 
     def _row(self, index: int, request: ChatRequest) -> Row | ChatReply:
-        chat = [{"role": message.role, "content": message.content} for message in request.messages]
-        try:
-            text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            return ChatReply("", f"the model's chat template refused the messages: {error}")
-        prompt: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        room = self._context - len(prompt)
-        if request.max_tokens < 1:
-            return ChatReply("", f"max_tokens is {request.max_tokens}; a reply needs at least one")
-        if room < 1:
-            return ChatReply("", f"the prompt has {len(prompt)} tokens; the model's context holds {self._context}")
+        prompt = self._tokens.prompt(request)
+        if isinstance(prompt, ChatReply):
+            return prompt
         try:
             matcher = None if request.schema is None else xgrammar.GrammarMatcher(self._grammar(request.schema))
         except RuntimeError as error:
             return ChatReply("", f"the JSON schema cannot constrain decoding: {error}")
-        return Row(index, prompt, request, min(request.max_tokens, room), matcher)
+        return Row(index, prompt, matcher)
 
     def _grammar(self, schema: object) -> xgrammar.CompiledGrammar:
         text = json.dumps(schema)
         if text not in self._grammars:
             if self._compiler is None:
                 info = xgrammar.TokenizerInfo.from_huggingface(
-                    self._tokenizer, vocab_size=self._vocabulary, stop_token_ids=self._stops
+                    self._tokens.tokenizer, vocab_size=self._vocabulary, stop_token_ids=self._tokens.stops
                 )
-                special = set(self._tokenizer.all_special_ids) - set(self._stops)
+                special = set(self._tokens.tokenizer.all_special_ids) - set(self._tokens.stops)
                 self._compiler, self._writable = xgrammar.GrammarCompiler(info), writable_mask(info, special)
             self._grammars[text] = self._compiler.compile_json_schema(text, max_whitespace_cnt=MAX_WHITESPACE)
         return self._grammars[text]
 
     @torch.inference_mode()
     def _decode(self, rows: Sequence[Row]) -> list[ChatReply]:
-        ids, mask = self._padded([row.prompt for row in rows], left=True)
-        sampler = Sampler(rows, self._stops, self._model.device, self._writable)
+        ids, mask = self._padded([row.prompt.tokens for row in rows], left=True)
+        sampler = Sampler(rows, self._tokens.stops, self._model.device, self._writable)
         config = GenerationConfig(  # type: ignore[no-untyped-call]
             do_sample=False,
-            max_new_tokens=max(row.limit for row in rows),
-            eos_token_id=self._stops,
+            max_new_tokens=max(row.prompt.limit for row in rows),
+            eos_token_id=self._tokens.stops,
             pad_token_id=self._pad,
         )
         output = self._model.generate(
@@ -202,22 +186,8 @@ class TransformersLanguageModel:
         return [self._reply(row, new) for row, new in zip(rows, output[:, ids.shape[1] :].tolist(), strict=True)]
 
     def _reply(self, row: Row, tokens: Sequence[int]) -> ChatReply:
-        end = next((i for i, token in enumerate(tokens) if token in self._stops), None)
-        text = self._text(tokens[: row.limit if end is None else end])
-        if row.broken:
-            return ChatReply(text, "no token of the model continues the JSON schema")
-        if end is not None and end < row.limit:
-            return ChatReply(text)
-        why = "max_tokens" if row.limit == row.request.max_tokens else "the end of the model's context"
-        return ChatReply(text, f"the reply was cut after {row.limit} tokens, at {why}")
-
-    def _text(self, tokens: Sequence[int], skip_special: bool = True) -> str:
-        return str(
-            self._tokenizer.decode(list(tokens), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False)
-        )
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self._tokenizer(text)["input_ids"] for text in texts]
+        reply = self._tokens.reply(row.prompt, tokens)
+        return replace(reply, error="no token of the model continues the JSON schema") if row.broken else reply
 
     def _batches(self, indices: list[int], encoded: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of rows that go through the model together: of like length, and few enough for their logits."""
@@ -246,10 +216,3 @@ class TransformersLanguageModel:
             ids[row, place] = torch.tensor(tokens)
             mask[row, place] = 1
         return ids.to(self._model.device), mask.to(self._model.device)
-
-
-def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Every token that ends a reply: those of the generation config (chat models name several) and the tokenizer's."""
-    named = model.generation_config.eos_token_id if model.generation_config is not None else None
-    ids = list(named) if isinstance(named, list) else [named]
-    return list(dict.fromkeys(i for i in [*ids, tokenizer.eos_token_id] if i is not None))

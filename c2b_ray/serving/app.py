@@ -25,6 +25,7 @@ from c2b_ray import errors
 from c2b_ray.errors import C2BError, ConfigError, ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.schemas import content_id
+from c2b_ray.serving import environment
 from c2b_ray.serving.captioner import CaptionerServer
 from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
 from c2b_ray.serving.classifier import ClassifierServer
@@ -241,6 +242,8 @@ def _targets(
         if place is None:
             raise ConfigError("applications", f"the placement has no app {APPS[kind]!r}")
         options: dict[str, Any] = place.deployments[0].model_dump(exclude_unset=True) if place.deployments else {}
+        if actor := options.get("ray_actor_options"):
+            options["ray_actor_options"] = environment.resolved(actor, name)
         # A model that cannot be loaded cannot be loaded at a second attempt either.
         options["max_constructor_retry_count"] = 1
         if scaling := options.get("autoscaling_config"):  # whoever starts an app is about to ask it

@@ -1,5 +1,8 @@
 """The language model's deployment: whole batches for pipelines, single chats gathered into batches.
 
+With more than one thread the model is one that takes many calls at once (vLLM, a URL) and batches them itself, or has
+no use for it: then every call goes straight to it, and none waits for a batch to fill or to end.
+
 It knows the role `LanguageModel` and Serve; which model it serves is an argument, where it runs is in `deployments/`.
 """
 
@@ -24,7 +27,7 @@ class LanguageModelServer:
     """Serves one language model; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1) -> None:
-        self._spec = model
+        self._spec, self._gathers = model, threads == 1
         self._model = catalog.language_model(model)
         self._hands = Hands(DEPLOYMENT, threads)
 
@@ -44,9 +47,11 @@ class LanguageModelServer:
         return await self._hands.run_batch(self._model.chat, len(requests), requests)
 
     async def chat_one(self, model: str, request: ChatRequest) -> ChatReply:
-        """One reply, answered together with whatever else waits."""
+        """One reply, answered together with whatever else waits, or at once where the model takes many calls."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._chat_together(request)
+        if self._gathers:
+            return await self._chat_together(request)
+        return (await self._hands.run_batch(self._model.chat, 1, [request]))[0]
 
     @serve.batch
     async def _chat_together(self, requests: list[ChatRequest]) -> list[ChatReply]:
@@ -63,7 +68,8 @@ class LanguageModelServer:
         return await self._hands.run_batch(self._model.log_likelihood, len(texts), texts)
 
     async def statistics(self) -> dict[str, Any]:
-        return self._hands.statistics()
+        """Batches and running calls, and what the model itself counts, if it does."""
+        return {**self._hands.statistics(), **getattr(self._model, "statistics", dict)()}
 
     async def check_health(self) -> None:
         """Raises where the model names no next token with a finite probability; Serve then replaces the replica."""

