@@ -121,10 +121,10 @@ def _in_order(run: Run) -> list[str]:
 def _draws(run: Run, models: Loaders, index: str | None) -> Draw:
     """How images of a sentence are had, by the run's source."""
     images = run.config["images"]
-    place = index or images["index"]
+    place = index or images.get("index")
     if place is not None:
         return lambda caption, n: _retrieved(caption, n, models, place)
-    if images["generator"] is not None:
+    if images.get("generator") is not None:
         return lambda caption, n: _generated(caption, n, models, images["generator"], run.config["seed"])
     raise ConfigError(
         "--index",
