@@ -41,10 +41,11 @@ def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
         room = asked.budget.images // sources - most * pairs
         first = min(asked.budget.first, most, room // max(1, others))
         if first < 1:
+            needed = (others + most * pairs) * sources
             raise ConfigError(
                 "budget.images",
-                f"{asked.budget.images} are too few for a first look, one image for each of {others} captions and {most} "
-                f"for each of {pairs} of intersections: from {sources} source(s) {(others + most * pairs) * sources} in all",
+                f"{asked.budget.images} are too few for a first look: one image for each of {others} captions and "
+                f"{most} for each of {pairs} of intersections, from {sources} source(s), are {needed} in all",
             )
     return {caption: most if pair else first for caption, pair in of_pair.items()}
 
