@@ -190,18 +190,17 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
             "generator": "world:renderer?mislabel=0.2",
         },
         "verification": {"model": "world:clip", "calibration": str(place / "known.parquet")},
-        "budget": {"images": 64, "first": 6},
+        "budget": {"images": 80, "first": 6},
     }
     status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
     assert status == 0
     run = load_run(tmp_path / "run")
     sources = run.draws["source"].to_pylist()
     assert sources.count("retrieve") == sources.count("generate") > 0
-    assert len(sources) <= 64
     looks = run.manifest["budget"]["looks"]
-    assert looks[0]["images"] == 2 * 4 * 6
-    assert [look["images"] for look in looks] == sorted({look["images"] for look in looks})
-    assert looks[-1]["images"] == len(sources)
+    # two sources, four captions, six images each; then twice as many for one of two groups, which leaves 8
+    assert [look["images"] for look in looks] == [48, 72]
+    assert len(sources) == 72
     # an image that two captions drew is verified once for each class
     drawn = dict(zip(run.captions["caption_id"].to_pylist(), run.captions["target_class"].to_pylist(), strict=True))
     pairs = {(row["image_id"], drawn[row["caption_id"]]) for row in run.draws.to_pylist()}
