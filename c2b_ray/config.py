@@ -215,7 +215,9 @@ def _checked(data: dict[str, Any], base: Path, prefix: str) -> AuditConfig:
         config = AuditConfig.model_validate(data)
     except ValidationError as error:
         raise _first_problem(error, prefix) from error
-    for place in (config.images.index, config.images.table, *config.classifiers):
+    looking = config.verification
+    places = (config.images.index, config.images.table, config.images.generator, *config.classifiers)
+    for place in (*places, *((looking.model, looking.calibration) if looking else ())):
         refuse_keys(place or "")
     images = config.images.model_copy(
         update={key: _located(getattr(config.images, key), base) for key in ("index", "table")}

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.config import AuditConfig
+from c2b_ray.errors import ConfigError
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
+from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair, score_pairs
-from c2b_ray.steps.score import score
+from c2b_ray.steps.score import distinct_images, images_of_cells, score
 from c2b_ray.steps.settle import Look, look, settled
 from c2b_ray.steps.verified import Verified
 from c2b_ray.store.run import Run
@@ -25,11 +27,27 @@ GROWTH = 2
 
 
 def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
-    """Images of each caption at first: all that it may get, or with a budget as many as a first look takes."""
+    """Images of each caption at first: all that it may get, or with a budget as many as a first look takes.
+
+    Captions of intersections get all of theirs at once. ConfigError where the budget is too small for a first look.
+    """
     most = _most(asked)
-    first = most if asked.budget is None else min(asked.budget.first, most)
     ids = zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True)
-    return {caption: most if is_pair(proposal) else first for caption, proposal in ids}
+    of_pair = {caption: is_pair(proposal) for caption, proposal in ids}
+    pairs, sources = sum(of_pair.values()), len(asked.images.sources)
+    first = most
+    if asked.budget is not None:
+        others = len(of_pair) - pairs
+        room = asked.budget.images // sources - most * pairs
+        first = min(asked.budget.first, most, room // max(1, others))
+        if first < 1:
+            needed = (others + most * pairs) * sources
+            raise ConfigError(
+                "budget.images",
+                f"{asked.budget.images} are too few for a first look: one image for each of {others} captions and "
+                f"{most} for each of {pairs} of intersections, from {sources} source(s), are {needed} in all",
+            )
+    return {caption: most if pair else first for caption, pair in of_pair.items()}
 
 
 def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[str, int] | None:
@@ -44,9 +62,11 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
     open_groups = set().union(*(at.open for _, at in looks(run, asked)))
     most, left = _most(asked), asked.budget.images - spent
     new = dict(grant)
-    rows = captions.select(["caption_id", "target_class", "attribute"]).to_pylist()
+    rows = captions.select(["caption_id", "proposal_id", "target_class", "attribute"]).to_pylist()
     groups: dict[tuple[str, str], list[str]] = {}
     for row in rows:
+        if is_pair(row["proposal_id"]):
+            continue
         groups.setdefault((row["target_class"], row["attribute"]), []).append(row["caption_id"])
     _note(run, {"images": spent, "open": len(open_groups), "groups": len(groups)}, asked)
     for group in sorted(open_groups, key=lambda group: (grant[groups[group][0]], group)):
@@ -79,7 +99,10 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
         return score(captions, images, predictions, asked.classifiers, asked.tau, asked.alpha, verified)
 
     whole = scores(draws)
-    run.write("scores", whole if asked.budget is None else settled(whole, looks(run, asked)))
+    if asked.budget is not None:
+        cells = distinct_images(images_of_cells(captions, draws), verified)
+        whole = grouped(settled(whole, looks(run, asked)), cells, asked.tau)
+    run.write("scores", whole)
     if asked.intersections:
         tables = (run.proposals, captions, draws, predictions)
         run.write("intersections", score_pairs(tables, asked.classifiers, asked.tau, asked.alpha))

@@ -96,6 +96,7 @@ def _images_to_ask(names: pa.Table, parts: Parts, asked: Question) -> Iterator[p
         yield images.append_column("prediction_id", pa.array(ids, pa.string()))
 
 
+@carried_rows
 def _images_to_verify(names: pa.Table, parts: Parts, wanted: ray.ObjectRef[pa.Table]) -> Iterator[pa.Table]:
     asked = ray.get(wanted)
     for name in names["name"].to_pylist():

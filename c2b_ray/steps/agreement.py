@@ -50,8 +50,8 @@ def _compared(a: dict[str, float], b: dict[str, float], alpha: float) -> dict[st
         **{f"{name}_{RETRIEVE}": a[name] for name in FROM_SCORES},
         **{f"{name}_{GENERATE}": b[name] for name in FROM_SCORES},
         "difference": difference,
-        "difference_low": max(-2.0, difference - below),
-        "difference_high": min(2.0, difference + above),
+        "difference_low": float(np.clip(difference - below, -2.0, 2.0)),
+        "difference_high": float(np.clip(difference + above, -2.0, 2.0)),
         "p_value": metrics.p_value_of_limit(difference, towards, 1 - alpha),
     }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
-from c2b_ray.steps.group import grouped
+from c2b_ray.steps.group import Cells, grouped
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.verified import Levels, Verified, columns, doubt
@@ -44,11 +44,7 @@ def score(
     whose images cannot be trusted are undetermined; they are left out of the family of tests.
     """
     drawn = images_of_cells(captions, draws)
-    cells = (
-        drawn
-        if verified is None
-        else {group: {name: verified.distinct(images) for name, images in own.items()} for group, own in drawn.items()}
-    )
+    cells = distinct_images(drawn, verified)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     tables = []
     for classifier in classifiers:
@@ -78,6 +74,13 @@ def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str
         if caption_id in place:
             place[caption_id].add(image)
     return cells
+
+
+def distinct_images(drawn: Mapping[Group, dict[str, set[str]]], verified: Verified | None) -> Cells:
+    """The cells without near-duplicates, where images were verified."""
+    if verified is None:
+        return drawn
+    return {group: {name: verified.distinct(images) for name, images in own.items()} for group, own in drawn.items()}
 
 
 def answers_of(predictions: pa.Table, classifier: str) -> dict[str, str | None]:

@@ -65,7 +65,8 @@ def look(
 def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]]) -> pa.Table:
     """Scores whose limits, p-values and verdicts hold though one looked again and again.
 
-    p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence. A doubt about images stays.
+    p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence. A doubt about images stays;
+    groups of findings, which went by the score's own verdicts, do not: `grouped` finds them anew.
     """
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for classifier, at in looks:
@@ -81,6 +82,7 @@ def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]]) -> pa.Table:
         row["phi_low"], row["phi_high"] = min(row["phi_low"], new["low"]), max(row["phi_high"], new["high"])
         if row["doubt"] is None:
             row |= {name: new[name] for name in ("p_value", "q_value", "verdict")}
+        row["group"] = row["group_reason"] = None
         if row["verdict"] != "undetermined":
             row["images_to_settle"] = None
     return pa.Table.from_pylist(rows, SCORES)

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 class Verified:
     """What is known of the images of a run: `verifications` and `calibration` are tables of those schemas.
 
-    Attributes without calibration count on the verifier's own certainty.
+    Values of attributes without calibration count on the verifier's own certainty.
     """
 
     def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
@@ -47,14 +47,20 @@ class Verified:
         columns = zip(verifications["image_id"].to_pylist(), verifications["fingerprint"].to_pylist(), strict=True)
         self._same = representatives({image: mark for image, mark in columns if mark is not None})
         self._calibration: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-        checked = set(calibration["attribute"].to_pylist())
-        own = [row for row in self_assessed(verifications).to_pylist() if row["attribute"] not in checked]
+        checked = set(zip(calibration["attribute"].to_pylist(), calibration["value"].to_pylist(), strict=True))
+        own = [
+            row for row in self_assessed(verifications).to_pylist() if (row["attribute"], row["value"]) not in checked
+        ]
         for row in [*calibration.to_pylist(), *own]:
             self._calibration[row["attribute"]][row["value"], row["answer"]] = row["images"]
 
     def distinct(self, images: set[str]) -> set[str]:
-        """One image of each set of near-duplicates."""
-        return {self._same.get(image, image) for image in images}
+        """One of these images for each set of near-duplicates among them: the first in alphabetical order."""
+        found: dict[str, str] = {}
+        for image in sorted(images):
+            # Not what stands for the set in the whole run: that may have been drawn for another class.
+            found.setdefault(self._same.get(image, image), image)
+        return set(found.values())
 
     def sorted_by_value(self, group: tuple[str, str], cells: Mapping[str, set[str]]) -> dict[str, set[str]]:
         """All images of a group, distinct ones, each under the value that the verifier says it shows."""

@@ -150,11 +150,11 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
     """How often the verifier says what, on images of known content: a table of `schemas.CALIBRATION`.
 
     labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
-    values that no image has, are left out: `calibrations` counts on the verifier's own certainty there. ConfigError
-    where no class of the audit is among the labels.
+    values that no image has, are left out: `verified` counts on the verifier's own certainty there. A null is no
+    label. ConfigError where no class of the audit is among the labels.
     """
     counts: dict[tuple[str, str, str], float] = defaultdict(float)
-    targets = np.array([normalise(str(v)) for v in labels["target_class"].to_pylist()])
+    targets = _labels(labels, "target_class")
     random = np.random.default_rng(seed)
     jobs: list[tuple[int, str, str, Question]] = []
     if asked.classes:
@@ -166,7 +166,7 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
         for attribute, question in groups.items():
             if attribute not in labels.column_names:
                 continue
-            column = np.array([normalise(str(v)) for v in labels[attribute].to_pylist()])
+            column = _labels(labels, attribute)
             for value in question.choices:
                 here = (targets == normalise(target)) & (column == normalise(value))
                 share = max(1, CALIBRATED_ON // len(asked.attributes))  # classes answer for an attribute together
@@ -179,6 +179,10 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
         for (attribute, value, answer), n in sorted(counts.items())
     ]
     return pa.Table.from_pylist(rows, CALIBRATION)
+
+
+def _labels(labels: pa.Table, name: str) -> NDArray[np.object_]:
+    return np.array([None if v is None else normalise(str(v)) for v in labels[name].to_pylist()], dtype=object)
 
 
 def _asked_of(
@@ -202,16 +206,16 @@ def _some(here: NDArray[np.bool_], random: np.random.Generator, most: int = CALI
 def self_assessed(verifications: pa.Table) -> pa.Table:
     """What the verifier's certainty promises of its answers: a table of `schemas.CALIBRATION`, counted in images.
 
-    An image answered w with certainty p counts p for w and shares 1 - p among the other values that were answered.
-    Each value's row is scaled to at most SELF_TRUST images: a model's opinion of itself is weak evidence.
+    An image answered w with certainty p counts p for w and shares 1 - p among the other values that were answered
+    of its class. Each value's row is scaled to at most SELF_TRUST images: a model's opinion of itself is weak evidence.
     """
     counts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
     said = defaultdict(list)
-    for row in verifications.select(["attributes", "values", "certainties"]).to_pylist():
+    for row in verifications.select(["target_class", "attributes", "values", "certainties"]).to_pylist():
         for attribute, value, certainty in zip(row["attributes"], row["values"], row["certainties"], strict=True):
             if value is not None and certainty is not None:
-                said[attribute].append((value, certainty))
-    for attribute, answers in said.items():
+                said[attribute, row["target_class"]].append((value, certainty))
+    for (attribute, _), answers in said.items():
         values = sorted({value for value, _ in answers})
         for answer, certainty in answers:
             for value in values:

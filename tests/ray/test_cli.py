@@ -180,6 +180,49 @@ def test_a_labelled_run_needs_an_index_to_be_asked(index, place, c2b, tmp_path):
     assert json.loads(out)["answers"][0]["asked"]["n"] == 4
 
 
+def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, c2b, tmp_path):
+    write_sample(place / "known.parquet", 120, seed=1002)
+    asked = {
+        "classes": ["bus", "boat"],
+        "images": {
+            "source": ["retrieve", "generate"],
+            "index": str(place / "index"),
+            "generator": "world:renderer?mislabel=0.2",
+        },
+        "verification": {"model": "world:clip", "calibration": str(place / "known.parquet")},
+        "budget": {"images": 80, "first": 6},
+    }
+    status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
+    assert status == 0
+    run = load_run(tmp_path / "run")
+    sources = run.draws["source"].to_pylist()
+    assert sources.count("retrieve") == sources.count("generate") > 0
+    looks = run.manifest["budget"]["looks"]
+    # two sources, four captions, six images each; then twice as many for one of two groups, which leaves 8
+    assert [look["images"] for look in looks] == [48, 72]
+    assert len(sources) == 72
+    # an image that two captions drew is verified once for each class
+    drawn = dict(zip(run.captions["caption_id"].to_pylist(), run.captions["target_class"].to_pylist(), strict=True))
+    pairs = {(row["image_id"], drawn[row["caption_id"]]) for row in run.draws.to_pylist()}
+    seen = [(row["image_id"], row["target_class"]) for row in run.verifications.to_pylist()]
+    assert len(seen) == len(set(seen))
+    assert set(seen) == pairs
+    assert {row["attribute"] for row in run.calibration.to_pylist()} == {"class", "weather"}
+    assert set(run.calibration["source"].to_pylist()) == {"table"}
+    assert run.agreement.num_rows == run.scores.num_rows == 4
+    assert run.manifest["counts"]["image_errors"] == 0
+    assert {"generator", "verifier", "index"} <= run.manifest["models"].keys()
+    assert Path(run.report).is_file()
+    tables = ("draws", "images", "verifications", "calibration", "predictions", "scores", "agreement")
+    before = {name: run.read(name) for name in tables}
+    status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
+    assert status == 0
+    again = load_run(tmp_path / "run")
+    for name, table in before.items():
+        assert again.read(name).equals(table), name
+    assert again.manifest["budget"]["looks"] == looks
+
+
 def test_bad_images_are_rows_with_an_error(tmp_path, c2b):
     folder = tmp_path / "photos"
     folder.mkdir()

@@ -58,6 +58,7 @@ def placement(tmp_path_factory: pytest.TempPathFactory, toys: str) -> Path:
         _app("language-model", "LanguageModel", toys, max_ongoing_requests=2, max_queued_requests=2),
         _app("encoder", "Encoder", toys),
         _app("captioner", "Captioner", toys, autoscaling_config={"min_replicas": 0, "max_replicas": 1}),
+        _app("image-generator", "Generator", toys),
         _app("classifiers", "Classifiers", toys, args={"models_per_replica": 2}),
         _app("index", "Index", toys),
     ]
@@ -88,11 +89,12 @@ def _app(name: str, deployment: str, toys: str, args: dict[str, Any] | None = No
 
 @pytest.fixture(scope="session")
 def served(cluster: None, placement: Path) -> Iterator[Served]:
-    """All five apps, with a `toy:` language model, encoder and captioner."""
+    """All six apps, with a `toy:` language model, encoder and captioner, and the world's renderer."""
     with ensure(
         language_model="toy:talker",
         encoder="toy:eye",
         captioner="toy:teller",
+        image_generator="world:renderer?mislabel=0.2",
         classifiers=True,
         index=True,
         placement=placement,

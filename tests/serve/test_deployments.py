@@ -21,10 +21,22 @@ from ray.serve.exceptions import BackPressureError
 
 from c2b_ray.errors import ServiceError, SourceError, SpecError, WeightsError
 from c2b_ray.models import catalog, faiss_build
-from c2b_ray.roles import Captioner, ChatReply, ChatRequest, Message, Pixels, Question
+from c2b_ray.roles import (
+    Captioner,
+    ChatReply,
+    ChatRequest,
+    GeneratedImage,
+    GenerationRequest,
+    ImageGenerator,
+    Message,
+    Pixels,
+    Question,
+)
 from c2b_ray.serving.app import Served, ensure, running
 from c2b_ray.serving.channel import Channel
-from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedLanguageModel
+from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedGenerator, ServedLanguageModel
+
+RENDERER = "world:renderer?mislabel=0.2"
 
 
 def asked(text: str, seed: int = 0) -> ChatRequest:
@@ -93,6 +105,44 @@ def test_captioner_refuses_bad_images_by_row(served: Served) -> None:
     answers = served.captioner.answer(rows, [Question("?", ("a", "b"))] * 4)
     assert [answer.error is None for answer in answers] == [True, True, False, False]
     assert answers == catalog.captioner("toy:teller").answer(rows, [Question("?", ("a", "b"))] * 4)
+
+
+def prompts(n: int) -> list[GenerationRequest]:
+    """One in four names nothing that can be drawn."""
+    things = ("bus at night", "red mug", "boat", "zebra")
+    return [GenerationRequest(f"a photo of a {things[i % 4]}", seed=2**33 * i) for i in range(n)]
+
+
+def assert_same_images(found: list[GeneratedImage], expected: list[GeneratedImage]) -> None:
+    assert [image.error for image in found] == [image.error for image in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert (one.pixels is None) == (other.pixels is None)
+        if one.pixels is not None:
+            assert one.pixels.dtype == np.uint8
+            np.testing.assert_array_equal(one.pixels, other.pixels)
+
+
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_generator_draws_as_in_process(served: Served, n: int) -> None:
+    here, generator = catalog.image_generator(RENDERER), served.image_generator
+    assert generator is not None
+    there = ServedGenerator(RENDERER, generator.channel, chunk=5)
+    assert isinstance(there, ImageGenerator)
+    assert there.revision == here.revision
+    found = there.generate(prompts(n))
+    assert_same_images(found, here.generate(prompts(n)))
+    assert [image.error is None for image in found] == [i % 4 != 3 for i in range(n)]
+
+
+def test_single_prompts_are_gathered(served: Served) -> None:
+    assert served.image_generator is not None
+    channel = Channel(served.image_generator.channel.app, in_flight=40)
+    before = len(channel.call("statistics")["batches"])
+    found = channel.call_many("generate_one", [(RENDERER, request) for request in prompts(40)])
+    batches = channel.call("statistics")["batches"][before:]
+    assert sum(batches) == 40
+    assert max(batches) > 2
+    assert_same_images(found, catalog.image_generator(RENDERER).generate(prompts(40)))
 
 
 def test_single_questions_are_gathered(served: Served) -> None:
@@ -210,6 +260,11 @@ def test_single_requests_of_two_classifiers_are_answered_by_their_own(served: Se
         (lambda s: s.language_model.chat([asked("fail")]), SourceError, "no such reply"),
         (lambda s: s.language_model.chat([asked("crash")]), ServiceError, "ZeroDivisionError: a bug"),
         (lambda s: ServedCaptioner("toy:x", s.captioner.channel).revision, ServiceError, "serves 'toy:teller'"),
+        (
+            lambda s: ServedGenerator("world:renderer", s.image_generator.channel).generate(prompts(2)),
+            ServiceError,
+            "serves 'world:renderer",
+        ),
         (lambda s: ServedEncoder("toy:other", s.encoder.channel).dimension, ServiceError, "serves 'toy:eye'"),
         (lambda s: ServedEncoder("toy:other", s.encoder.channel).encode_texts(["x"]), ServiceError, "serves 'toy:eye'"),
         (lambda s: ServedEncoder("toy:eye", Channel("nobody")).dimension, ServiceError, "no Serve app 'nobody'"),

@@ -39,6 +39,28 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"images": {"source": "labelled"}}, "images", "needs `table`"),
         ({"images": {"source": "labelled", "table": "t", "index": "i"}}, "images", "does not belong"),
         ({"images": {"source": "bing"}}, "images.source", "'retrieve', 'generate' or 'labelled'"),
+        ({"images": {"source": []}}, "images", "must name one or both"),
+        ({"images": {"source": ["retrieve", "retrieve"], "index": "i"}}, "images", "each once"),
+        ({"images": {"source": ["retrieve", "labelled"], "index": "i", "table": "t"}}, "images", "stand alone"),
+        ({"images": {"source": ["retrieve", "bing"], "index": "i"}}, "images.source", ""),
+        ({"images": {"source": "generate"}}, "images", "generate needs `generator`"),
+        ({"images": {"source": ["retrieve", "generate"], "index": "i"}}, "images", "generate needs `generator`"),
+        ({"images": {"source": ["retrieve", "generate"], "generator": "g"}}, "images", "retrieve needs `index`"),
+        ({"images": {"source": "retrieve", "index": "i", "generator": "g"}}, "images", "`generator` does not belong"),
+        ({"images": {"source": "generate", "index": "i", "generator": "g"}}, "images", "`index` does not belong"),
+        ({"images": {"source": "generate", "generator": ""}}, "images.generator", "at least 1"),
+        ({"verification": {}}, "verification.model", "required"),
+        ({"verification": {"model": "m", "calibrated": "t"}}, "verification.calibrated", "mean 'calibration'"),
+        (
+            {"images": {"source": "labelled", "table": "t"}, "verification": {"model": "m"}},
+            "verification",
+            "labelled ones are known",
+        ),
+        ({"budget": {}}, "budget.images", "required"),
+        ({"budget": {"images": 0}}, "budget.images", "greater than or equal to 1"),
+        ({"budget": {"images": 10**8 + 1}}, "budget.images", "less than or equal to 100000000"),
+        ({"budget": {"images": 100, "first": 1}}, "budget.first", "greater than or equal to 2"),
+        ({"budget": {"images": 100, "frist": 10}}, "budget.frist", "did you mean 'first'"),
         ({"tau": 1.5}, "tau", "less than 1"),
         ({"language_model": None}, "", "nothing to test"),
         ({"label_map": {"buss": [1]}}, "", "did you mean 'bus'"),
@@ -70,3 +92,35 @@ def test_schema_has_the_contract_keys():
     keys = set(AuditConfig.model_json_schema()["properties"])
     contract = "task classes classifier images language_model attributes images_per_caption seed tau alpha label_map"
     assert keys >= set(contract.split())
+
+
+def test_places_of_verification_are_relative_to_the_file_and_specs_are_not(tmp_path):
+    path = tmp_path / "audit.yaml"
+    images = {"source": ["retrieve", "generate"], "index": "idx", "generator": "world:renderer"}
+    verification = {"model": "world:clip", "calibration": "known.parquet"}
+    path.write_text(json.dumps({**GOOD, "images": images, "verification": verification}))
+    config = read_audit(path)
+    assert config.images.sources == ("retrieve", "generate")
+    assert config.images.generator == "world:renderer"
+    assert config.verification is not None
+    assert config.verification.calibration == str(tmp_path / "known.parquet")
+    assert read_audit({**GOOD, "verification": {"model": "m"}}).verification.calibration is None
+
+
+KEYS = "s3://KEY:hunter2@bucket/place"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"images": {"source": "retrieve", "index": KEYS}},
+        {"images": {"source": "generate", "generator": f"diffusers:local-dir:{KEYS}"}},
+        {"verification": {"model": f"hf:{KEYS}"}},
+        {"verification": {"model": "world:clip", "calibration": KEYS}},
+        {"classifier": f"onnx:{KEYS}"},
+    ],
+)
+def test_keys_in_a_place_are_refused_wherever_one_stands(changes):
+    with pytest.raises(SourceError, match="keys in it is refused") as caught:
+        read_audit({**GOOD, **changes})
+    assert "hunter2" not in str(caught.value)

@@ -2,10 +2,17 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, norm
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
-from c2b_ray.metrics import bias_score_interval, bias_score_p_values, bias_scores, rogan_gladen, wilson_interval
+from c2b_ray.metrics import (
+    bias_score_interval,
+    bias_score_p_values,
+    bias_scores,
+    p_value_of_limit,
+    rogan_gladen,
+    wilson_interval,
+)
 
 cell = st.integers(0, 80).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total)))
 cells = st.lists(cell, min_size=2, max_size=5)
@@ -148,3 +155,28 @@ def test_rogan_gladen_clips_and_is_nan_where_the_labels_tell_nothing():
     np.testing.assert_array_equal(rogan_gladen(observed, sensitivity, 0.9), [0, 1, np.nan, np.nan, np.nan])
     with pytest.raises(ValueError, match=r"specificity = 90"):
         rogan_gladen(0.5, 0.9, 90)
+
+
+def test_the_p_value_of_a_limit_is_that_of_a_normal_estimate():
+    # an interval d -+ z * se reaches z * se, so 2 * Phi(-|d|/se) at any confidence
+    for confidence in (0.5, 0.95, 0.99):
+        z = norm.ppf((1 + confidence) / 2)
+        for difference in (0.3, -0.3):
+            assert p_value_of_limit(difference, z * 0.1, confidence) == pytest.approx(2 * norm.cdf(-3))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(0.001, 2), st.floats(0.001, 2), st.floats(0.01, 0.999))
+def test_the_p_value_of_a_limit_is_small_exactly_where_the_interval_excludes_0(difference, reach, confidence):
+    p = p_value_of_limit(difference, reach, confidence)
+    assume(abs(difference - reach) > 1e-9)
+    assert (p < 1 - confidence) == (reach < difference)
+    assert p == p_value_of_limit(-difference, reach, confidence)
+
+
+def test_the_p_value_of_a_limit_at_the_ends():
+    assert p_value_of_limit(0.0, 0.0, 0.95) == p_value_of_limit(0.0, 0.1, 0.95) == 1
+    assert p_value_of_limit(0.2, 0.0, 0.95) == 0
+    assert np.isnan([p_value_of_limit(np.nan, 0.1, 0.95), p_value_of_limit(0.1, np.nan, 0.95)]).all()
+    with pytest.raises(ValueError, match="confidence"):
+        p_value_of_limit(0.1, 0.1, 1.0)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from c2b_ray.metrics import confidence_sequence, sequential_evidence, sequential_verdicts
+from c2b_ray.metrics import confidence_sequence, evidence_paths, sequential_evidence, sequential_verdicts
 from c2b_ray.metrics.sequential import STAKES, WEIGHTS, joined
 
 
@@ -27,6 +27,18 @@ def test_the_order_of_rounds_does_not_matter():
     one, other = sequential_evidence(outcomes, 0.05), sequential_evidence(random.permutation(outcomes), 0.05)
     np.testing.assert_allclose(one.above_tau, other.above_tau)
     np.testing.assert_allclose(one.below_tau, other.below_tau)
+
+
+@pytest.mark.parametrize(("step", "ends"), [(None, [50]), (20, [20, 40, 50]), (25, [25, 50]), (80, [50])])
+def test_a_path_is_the_evidence_after_each_step(step, ends):
+    outcomes = np.random.default_rng(6).random((50, 3)) < (0.9, 0.7, 0.5)
+    path = evidence_paths(outcomes, 0.05, step)
+    assert len(path) == len(ends)
+    for found, end in zip(path, ends, strict=True):
+        expected = sequential_evidence(outcomes[:end], 0.05)
+        for name in ("phi", "above_tau", "below_minus_tau", "below_tau", "above_minus_tau"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name))
+    assert len(evidence_paths(np.zeros((0, 3), bool), 0.05, step)) == 1
 
 
 def test_peeking_after_every_round_keeps_the_error_rate():

@@ -1,0 +1,150 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from c2b_ray.audits.drawing import Plan, from_generator, from_labels
+from c2b_ray.audits.events import Steps
+from c2b_ray.config import AuditConfig
+from c2b_ray.models.generated import checked_image
+from c2b_ray.models.scripted import ScriptedCaptioner
+from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.draw import generate
+from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.propose import propose
+from c2b_ray.steps.score import score
+from c2b_ray.steps.verified import Verified
+from c2b_ray.steps.verify import checks, verify, wanted
+from c2b_ray.store.run import open_run
+from c2b_ray.world.table import write_sample
+
+
+def asked_of(images, **changes):
+    asked = {
+        "task": "t",
+        "classes": ["bus"],
+        "classifier": "m",
+        "images": images,
+        "attributes": {"size": ["small", "large"]},
+    }
+    return AuditConfig.model_validate(asked | changes)
+
+
+@pytest.fixture
+def labels(tmp_path):
+    write_sample(tmp_path / "scenes.parquet", 200, seed=1003)
+    return {"source": "labelled", "table": str(tmp_path / "scenes.parquet")}
+
+
+def plan_of(asked, path):
+    with open_run(path, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
+        return from_labels(asked, run, Steps())
+
+
+def test_a_budget_draws_in_random_order_and_the_first_stay_the_first(labels, tmp_path):
+    def ranks(name, **changes):
+        draws = plan_of(asked_of(labels, **changes), tmp_path / name).draws
+        return {(row["caption_id"], row["image_id"]): row["rank"] for row in draws.to_pylist()}
+
+    budget = {"images": 1000}
+    plain, one, same, other = (
+        ranks("plain", images_per_caption=100),
+        ranks("one", budget=budget),
+        ranks("same", budget=budget),
+        ranks("other", budget=budget, seed=1),
+    )
+    assert one == same
+    assert plain.keys() == one.keys() == other.keys()
+    assert plain != one != other
+    for captions in {caption_id for caption_id, _ in one}:
+        found = [rank for (caption_id, _), rank in one.items() if caption_id == captions]
+        assert sorted(found) == list(range(len(found)))  # each rank once
+
+
+def test_a_grant_draws_the_first_images_of_each_caption_and_gathers_these_alone(labels, tmp_path):
+    plan = plan_of(asked_of(labels, budget={"images": 1000}), tmp_path / "run")
+    first, second = dict.fromkeys(plan.draws["caption_id"].to_pylist())
+    few, more = plan.drawn({first: 2, second: 0}), plan.drawn({first: 4, second: 1})
+    assert few["caption_id"].to_pylist() == [first] * 2
+    assert set(few["image_id"].to_pylist()) < set(more["image_id"].to_pylist())
+    assert more.num_rows == 5
+    assert plan.drawn(dict.fromkeys((first, second), 2**31 - 1)).equals(plan.draws)
+    collected = []
+    spied = Plan(plan.draws, plan.wanted, lambda *given: collected.append(given), "fetch images")
+    steps = Steps()
+    with open_run(tmp_path / "other", "1" * 20, {}) as run:
+        spied.gather(few, run, steps)
+    ((needed, out, _),) = collected
+    assert sorted(needed["image_id"].to_pylist()) == sorted(few["image_id"].to_pylist())
+    assert needed.schema == plan.wanted.schema
+    assert Path(out).name == "images"
+    assert list(steps.seconds) == ["fetch images"]
+
+
+class Generator:
+    """Of every caption, the second picture is black and the third is NaN; small buses are dark."""
+
+    revision = "g"
+
+    def __init__(self):
+        self.calls = {}
+
+    def generate(self, requests):
+        return [self.one(request) for request in requests]
+
+    def one(self, request):
+        number = self.calls[request.prompt] = self.calls.get(request.prompt, -1) + 1
+        values = np.random.default_rng(request.seed).random((8, 8, 3)) * (0.3 if "small" in request.prompt else 1.0)
+        return checked_image({1: values * 0, 2: values * np.nan}.get(number, values), None)
+
+
+class Classifier:
+    """Takes what is dark for a boat."""
+
+    labels = ("bus", "boat")
+    revision = "c"
+
+    def logits(self, images, keys):
+        return np.array([[image.mean() - 64, 0.0] for image in images], np.float32)
+
+
+class Models:
+    def image_generator(self, spec):
+        assert spec == "toy:painter"
+        return Generator
+
+
+def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_path):
+    asked = asked_of({"source": "generate", "generator": "toy:painter"}, images_per_caption=40, classes=["bus", "boat"])
+    proposals, _ = propose(asked.task, ["bus"], None, asked.attributes, 0)
+    captions, _ = caption(asked.task, proposals, None, 1, 0)
+    with open_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
+        run.write("captions", captions)
+        plan = from_generator(asked, run, Models(), Steps())
+        assert run.manifest["models"]["generator"] == {"spec": "toy:painter", "revision": "g"}
+    assert plan.draws.schema == DRAWS
+    images = generate(plan.wanted, Generator())
+    assert images.schema == IMAGES
+    reasons = [row["error"] for row in images.to_pylist() if row["error"]]
+    assert len(reasons) == images["bytes"].null_count == 4
+    assert sum("black" in reason for reason in reasons) == sum("NaN" in reason for reason in reasons) == 2
+    captioner = ScriptedCaptioner(answers=lambda given: see(*given))
+    asking = checks("toy:eye", "e", asked.classes, captions)
+    needed = wanted(captions, plan.draws, asking)
+    for column in ("target_class", "verification_id"):
+        images = images.append_column(column, needed[column])
+    verifications = verify(images, captioner, asking)
+    assert [row["error"] for row in verifications.to_pylist()] == images["error"].to_pylist()
+    predictions = predict(images, Classifier(), question("m", Classifier(), asked.classes, None))
+    known = Verified(verifications, CALIBRATION.empty_table())
+    small, large = score(captions, plan.draws, predictions, ["m"], 0.05, 0.05, known).to_pylist()
+    for row in (small, large):
+        assert (row["n"], row["errors"], row["repeats"], row["doubt"]) == (38, 2, 0, None)
+    assert (small["verdict"], large["verdict"]) == ("against", "for")
+
+
+def see(pixels, asked):
+    if "show?" in asked.text and "small" in asked.choices:
+        return "small" if pixels.mean() < 64 else "large"
+    return "bus"

@@ -1,0 +1,153 @@
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from c2b_ray.metrics import confidence_sequence, sequential_evidence
+from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.propose import propose
+from c2b_ray.steps.score import score
+from c2b_ray.steps.settle import look, settled
+from c2b_ray.steps.verified import Verified
+
+LEVELS = (0.05, 0.05)
+
+
+class Made:
+    """Images of buses, drawn in the order of `add`: a row of answers is one image of a cell each, rank by rank."""
+
+    def __init__(self, attributes=None):
+        proposals, _ = propose("task", ["bus"], None, attributes or {"weather": ["snow", "rain"]}, seed=0)
+        self.captions, _ = caption("task", proposals, None, 1, seed=0)
+        self.ids = {r["bias_class"]: r["caption_id"] for r in self.captions.to_pylist()}
+        self.draws, self.predictions, self.verifications = [], [], []
+
+    def add(self, drawn, answers, shows=None, names=None):
+        """`answers`: 1 right, 0 wrong, None not answered; `shows`: the value seen, of each image."""
+        for rank, right in enumerate(answers):
+            # Names against the order of drawing, so that sorting by name would show.
+            image = names[rank] if names else f"{drawn}-{999 - rank}"
+            self.draws.append({"caption_id": self.ids[drawn], "image_id": image, "rank": rank, "source": "retrieve"})
+            row = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
+            self.predictions.append({**row, "predicted_class": None if right is None else ("boat", "bus")[right]})
+            row = {"verification_id": image, "image_id": image, "target_class": "bus", "class_shown": "bus"}
+            value = shows[rank] if shows else drawn
+            self.verifications.append({**row, "attributes": ["weather"], "values": [value], "certainties": [None]})
+        return self
+
+    @property
+    def tables(self):
+        return (
+            self.captions,
+            pa.Table.from_pylist(self.draws, DRAWS),
+            pa.Table.from_pylist(self.predictions, PREDICTIONS),
+        )
+
+    def verified(self, marks=None):
+        rows = [row | {"fingerprint": (marks or {}).get(row["image_id"])} for row in self.verifications]
+        return Verified(pa.Table.from_pylist(rows, VERIFICATIONS), CALIBRATION.empty_table())
+
+    def look(self, verified=None):
+        return look(*self.tables, "m", LEVELS, verified)
+
+
+def assert_rounds(found, outcomes):
+    """What is found rests on exactly these rounds. Evidence does not depend on their order, only on who met whom."""
+    expected = sequential_evidence(outcomes, LEVELS[0])
+    for name in ("phi", "above_tau", "below_minus_tau", "below_tau", "above_minus_tau"):
+        np.testing.assert_allclose(getattr(found.evidence, name), getattr(expected, name))
+    np.testing.assert_allclose((found.low, found.high), confidence_sequence(outcomes, 1 - LEVELS[1]))
+
+
+def test_rounds_are_formed_in_the_order_of_drawing():
+    # The image without an answer is passed over; the cell with fewer answers ends the rounds.
+    made = Made().add("snow", [1, None, 0, 1, 1, 1]).add("rain", [0, 1, 1])
+    assert_rounds(made.look(), [[1, 0], [0, 1], [1, 1]])
+    assert made.look().groups == ((("bus", "weather"), ("snow", "rain")),)
+
+
+def test_an_image_of_two_captions_counts_at_its_least_rank():
+    made = Made().add("snow", [1, 0, 0]).add("rain", [1, 1])
+    first = made.draws[2]  # the last of snow is drawn first of all by another caption of its cell
+    made.captions = pa.concat_tables([made.captions, made.captions.slice(0, 1)])
+    again = made.captions.to_pylist()
+    again[-1] |= {"caption_id": "second", "number": 1}
+    made.captions = pa.Table.from_pylist(again, made.captions.schema)
+    made.draws.append(first | {"caption_id": "second", "rank": 0})
+    # ranks of snow: 0, 1 and 0; between equal ranks the name decides, "snow-997" before "snow-999"
+    assert_rounds(made.look(), [[0, 1], [1, 1]])
+
+
+def test_verified_images_count_for_the_value_that_they_show():
+    made = (
+        Made()
+        .add("snow", [1, 1, 0], shows=["rain", "snow", None])
+        .add("rain", [0, 0, 1], shows=["rain", "rain", "snow"])
+    )
+    # snow holds its second (1) and rain's third (1); rain its own two (0, 0) and snow's first (1)
+    assert_rounds(made.look(made.verified()), [[1, 0], [1, 1]])
+    assert_rounds(made.look(), [[1, 0], [1, 0], [0, 1]])
+
+
+def test_verified_repeats_count_once():
+    made = Made().add("snow", [1, 1, 0], names=["a", "b", "c"]).add("rain", [0, 0, 0], names=["x", "y", "z"])
+    mark = np.arange(200, dtype=np.uint8).tobytes()
+    assert_rounds(made.look(made.verified({"a": mark, "b": mark})), [[1, 0], [0, 0]])
+
+
+def test_an_image_that_is_not_drawn_yet_stands_for_none_that_is():
+    # A resumed run has verified images that its first look does not draw; "a" is a repeat of "b".
+    made = Made().add("snow", [1, 1], names=["b", "a"]).add("rain", [0, 0])
+    mark = np.arange(200, dtype=np.uint8).tobytes()
+    verified = made.verified({"a": mark, "b": mark})
+    del made.draws[1]
+    assert_rounds(made.look(verified), [[1, 0]])
+
+
+def test_groups_are_open_until_every_cell_is_settled():
+    made = Made({"weather": ["snow", "rain"], "size": ["small", "large"]})
+    made.add("snow", [0] * 60).add("rain", [1] * 60).add("small", [1, 0] * 5).add("large", [1, 0] * 5)
+    found = made.look()
+    assert found.open == {("bus", "size")}
+    assert found.verdicts == ["against", "for", "undetermined", "undetermined"]
+    assert Made().look().open == {("bus", "weather")}  # nothing drawn
+
+
+def test_settled_scores_hold_the_evidence_and_hulls_of_the_limits():
+    made = Made().add("snow", [0] * 50 + [1] * 10).add("rain", [1] * 60)
+    plain, at = score(*made.tables, ["m"], *LEVELS), made.look()
+    rows = settled(plain, [("m", at)]).to_pylist()
+    for i, (row, before) in enumerate(zip(rows, plain.to_pylist(), strict=True)):
+        assert row["phi"] == before["phi"]
+        assert row["phi_low"] == min(before["phi_low"], at.low[i])
+        assert row["phi_high"] == max(before["phi_high"], at.high[i])
+        claimed = at.evidence.above_tau if row["phi"] > 0 else at.evidence.below_minus_tau
+        assert row["p_value"] == pytest.approx(1 / claimed[i])
+        assert row["q_value"] >= row["p_value"]
+        assert row["verdict"] == at.verdicts[i] == ("against", "for")[i]
+        assert row["images_to_settle"] is None
+        assert row["group"] is None
+
+
+def test_evidence_may_be_thinner_than_the_score_s_and_then_the_verdict_is_open():
+    made = Made().add("snow", [0] * 10 + [1] * 10).add("rain", [1] * 17 + [0] * 3)
+    plain = score(*made.tables, ["m"], *LEVELS)
+    assert plain["verdict"].to_pylist() == ["against", "for"]
+    assert plain["group"].to_pylist() == [1, 1]
+    rows = settled(plain, [("m", made.look())])
+    assert rows["verdict"].to_pylist() == ["undetermined"] * 2
+    assert rows["group"].to_pylist() == [None] * 2  # no finding, no group
+
+
+def test_a_doubt_stays_whatever_the_evidence():
+    made = Made().add("snow", [0] * 60).add("rain", [1] * 60)
+    rows = score(*made.tables, ["m"], *LEVELS).to_pylist()
+    rows[0] |= {"doubt": "only 10% of the images show a bus", "verdict": "undetermined", "p_value": math.nan}
+    rows[0] |= {"q_value": math.nan}
+    doubted = pa.Table.from_pylist(rows, score(*made.tables, ["m"], *LEVELS).schema)
+    first, second = settled(doubted, [("m", made.look())]).to_pylist()
+    assert (first["verdict"], first["doubt"]) == ("undetermined", "only 10% of the images show a bus")
+    assert math.isnan(first["p_value"])
+    assert second["verdict"] == "for"

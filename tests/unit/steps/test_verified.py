@@ -1,0 +1,182 @@
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.propose import propose
+from c2b_ray.steps.score import score
+from c2b_ray.steps.verified import Verified, doubt
+
+PERFECT = {(value, value): 4000.0 for value in ("snow", "rain", "bus", "boat")}
+
+
+def mark(seed):
+    return np.random.default_rng(seed).integers(0, 256, 200, dtype=np.uint8).tobytes()
+
+
+class Made:
+    """Tables of images of buses in two weathers, row by row."""
+
+    def __init__(self, classes=("bus",), values=("snow", "rain")):
+        proposals, _ = propose("task", list(classes), None, {"weather": list(values)}, seed=0)
+        self.captions, _ = caption("task", proposals, None, 1, seed=0)
+        self.ids = {(r["target_class"], r["bias_class"]): r["caption_id"] for r in self.captions.to_pylist()}
+        self.draws, self.predictions, self.verifications = [], [], []
+
+    def add(self, drawn, shows, n, right, class_shown="bus", marks=None, target="bus", name=None):
+        """`n` images drawn for one value that show (are said to show) another, of which `right` are answered so."""
+        for i in range(n):
+            image = name or f"{target}-{drawn}-{len(self.draws):04}"
+            self.draws.append(
+                {"caption_id": self.ids[target, drawn], "image_id": image, "rank": i, "source": "retrieve"}
+            )
+            self.verifications.append(
+                {
+                    "verification_id": f"{image} {target}",
+                    "image_id": image,
+                    "target_class": target,
+                    "class_shown": class_shown,
+                    "attributes": ["weather"],
+                    "values": [shows],
+                    "certainties": [None],
+                    "fingerprint": marks or mark(len(self.draws)),
+                }
+            )
+            row = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
+            self.predictions.append({**row, "predicted_class": target if i < right else "mug"})
+        return self
+
+    def verified(self, calibration):
+        rows = [
+            {"attribute": "class" if value in ("bus", "boat") else "weather", "value": value, "answer": answer}
+            | {"images": n, "source": "table"}
+            for (value, answer), n in calibration.items()
+        ]
+        table = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
+        return Verified(table, pa.Table.from_pylist(rows, CALIBRATION))
+
+    def scores(self, calibration=None):
+        tables = pa.Table.from_pylist(self.draws, DRAWS), pa.Table.from_pylist(self.predictions, PREDICTIONS)
+        verified = None if calibration is None else self.verified(calibration)
+        rows = score(self.captions, *tables, ["m"], 0.05, 0.05, verified).to_pylist()
+        return {(row["target_class"], row["bias_class"]): row for row in rows}
+
+
+def test_with_a_perfect_verifier_scores_equal_those_without():
+    made = Made().add("snow", "snow", 300, 180).add("rain", "rain", 300, 270)
+    plain, checked = made.scores(), made.scores(PERFECT)
+    for cell, row in checked.items():
+        assert row["verdict"] == plain[cell]["verdict"] != "undetermined"
+        assert row["doubt"] is None
+        for name in ("n", "correct", "accuracy_observed", "phi_observed", "repeats"):
+            assert row[name] == plain[cell][name]
+        for name in ("accuracy", "accuracy_low", "accuracy_high", "phi", "phi_low", "phi_high"):
+            assert row[name] == pytest.approx(plain[cell][name], abs=0.01)
+        assert row["shown"] == pytest.approx(1, abs=0.01)
+        assert row["class_shown"] == 1
+    assert plain["bus", "snow"]["shown"] is None
+
+
+def test_corrected_columns_are_of_what_images_show():
+    # A third of the "snow" images show rain, where the classifier is right 9 times in 10; in snow it is half the time.
+    made = Made().add("snow", "snow", 200, 100).add("snow", "rain", 100, 90).add("rain", "rain", 300, 270)
+    row = made.scores(PERFECT)["bus", "snow"]
+    assert (row["n"], row["correct"]) == (300, 190)
+    assert row["accuracy_observed"] == pytest.approx(190 / 300)
+    assert row["phi_observed"] == pytest.approx(190 / 300 - 0.9)
+    assert row["accuracy"] == pytest.approx(0.5, abs=0.01)
+    assert row["phi"] == pytest.approx(-0.4, abs=0.01)
+    assert row["shown"] == pytest.approx(2 / 3, abs=0.01)
+    assert row["shown_low"] < 2 / 3 < row["shown_high"]
+    assert row["verdict"] == "against"
+
+
+ROW = {
+    "target_class": "bus",
+    "bias_class": "snow",
+    "class_shown": 0.9,
+    "sensitivity": 0.9,
+    "specificity": 0.9,
+    "shown": 0.9,
+    "shown_low": 0.8,
+    "shown_high": 0.95,
+}
+
+
+def test_each_reason_for_doubt_says_its_number():
+    assert doubt(ROW) is None
+    assert doubt(ROW | {"class_shown": 0.79}) == "only 79% of the images show a bus"
+    said = "the verifier cannot tell 'snow' from the other values (sensitivity 0.60, specificity 0.65)"
+    assert doubt(ROW | {"sensitivity": 0.6, "specificity": 0.65}) == said
+    said = "only 49% (40% to 60%) of the images show 'snow'"
+    assert doubt(ROW | {"shown": 0.49, "shown_low": 0.4, "shown_high": 0.6}) == said
+    assert doubt(ROW | {"class_shown": math.nan}) is None  # a task of one class is not asked for it
+
+
+def test_a_doubt_withholds_the_verdict_and_the_p_value():
+    wrong_class = Made().add("snow", "snow", 120, 0, "boat").add("snow", "snow", 80, 80).add("rain", "rain", 200, 200)
+    row = wrong_class.scores(PERFECT)["bus", "snow"]
+    assert row["class_shown"] == pytest.approx(0.4)
+    assert (row["verdict"], row["doubt"]) == ("undetermined", "only 40% of the images show a bus")
+    assert math.isnan(row["p_value"])
+    assert math.isnan(row["q_value"])
+    assert row["images_to_settle"] is None
+    wrong_value = Made().add("snow", "rain", 160, 0).add("snow", "snow", 40, 40).add("rain", "rain", 200, 200)
+    found = wrong_value.scores(PERFECT)
+    assert found["bus", "snow"]["doubt"].endswith("of the images show 'snow'")
+    assert found["bus", "rain"]["doubt"] is None
+    guess = dict.fromkeys([(a, b) for a in ("snow", "rain") for b in ("snow", "rain")], 500.0)
+    guessed = Made().add("snow", "snow", 200, 100).add("rain", "rain", 200, 200).scores(guess)
+    assert {row["doubt"][:24] for row in guessed.values()} == {"the verifier cannot tell"}
+    blind = Made().add("snow", None, 50, 20).add("rain", None, 50, 50).scores(PERFECT)
+    assert {row["doubt"] for row in blind.values()} == {"the verifier named no value of any image"}
+    assert {row["verdict"] for row in blind.values()} == {"undetermined"}
+
+
+def test_the_share_of_the_class_allows_for_the_verifier_s_errors():
+    # .73 are said to be buses: sensitivity .8, specificity .9: (.73 + .9 - 1)/(.8 + .9 - 1) = .9
+    made = Made().add("snow", "snow", 73, 73).add("snow", "snow", 27, 27, "boat")
+    images = {row["image_id"] for row in made.verifications}
+    known = {("bus", "bus"): 80.0, ("bus", "boat"): 20.0, ("boat", "boat"): 90.0, ("boat", "bus"): 10.0}
+    assert made.verified(known).of_class("bus", images) == pytest.approx(0.9)
+    assert made.verified({}).of_class("bus", images) == pytest.approx(0.73)  # uncalibrated: as it is said
+    assert math.isnan(made.verified(known).of_class("bus", {"nobody"}))
+
+
+def test_repeats_of_a_picture_count_once():
+    made = Made().add("snow", "snow", 5, 5).add("snow", "snow", 4, 0, marks=mark(999)).add("rain", "rain", 6, 6)
+    snow = made.scores(PERFECT)["bus", "snow"]
+    assert (snow["n"], snow["correct"], snow["repeats"]) == (6, 5, 3)
+    assert made.scores()["bus", "snow"]["repeats"] == 0
+
+
+def test_a_repeat_of_another_class_s_picture_still_counts_for_its_own():
+    # The same picture, saved twice: one copy was drawn for boats, the other for buses.
+    made = Made(classes=("boat", "bus"))
+    for target in ("boat", "bus"):
+        made.add("snow", "snow", 1, 1, target, mark(999), target, name=f"{target} copy")
+        made.add("snow", "snow", 5, 5, target, target=target).add("rain", "rain", 6, 6, target, target=target)
+    verified = made.verified(PERFECT)
+    assert verified.distinct({"bus copy", "x"}) == {"bus copy", "x"}
+    assert verified.distinct({"bus copy", "boat copy"}) == {"boat copy"}
+    cells = {"snow": {"bus copy", "boat copy"}, "rain": {"bus copy"}}
+    assert verified.sorted_by_value(("bus", "weather"), {"snow": {"bus copy"}, "rain": set()})["snow"] == {"bus copy"}
+    assert verified.sorted_by_value(("boat", "weather"), cells)["snow"] == {"boat copy"}
+    for row in made.scores(PERFECT).values():
+        assert (row["n"], row["repeats"], row["doubt"]) == (6, 0, None)
+
+
+def test_a_value_that_no_known_image_has_rests_on_the_verifier_s_certainty():
+    made = Made().add("snow", "snow", 50, 25).add("rain", "rain", 50, 50)
+    for row in made.verifications:
+        row["certainties"] = [0.8]
+    known = {("snow", "snow"): 100.0}
+    verified = made.verified(known)
+    assert verified._known("weather", ["snow", "rain"]).tolist() == [
+        [100.0, 0.0],
+        pytest.approx([8.0, 32.0], rel=1e-6),  # a fifth and four fifths of 40 images
+    ]
+    assert made.verified({})._known("weather", ["snow"])[0, 0] == pytest.approx(32)
