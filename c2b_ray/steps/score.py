@@ -90,7 +90,11 @@ def answers_of(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
 
 
 def _group_rows(
-    classifier: str, group: tuple[Group, dict[str, set[str]]], answers: dict[str, str | None], tau: float, alpha: float
+    classifier: str,
+    group: tuple[Group, Mapping[str, set[str]]],
+    answers: dict[str, str | None],
+    tau: float,
+    alpha: float,
 ) -> list[dict[str, Any]]:
     (target_class, attribute), cells = group
     given = [[answers.get(image) for image in images] for images in cells.values()]
@@ -126,7 +130,7 @@ def _group(row: dict[str, Any]) -> Group:
 
 def _verify(
     rows: list[dict[str, Any]],
-    cells: dict[Group, dict[str, set[str]]],
+    cells: Cells,
     answers: dict[str, str | None],
     verified: Verified,
     levels: Levels,
@@ -146,7 +150,7 @@ def _verify(
 
 
 def _wrong_answers(
-    row: dict[str, Any], cells: dict[Group, dict[str, set[str]]], answers: dict[str, str | None], classes: set[str]
+    row: dict[str, Any], cells: Cells, answers: dict[str, str | None], classes: set[str]
 ) -> dict[str, Any]:
     target, bias_class = row["target_class"], row["bias_class"]
     given = Counter(answers.get(image) for image in cells[target, row["attribute"]][bias_class])
