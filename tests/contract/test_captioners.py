@@ -31,7 +31,16 @@ from c2b_ray.roles import Answer, Captioner, Pixels, Question
 SEASON = Question("What time of day is it?", ("day", "night"), texts=("a photo by day", "a photo at night"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small a model only waits for its other threads: minutes on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vlm")
     tiny_vlm.make(folder)

@@ -111,8 +111,6 @@ def _teach(model: Any, processor: Any, lessons: list[tuple[Pixels, str, str]]) -
     for row, length in enumerate(starts):
         labels[row, :-length] = -100
     optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so small a model only waits for its other threads, minutes on a busy machine
     for _ in range(150):
         loss = model(**batch, labels=labels).loss
         optimiser.zero_grad()
@@ -120,4 +118,3 @@ def _teach(model: Any, processor: Any, lessons: list[tuple[Pixels, str, str]]) -
         optimiser.step()
         if loss.item() < 0.01:
             break
-    torch.set_num_threads(threads)
