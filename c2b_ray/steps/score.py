@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
-from c2b_ray.steps.group import Cells, grouped
+from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.verified import Levels, Verified, columns, doubt
@@ -76,7 +76,9 @@ def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str
     return cells
 
 
-def distinct_images(drawn: Mapping[Group, dict[str, set[str]]], verified: Verified | None) -> Cells:
+def distinct_images(
+    drawn: dict[Group, dict[str, set[str]]], verified: Verified | None
+) -> dict[Group, dict[str, set[str]]]:
     """The cells without near-duplicates, where images were verified."""
     if verified is None:
         return drawn

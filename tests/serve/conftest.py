@@ -58,7 +58,7 @@ def placement(tmp_path_factory: pytest.TempPathFactory, toys: str) -> Path:
         _app("language-model", "LanguageModel", toys, max_ongoing_requests=2, max_queued_requests=2),
         _app("encoder", "Encoder", toys),
         _app("captioner", "Captioner", toys, autoscaling_config={"min_replicas": 0, "max_replicas": 1}),
-        _app("image-generator", "Generator", toys),
+        _app("generator", "Generator", toys, builder="image_generator"),
         _app("classifiers", "Classifiers", toys, args={"models_per_replica": 2}),
         _app("index", "Index", toys),
     ]
@@ -67,7 +67,14 @@ def placement(tmp_path_factory: pytest.TempPathFactory, toys: str) -> Path:
     return path
 
 
-def _app(name: str, deployment: str, toys: str, args: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+def _app(
+    name: str,
+    deployment: str,
+    toys: str,
+    args: dict[str, Any] | None = None,
+    builder: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     deployed = {
         "name": deployment,
         "max_ongoing_requests": 100,
@@ -77,11 +84,10 @@ def _app(name: str, deployment: str, toys: str, args: dict[str, Any] | None = No
         "user_config": {"max_batch_size": 50, "batch_wait_timeout_s": 0.1},
         **options,
     }
-    builder = f"c2b_ray.serving.app:{name.replace('-', '_')}"
     return {
         "name": name,
         "route_prefix": None,
-        "import_path": builder,
+        "import_path": f"c2b_ray.serving.app:{builder or name.replace('-', '_')}",
         "args": args or {},
         "deployments": [deployed],
     }
