@@ -12,7 +12,7 @@ venv=${1:-$root/.venv-vllm}
 stamp=$venv/.installed
 if [ "$stamp" -nt "$here/requirements.txt" ] && [ "$stamp" -nt "$here/install.sh" ]; then exit 0; fi
 test -x "$venv/bin/python" || "${PYTHON:-python3}" -m venv "$venv"
-pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check)
+pip=("$venv/bin/python" -m pip --quiet --quiet --disable-pip-version-check)
 "${pip[@]}" install --no-deps --requirement "$here/requirements.txt"
 "${pip[@]}" install --no-deps --editable "$root"
 touch "$stamp"
