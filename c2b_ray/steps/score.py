@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -23,6 +23,7 @@ from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.verified import Levels, Verified, columns, doubt
 
 Group = tuple[str, str]
+Cells = Mapping[Group, Mapping[str, set[str]]]
 
 
 def score(
