@@ -87,6 +87,7 @@ VERIFICATIONS = pa.schema(
         pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all that it is asked
         pa.field("image_id", _text, nullable=False),
         pa.field("target_class", _text, nullable=False),  # that the image was drawn for
+        pa.field("revision", _text, nullable=False),  # of the verifier
         pa.field("class_shown", _text),  # of the task's classes, as the verifier sees it
         pa.field("attributes", pa.list_(_text), nullable=False),
         pa.field(

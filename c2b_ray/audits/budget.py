@@ -59,7 +59,7 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
     if asked.budget is None:
         return None
     captions, spent = run.captions, run.draws.num_rows
-    open_groups = set().union(*(at.open for _, at in looks(run, asked)))
+    open_groups = set().union(*(at.open for _, at in looks(run, asked))) - _in_doubt(run)
     most, left = _most(asked), asked.budget.images - spent
     new = dict(grant)
     rows = captions.select(["caption_id", "proposal_id", "target_class", "attribute"]).to_pylist()
@@ -77,6 +77,17 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
             left -= cost
             new |= dict.fromkeys(own, wanted)
     return new if new != grant else None
+
+
+def _in_doubt(run: Run) -> set[tuple[str, str]]:
+    """Groups whose open cells have images that cannot be trusted: more of the same would settle nothing."""
+    rows = run.read("scores", ["target_class", "attribute", "verdict", "doubt"]).to_pylist()
+    still = [row for row in rows if row["verdict"] == "undetermined"]
+    doubted, helped = (
+        {(row["target_class"], row["attribute"]) for row in still if (row["doubt"] is None) is trusted}
+        for trusted in (False, True)
+    )
+    return doubted - helped
 
 
 def looks(run: Run, asked: AuditConfig) -> list[tuple[str, Look]]:

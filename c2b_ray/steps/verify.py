@@ -126,6 +126,7 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
                 "verification_id": asked.verification_id(image_id, targets[i]),
                 "image_id": image_id,
                 "target_class": targets[i],
+                "revision": asked.revision,
                 "class_shown": which.choice,
                 "attributes": names,
                 "values": [answer.choice for answer in values],

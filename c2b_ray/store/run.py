@@ -144,7 +144,10 @@ class Run:
 
     @property
     def verifications(self) -> pa.Table:
-        return self.read("verifications")
+        """Those of the verifier's weights that the manifest names, as for predictions."""
+        found = self.read("verifications")
+        verifier = self.manifest.get("models", {}).get("verifier")
+        return found if verifier is None else found.filter(pc.equal(found["revision"], verifier["revision"]))
 
     @property
     def calibration(self) -> pa.Table:

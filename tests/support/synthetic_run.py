@@ -232,6 +232,7 @@ def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Ta
                 "verification_id": schemas.content_id("verify", draw["image_id"], target),
                 "image_id": draw["image_id"],
                 "target_class": target,
+                "revision": "a1208ad0",
                 "class_shown": target,
                 "attributes": [attribute],
                 "values": [value if is_shown else following],

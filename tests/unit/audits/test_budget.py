@@ -6,7 +6,7 @@ import pytest
 from c2b_ray.audits.budget import first_grant, next_grant, write_scores
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
-from c2b_ray.schemas import DRAWS, PREDICTIONS
+from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import pairs
@@ -227,3 +227,17 @@ def test_two_sources_are_held_against_each_other(tmp_path):
         rows = run.agreement.to_pylist()
         assert [(row["n_retrieve"], row["n_generate"]) for row in rows] == [(60, 60)] * 7
         assert {row["difference"] for row in rows} == {0.0}
+
+
+def test_a_group_whose_open_cells_are_all_in_doubt_gets_no_more_images(tmp_path):
+    asked = asked_of()
+    with run_of(tmp_path, asked) as run:
+        grant = first_grant(run.captions, asked)
+        draw(run, grant, asked)
+        write_scores(run, asked)
+        assert next_grant(run, grant, asked) != grant  # size is open: more of it could settle it
+        rows = run.scores.to_pylist()
+        for row in rows:
+            row["doubt"] = "only 20% of the images show a bus" if row["attribute"] == "size" else None
+        run.write("scores", pa.Table.from_pylist(rows, SCORES))
+        assert next_grant(run, grant, asked) is None
