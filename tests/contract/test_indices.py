@@ -14,7 +14,7 @@ import pytest
 from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError, SpecError
-from c2b_ray.models import catalog, faiss_index, faiss_shards
+from c2b_ray.models import catalog, faiss_images, faiss_index, faiss_shards
 from c2b_ray.models.faiss_build import write
 from c2b_ray.models.faiss_index import FaissIndex
 from c2b_ray.models.faiss_parts import ParquetPart
@@ -367,7 +367,8 @@ def test_a_remote_index_is_brought_once(tmp_path: Path, vectors: Floats, monkeyp
     write(tmp_path / "far", "e", "r", [part(tmp_path / "a.parquet", 0, vectors)], Wish("ivfpq", shards=2))
     monkeypatch.setenv("C2B_CACHE", str(tmp_path / "cache"))
     remote = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())  # no local file system, so far as anyone sees
-    monkeypatch.setattr(faiss_index, "_file_system", lambda path: (remote, path.removeprefix("far://")))
+    for module in (faiss_index, faiss_images):
+        monkeypatch.setattr(module, "resolve", lambda path: (remote, path.removeprefix("far://")))
     index = FaissIndex("far://far")
     assert index.search(vectors[[5]], 1).ids.tolist() == [[5]]
     assert index.fetch([5])["key"].to_pylist() == ["folder/5.jpg"]

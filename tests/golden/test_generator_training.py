@@ -105,7 +105,7 @@ def test_latents_are_of_unit_scale_and_back(vae: Path) -> None:
     autoencoder._set_scale(model, sample(8, 1))
     images = render_all(sample(8, 1))
     mean, std = autoencoder.encode(model, images)
-    assert mean.shape == std.shape == (8, 4, 8, 8)
+    assert mean.shape == std.shape == (8, autoencoder.LATENTS, 8, 8)
     assert float((mean + std * torch.randn_like(std)).std()) == pytest.approx(1, abs=0.1)
     assert autoencoder.decode(model, mean).shape == images.shape
     assert autoencoder.decode(model, mean).dtype == np.uint8
