@@ -1,6 +1,7 @@
 """A stage on one cluster: what it writes, what it refuses, and what it leaves behind when something fails."""
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,34 @@ def test_writes_every_row_once_and_goes_on_where_it_ended(tmp_path: Path) -> Non
     assert (result.rows, result.resumed) == (0, 260)
     # Neither the lock nor a writer's folder is in a reader's way.
     assert ray.data.read_parquet(str(tmp_path)).count() == 260
+
+
+def test_threads_of_one_actor_share_its_role(tmp_path: Path) -> None:
+    def meeting() -> threading.Barrier:
+        return threading.Barrier(2, timeout=30)  # lets nobody pass alone
+
+    def step(batch: pa.Table, role: threading.Barrier) -> pa.Table:
+        role.wait()
+        return named(batch, f"{os.getpid()}")
+
+    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=64, threads=2)
+    result = run(rows(128, block=64), tmp_path, step=step, role=meeting, config=config)
+    assert result.rows == 128
+    assert ids_in(tmp_path) == ids_of(128)
+    assert len(set(read_stage(str(tmp_path), ["by"])["by"].to_pylist())) == 1
+
+
+def test_an_error_in_one_thread_ends_the_stage(tmp_path: Path) -> None:
+    def step(batch: pa.Table, role: str) -> pa.Table:
+        if "r20" in batch["id"].to_pylist():
+            raise SourceError("r20 is not liked")
+        return named(batch, role)
+
+    config = StageConfig(SCHEMA, batch_size=8, rows_per_file=32, threads=3)
+    with pytest.raises(SourceError, match="r20 is not liked"):
+        run(rows(64), tmp_path, step=step, config=config)
+    run(rows(64), tmp_path, config=config)
+    assert ids_in(tmp_path) == ids_of(64)
 
 
 def test_a_source_that_repeats_rows_gives_each_once(tmp_path: Path) -> None:
