@@ -240,6 +240,9 @@ def _located(place: str | None, base: Path) -> str | None:
 
 def _first_problem(error: ValidationError, prefix: str) -> ConfigError:
     problem = error.errors()[0]
+    if problem["type"] == "literal_error":  # one name or a list of them: of the two complaints, the nearer one
+        same = [other for other in error.errors() if other["loc"][:2] == problem["loc"][:2]]
+        problem = max(same, key=lambda other: len(other["loc"]))
     path = [
         str(part)
         for part in problem["loc"]
@@ -251,8 +254,10 @@ def _first_problem(error: ValidationError, prefix: str) -> ConfigError:
         nested: dict[str, type[BaseModel]] = {"images": Images, "verification": Verification, "budget": Budget}
         model = nested.get(path[0], AuditConfig) if len(path) > 1 else AuditConfig
         message = f"unknown key; {nearest(path[-1], model.model_fields)}"
-    more = len(error.errors()) - 1
-    return ConfigError(f"{prefix}{field}", message + (f" (and {more} more)" if more and "union" not in field else ""))
+    elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
+        message += f", not {problem['input'][:100]!r}"
+    more = sum(other["loc"][:2] != problem["loc"][:2] for other in error.errors())
+    return ConfigError(f"{prefix}{field}", message + (f" (and {more} more)" if more else ""))
 
 
 def _read_label_map(path: str, classes: list[str]) -> dict[str, list[int | str]]:

@@ -5,6 +5,7 @@ It reads the run's tables and decides what is drawn next and what the scores are
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair, score_pairs
-from c2b_ray.steps.score import distinct_images, images_of_cells, score
+from c2b_ray.steps.score import Group, distinct_images, images_of_cells, score
 from c2b_ray.steps.settle import Look, look, settled
 from c2b_ray.steps.verified import Verified
 from c2b_ray.store.run import Run
@@ -50,20 +51,33 @@ def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
     return {caption: most if pair else first for caption, pair in of_pair.items()}
 
 
+def grant_so_far(run: Run, first: Mapping[str, int], asked: AuditConfig) -> dict[str, int]:
+    """What a run's captions were granted when it was last looked at: it goes on from there and draws nothing less."""
+    if asked.budget is None or not run.has("draws"):
+        return dict(first)
+    reached, grant = _reached(run), dict(first)
+    for row in run.captions.to_pylist():
+        if not is_pair(row["proposal_id"]):
+            drawn = max(reached[row["target_class"], row["attribute"]].values())
+            grant[row["caption_id"]] = max(first[row["caption_id"]], drawn)
+    return grant
+
+
 def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[str, int] | None:
     """Images of each caption at the next look; None where all is settled, the budget is spent or no image is left.
 
-    Open groups get twice as many, those with the fewest images first, as far as the budget reaches. What was granted
-    and what came of it is noted in the run's manifest.
+    Open groups get twice as many, those with the fewest images first; the last of them what the budget has left. A
+    group gets no more where a bias class has no image left: evidence is gathered in rounds of one image of each. What
+    was looked at is noted in the run's manifest.
     """
     if asked.budget is None:
         return None
     captions, spent = run.captions, run.draws.num_rows
     open_groups = set().union(*(at.open for _, at in looks(run, asked))) - _in_doubt(run)
     most, left = _most(asked), asked.budget.images - spent
-    new = dict(grant)
+    reached, new = _reached(run), dict(grant)
     rows = captions.select(["caption_id", "proposal_id", "target_class", "attribute"]).to_pylist()
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[Group, list[str]] = {}
     for row in rows:
         if is_pair(row["proposal_id"]):
             continue
@@ -71,15 +85,30 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
     _note(run, {"images": spent, "open": len(open_groups), "groups": len(groups)}, asked)
     for group in sorted(open_groups, key=lambda group: (grant[groups[group][0]], group)):
         own = groups[group]
-        wanted = min(GROWTH * grant[own[0]], most)
-        cost = (wanted - grant[own[0]]) * len(own) * len(asked.images.sources)
-        if 0 < cost <= left:
-            left -= cost
-            new |= dict.fromkeys(own, wanted)
+        granted = grant[own[0]]
+        if min(reached[group].values()) < granted:
+            continue
+        each = len(own) * len(asked.images.sources)
+        more = min(min(GROWTH * granted, most) - granted, left // each)
+        left -= more * each
+        new |= dict.fromkeys(own, granted + more)
     return new if new != grant else None
 
 
-def _in_doubt(run: Run) -> set[tuple[str, str]]:
+def _reached(run: Run) -> dict[Group, dict[str, int]]:
+    """Of every group and bias class, the most images that any of its captions had drawn, from its best source."""
+    ranks: dict[str, int] = {}
+    for caption, rank in zip(run.draws["caption_id"].to_pylist(), run.draws["rank"].to_pylist(), strict=True):
+        ranks[caption] = max(rank + 1, ranks.get(caption, 0))
+    found: dict[Group, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in run.captions.to_pylist():
+        if not is_pair(row["proposal_id"]):
+            cells = found[row["target_class"], row["attribute"]]
+            cells[row["bias_class"]] = max(cells[row["bias_class"]], ranks.get(row["caption_id"], 0))
+    return found
+
+
+def _in_doubt(run: Run) -> set[Group]:
     """Groups whose open cells have images that cannot be trusted: more of the same would settle nothing."""
     rows = run.read("scores", ["target_class", "attribute", "verdict", "doubt"]).to_pylist()
     still = [row for row in rows if row["verdict"] == "undetermined"]

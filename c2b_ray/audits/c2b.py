@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.backend import Backend, backend
-from c2b_ray.audits.budget import first_grant, next_grant, write_scores
+from c2b_ray.audits.budget import first_grant, grant_so_far, next_grant, write_scores
 from c2b_ray.audits.drawing import Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.audits.manifest import counts, versions
@@ -30,7 +30,7 @@ from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import calibrate, checks
+from c2b_ray.steps.verify import calibrate, check_calibration, checks
 from c2b_ray.steps.verify import wanted as to_verify
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.run import CLASSIFIER, Run, open_run
@@ -54,10 +54,12 @@ def audit(
     fields = asked.model_dump(mode="json")
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
+    if asked.verification is not None and asked.verification.calibration is not None:  # before images are drawn in vain
+        check_calibration(_calibration(asked.verification.calibration).labels, asked.classes)
     with open_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via) as models:
             plans = _plans(asked, run, models, steps)
-            grant = first_grant(run.captions, asked)
+            grant = grant_so_far(run, first_grant(run.captions, asked), asked)
             while True:
                 _look(asked, run, models, plans, grant, steps)
                 more = next_grant(run, grant, asked)
@@ -130,11 +132,15 @@ def _verify(about: Verification, asked: AuditConfig, run: Run, models: Backend, 
     run.update({"models": {"verifier": {"spec": about.model, "revision": captioner.revision}}})
     if about.calibration is not None and not run.has("calibration"):
         with steps.step("calibrate the verifier"):
-            table = LabelledTable(about.calibration)
+            table = _calibration(about.calibration)
             run.write("calibration", calibrate(table.labels, table, captioner, asking, asked.seed))
     with steps.step("verify images") as on_progress:
         needed = to_verify(run.captions, run.draws, asking)
         pipeline.verify(run.location("images"), needed, factory, asking, run.location("verifications"), on_progress)
+
+
+def _calibration(place: str) -> LabelledTable:
+    return LabelledTable(place, "verification.calibration")
 
 
 def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:

@@ -28,11 +28,12 @@ from c2b_ray.metrics.paired import (
     phi_difference_p_values,
 )
 from c2b_ray.metrics.retrieval import recall_at
-from c2b_ray.metrics.scores import Floats, bias_scores, kl_from_uniform, paper_verdicts
+from c2b_ray.metrics.scores import Floats, Ints, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import (
     Evidence,
     confidence_sequence,
     evidence_paths,
+    rounds_to_settle,
     sequential_evidence,
     sequential_verdicts,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "MOST_IMAGES",
     "Evidence",
     "Floats",
+    "Ints",
     "Verdict",
     "benjamini_hochberg",
     "bias_score_interval",
@@ -84,6 +86,7 @@ __all__ = [
     "project_to_hyperplane",
     "recall_at",
     "rogan_gladen",
+    "rounds_to_settle",
     "sequential_evidence",
     "sequential_verdicts",
     "total_variation_loss",

@@ -20,10 +20,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from c2b_ray.metrics.levels import checked_levels
-from c2b_ray.metrics.scores import Floats
-from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
+from c2b_ray.metrics.scores import Floats, Ints
+from c2b_ray.metrics.testing import MOST_IMAGES, Verdict, benjamini_hochberg
 
-__all__ = ["Evidence", "confidence_sequence", "evidence_paths", "sequential_evidence", "sequential_verdicts"]
+__all__ = [
+    "Evidence",
+    "confidence_sequence",
+    "evidence_paths",
+    "rounds_to_settle",
+    "sequential_evidence",
+    "sequential_verdicts",
+]
 
 STAKES = np.geomspace(0.05, 0.995, 10)
 """Shares of the capital: the smallest suit small differences at middling accuracies, the largest near certainties."""
@@ -62,8 +69,7 @@ def sequential_evidence(outcomes: ArrayLike, tau: float) -> Evidence:
 def evidence_paths(outcomes: ArrayLike, tau: float, step: int | None = None) -> list[Evidence]:
     """`sequential_evidence` after `step`, 2 * `step`, ... and all rounds; after all alone where step is None."""
     x = _contrasts(outcomes)
-    if not 0 <= tau < 1:
-        raise ValueError(f"tau = {tau} must lie in [0, 1)")
+    _checked_tau(tau)
     rounds, cells = x.shape
     if not rounds:
         return [Evidence(np.full(cells, np.nan), *(np.ones(cells) for _ in range(4)))]
@@ -114,10 +120,48 @@ def sequential_verdicts(evidence: Evidence, tau: float, alpha: float) -> list[Ve
     return answers
 
 
+def rounds_to_settle(outcomes: ArrayLike, tau: float, alpha: float = 0.05, step: float | None = None) -> Ints:
+    """How many rounds in all a verdict takes if they go on as so far: of a bias where |phi| > tau, else of none.
+
+    The share w of the capital that was given to the stake c grows by g = mean of log(1 - c + c * (1 + X) / (1 + m)) a
+    round; it reaches 1/alpha after (log(1/alpha) - log(w)) / g rounds. The soonest stake counts.
+
+    Args: outcomes: booleans of shape (rounds, cells); tau: in [0, 1); alpha: in (0, 1); step: of Benjamini & Hochberg's
+    ladder that a bias has to pass, in (0, 1); alpha without it.
+    Returns: int64 (cells,); -1 without rounds, and where more than `MOST_IMAGES` would be needed.
+    """
+    x = _contrasts(outcomes)
+    step = alpha if step is None else step
+    checked_levels(alpha=alpha, step=step)
+    _checked_tau(tau)
+    if not len(x):
+        return np.full(x.shape[1], -1)
+    phi = x.mean(axis=0)
+    sign = np.where(phi > 0, 1.0, -1.0)
+    biased = _rounds_until(sign * x, tau, step)
+    clear = np.maximum(_rounds_until(x, -tau, alpha), _rounds_until(-x, -tau, alpha))
+    needed = np.ceil(np.where(np.abs(phi) > tau, biased, clear))
+    return np.where(needed <= MOST_IMAGES, needed, -1).astype(np.int64)
+
+
+def _rounds_until(x: Floats, m: float, alpha: float) -> Floats:
+    """Rounds until "E[X] <= m" is refuted by 1/alpha, infinite where no stake gains; (cells,)."""
+    growth = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).mean(axis=1)
+    to_gain = np.log(1 / alpha) - np.log(WEIGHTS)[:, None]
+    needed = np.divide(to_gain, growth, out=np.full(growth.shape, np.inf), where=growth > 0)
+    soonest: Floats = needed.min(axis=0)
+    return soonest
+
+
 def joined(several: list[Evidence]) -> Evidence:
     """The evidence of several attributes' cells as one family."""
     names = ("phi", "above_tau", "below_minus_tau", "below_tau", "above_minus_tau")
     return Evidence(*(np.concatenate([getattr(one, name) for one in several] or [np.zeros(0)]) for name in names))
+
+
+def _checked_tau(tau: float) -> None:
+    if not 0 <= tau < 1:
+        raise ValueError(f"tau = {tau} must lie in [0, 1)")
 
 
 def _contrasts(outcomes: ArrayLike) -> Floats:

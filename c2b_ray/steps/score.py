@@ -147,7 +147,7 @@ def _verify(
                 row["doubt"] = "the verifier named no value of any image"
             else:
                 row.update({name: float(values[i]) for name, values in columns(found).items()})
-                row["doubt"] = doubt(row)
+                row["doubt"] = doubt(row, verified.class_skill(group[0]))
             if row["doubt"] is not None:
                 row["p_value"] = float("nan")
 

@@ -26,7 +26,7 @@ LEAST_OF_CLASS = 0.8
 """The estimated share that must show the target class."""
 
 LEAST_SKILL = 0.3
-"""Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class."""
+"""Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class and on the target class."""
 
 Floats = NDArray[np.float64]
 
@@ -95,11 +95,19 @@ class Verified:
         seen = [self._class[image, target] for image in images if self._class.get((image, target)) is not None]
         if not seen:
             return float("nan")
+        share = sum(name == target for name in seen) / len(seen)
+        return float(metrics.rogan_gladen(share, *self._class_rates(target)))
+
+    def class_skill(self, target: str) -> float:
+        """Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
+        return sum(self._class_rates(target)) - 1
+
+    def _class_rates(self, target: str) -> tuple[float, float]:
+        """Sensitivity and specificity."""
         known = self._calibration.get(CLASS, {})
         own = [(answer == target, n) for (value, answer), n in known.items() if value == target]
         others = [(answer != target, n) for (value, answer), n in known.items() if value != target]
-        share = sum(name == target for name in seen) / len(seen)
-        return float(metrics.rogan_gladen(share, _rate(own), _rate(others)))
+        return _rate(own), _rate(others)
 
     def _known(self, attribute: str, values: Sequence[str]) -> Floats:
         known = self._calibration.get(attribute, {})
@@ -134,8 +142,11 @@ def columns(found: Corrected) -> dict[str, Floats]:
     }
 
 
-def doubt(row: Mapping[str, Any]) -> str | None:
+def doubt(row: Mapping[str, Any], class_skill: float) -> str | None:
     """Why the images of a cell cannot be trusted, whatever was counted on them; None where they can."""
+    if class_skill < LEAST_SKILL:
+        target = row["target_class"]
+        return f"the verifier cannot tell a {target} from the other classes (Youden's index {class_skill:.2f})"
     if row["class_shown"] < LEAST_OF_CLASS:
         return f"only {row['class_shown']:.0%} of the images show a {row['target_class']}"
     if row["sensitivity"] + row["specificity"] - 1 < LEAST_SKILL:

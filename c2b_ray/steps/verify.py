@@ -23,8 +23,8 @@ from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 
-CLASS = "class"
-"""Stands for the attribute's name where the class itself is asked for."""
+CLASS = "target_class"
+"""Stands for the attribute's name where the class itself is asked for; no attribute is called so."""
 
 CALIBRATED_ON = 150
 """Images of a calibration table that are looked at for each value of an attribute, and for each class."""
@@ -147,12 +147,18 @@ def _certainty(answer: Answer) -> float | None:
     return max(answer.probabilities) if answer.choice is not None and answer.probabilities else None
 
 
+def check_calibration(labels: pa.Table, classes: Sequence[str]) -> None:
+    """ConfigError where no row of a calibration table is of the audit's classes."""
+    if not set(_labels(labels, "target_class").tolist()) & {normalise(name) for name in classes}:
+        raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
+
+
 def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked: Checks, seed: int) -> pa.Table:
     """How often the verifier says what, on images of known content: a table of `schemas.CALIBRATION`.
 
     labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
     values that no image has, are left out: `verified` counts on the verifier's own certainty there. A null is no
-    label. ConfigError where no class of the audit is among the labels.
+    label.
     """
     counts: dict[tuple[str, str, str], float] = defaultdict(float)
     targets = _labels(labels, "target_class")
@@ -161,8 +167,6 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
     if asked.classes:
         for name in asked.classes.choices:
             jobs += [(row, CLASS, name, asked.classes) for row in _some(targets == normalise(name), random)]
-    if not set(targets.tolist()) & {normalise(name) for name in asked.attributes}:
-        raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
     for target, groups in asked.attributes.items():
         for attribute, question in groups.items():
             if attribute not in labels.column_names:

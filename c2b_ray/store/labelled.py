@@ -26,10 +26,14 @@ THREADS = 16
 
 
 class LabelledTable:
-    """The table at `location`. SourceError where it cannot be read or is empty; ConfigError names a missing column."""
+    """The table at `location`. SourceError where it cannot be read or is empty; ConfigError names a missing column.
 
-    def __init__(self, location: str) -> None:
+    `field`: of the audit file that names the table, for errors.
+    """
+
+    def __init__(self, location: str, field: str = "images.table") -> None:
         self.location = location
+        self._field = field
         self._fs, self._path = resolve(location)
         self._is_csv = location.lower().endswith((".csv", ".tsv"))
         self._group: tuple[int, pa.ChunkedArray] | None = None
@@ -37,15 +41,15 @@ class LabelledTable:
         for needed in (IMAGE, TARGET):
             if needed not in columns:
                 raise ConfigError(
-                    "images.table",
+                    field,
                     f"{location} has no column {needed!r} ({nearest(needed, columns)}); expected `image` (a path "
                     "relative to the table, or bytes), `target_class` and a column per attribute",
                 )
         if self.labels.num_rows == 0:
             raise SourceError(f"{location} has no rows")
 
-    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str]]:
-        return LabelledTable, (self.location,)
+    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str]]:
+        return LabelledTable, (self.location, self._field)
 
     @cached_property
     def _csv(self) -> pa.Table:

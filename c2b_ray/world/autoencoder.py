@@ -2,8 +2,8 @@
 
 Knows diffusers' AutoencoderKL and rendered scenes; does not know texts, nor where shipped weights live. Beside pixels
 it learns from what the vision tower of the world's open_clip model sees: pixels alone would blur away rain and snow,
-whose place no latent can hold. The object counts for more than its area: a small one is three hundredths of the pixels, and
-all that a prompt says of class, colour and pattern is there.
+whose place no latent can hold. The object counts for more than its area: a small one is three hundredths of the pixels,
+and all that a prompt says of class, colour and pattern is there.
 """
 
 from __future__ import annotations

@@ -198,16 +198,16 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
     sources = run.draws["source"].to_pylist()
     assert sources.count("retrieve") == sources.count("generate") > 0
     looks = run.manifest["budget"]["looks"]
-    # two sources, four captions, six images each; then twice as many for one of two groups, which leaves 8
-    assert [look["images"] for look in looks] == [48, 72]
-    assert len(sources) == 72
+    # two sources, four captions, six images each; then twice as many for one group, and for the other what is left
+    assert [look["images"] for look in looks] == [48, 80]
+    assert len(sources) == 80
     # an image that two captions drew is verified once for each class
     drawn = dict(zip(run.captions["caption_id"].to_pylist(), run.captions["target_class"].to_pylist(), strict=True))
     pairs = {(row["image_id"], drawn[row["caption_id"]]) for row in run.draws.to_pylist()}
     seen = [(row["image_id"], row["target_class"]) for row in run.verifications.to_pylist()]
     assert len(seen) == len(set(seen))
     assert set(seen) == pairs
-    assert {row["attribute"] for row in run.calibration.to_pylist()} == {"class", "weather"}
+    assert {row["attribute"] for row in run.calibration.to_pylist()} == {"target_class", "weather"}
     assert set(run.calibration["source"].to_pylist()) == {"table"}
     assert run.agreement.num_rows == run.scores.num_rows == 4
     assert run.manifest["counts"]["image_errors"] == 0

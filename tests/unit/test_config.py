@@ -42,7 +42,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"images": {"source": []}}, "images", "must name one or both"),
         ({"images": {"source": ["retrieve", "retrieve"], "index": "i"}}, "images", "each once"),
         ({"images": {"source": ["retrieve", "labelled"], "index": "i", "table": "t"}}, "images", "stand alone"),
-        ({"images": {"source": ["retrieve", "bing"], "index": "i"}}, "images.source", ""),
+        ({"images": {"source": ["retrieve", "bing"], "index": "i"}}, "images.source.1", "not 'bing'"),
         ({"images": {"source": "generate"}}, "images", "generate needs `generator`"),
         ({"images": {"source": ["retrieve", "generate"], "index": "i"}}, "images", "generate needs `generator`"),
         ({"images": {"source": ["retrieve", "generate"], "generator": "g"}}, "images", "retrieve needs `index`"),

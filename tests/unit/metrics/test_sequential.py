@@ -5,7 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from c2b_ray.metrics import confidence_sequence, evidence_paths, sequential_evidence, sequential_verdicts
+from c2b_ray.metrics import (
+    confidence_sequence,
+    evidence_paths,
+    rounds_to_settle,
+    sequential_evidence,
+    sequential_verdicts,
+)
 from c2b_ray.metrics.sequential import STAKES, WEIGHTS, joined
 
 
@@ -84,6 +90,28 @@ def test_strong_biases_are_settled_early_and_no_bias_is_shown():
     evidence = joined([sequential_evidence(o, 0.05) for o in (strong, clear, few)])
     expected = ["for", "against", "none", "none", "undetermined", "undetermined"]
     assert sequential_verdicts(evidence, 0.05, 0.05) == expected
+
+
+@pytest.mark.parametrize(("right", "claim"), [((19, 12), "for"), ((17, 17), "none"), ((20, 20), "none")])
+def test_rounds_to_settle_do_and_half_of_them_do_not(right, claim):
+    # Twenty rounds, which go on as they are: so many of them right in either cell, in an order that pairs them evenly.
+    rounds = np.array([[(7 * i) % 20 < right[0], (11 * i + 3) % 20 < right[1]] for i in range(20)])
+    needed = rounds_to_settle(rounds, 0.05, 0.05)
+    assert (needed > 20).all()
+    many = np.tile(rounds, (math.ceil(needed.max() / 20) + 1, 1))
+    settled = sequential_verdicts(sequential_evidence(many, 0.05), 0.05, 0.05)
+    assert settled[0] == claim
+    few = sequential_verdicts(sequential_evidence(many[: needed.max() // 2], 0.05), 0.05, 0.05)
+    assert set(few) == {"undetermined"}
+
+
+def test_a_finding_among_many_takes_more_rounds():
+    rounds = np.array([[1, (i % 20) < 15] for i in range(20)])
+    alone, among = rounds_to_settle(rounds, 0.05, 0.05), rounds_to_settle(rounds, 0.05, 0.05, step=0.0005)
+    assert (among > alone).all()
+    assert rounds_to_settle(np.zeros((0, 2), bool), 0.05).tolist() == [-1, -1]
+    even = np.array([[i != 0, 1] for i in range(20)])  # |phi| is tau: nothing ever tells
+    assert rounds_to_settle(even, 0.05).tolist() == [-1, -1]
 
 
 def test_nothing_drawn_is_undetermined():

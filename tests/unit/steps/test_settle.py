@@ -139,6 +139,7 @@ def test_evidence_may_be_thinner_than_the_score_s_and_then_the_verdict_is_open()
     rows = settled(plain, [("m", made.look())])
     assert rows["verdict"].to_pylist() == ["undetermined"] * 2
     assert rows["group"].to_pylist() == [None] * 2  # no finding, no group
+    assert min(rows["images_to_settle"].to_pylist()) > 20  # which the score's own test did not know
 
 
 def test_a_doubt_stays_whatever_the_evidence():

@@ -9,6 +9,7 @@ from c2b_ray.steps.caption import caption
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.steps.verified import Verified, doubt
+from c2b_ray.steps.verify import CLASS
 
 PERFECT = {(value, value): 4000.0 for value in ("snow", "rain", "bus", "boat")}
 
@@ -51,7 +52,7 @@ class Made:
 
     def verified(self, calibration):
         rows = [
-            {"attribute": "class" if value in ("bus", "boat") else "weather", "value": value, "answer": answer}
+            {"attribute": CLASS if value in ("bus", "boat") else "weather", "value": value, "answer": answer}
             | {"images": n, "source": "table"}
             for (value, answer), n in calibration.items()
         ]
@@ -107,13 +108,22 @@ ROW = {
 
 
 def test_each_reason_for_doubt_says_its_number():
-    assert doubt(ROW) is None
-    assert doubt(ROW | {"class_shown": 0.79}) == "only 79% of the images show a bus"
+    assert doubt(ROW, 1.0) is None
+    assert doubt(ROW | {"class_shown": 0.79}, 1.0) == "only 79% of the images show a bus"
     said = "the verifier cannot tell 'snow' from the other values (sensitivity 0.60, specificity 0.65)"
-    assert doubt(ROW | {"sensitivity": 0.6, "specificity": 0.65}) == said
+    assert doubt(ROW | {"sensitivity": 0.6, "specificity": 0.65}, 1.0) == said
     said = "only 49% (40% to 60%) of the images show 'snow'"
-    assert doubt(ROW | {"shown": 0.49, "shown_low": 0.4, "shown_high": 0.6}) == said
-    assert doubt(ROW | {"class_shown": math.nan}) is None  # a task of one class is not asked for it
+    assert doubt(ROW | {"shown": 0.49, "shown_low": 0.4, "shown_high": 0.6}, 1.0) == said
+    assert doubt(ROW | {"class_shown": math.nan}, 1.0) is None  # a task of one class is not asked for it
+
+
+def test_a_verifier_that_cannot_tell_the_class_trusts_no_cell():
+    made = Made().add("snow", "snow", 200, 100).add("rain", "rain", 200, 180)
+    blind = PERFECT | {("bus", "bus"): 50, ("bus", "boat"): 50, ("boat", "bus"): 50, ("boat", "boat"): 50}
+    for row in made.scores(blind).values():
+        if row["target_class"] == "bus":
+            assert row["doubt"] == "the verifier cannot tell a bus from the other classes (Youden's index 0.00)"
+            assert row["verdict"] == "undetermined"
 
 
 def test_a_doubt_withholds_the_verdict_and_the_p_value():

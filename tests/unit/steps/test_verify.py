@@ -11,7 +11,18 @@ from c2b_ray.roles import Answer
 from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, IMAGES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import CALIBRATED_ON, SELF_TRUST, Checks, calibrate, checks, self_assessed, verify, wanted
+from c2b_ray.steps.verify import (
+    CALIBRATED_ON,
+    CLASS,
+    SELF_TRUST,
+    Checks,
+    calibrate,
+    check_calibration,
+    checks,
+    self_assessed,
+    verify,
+    wanted,
+)
 
 CLASSES = ["bus", "boat"]
 WEATHER = ["snow", "rain"]
@@ -206,9 +217,9 @@ def test_calibration_counts_what_was_said_of_known_images():
     assert found.schema == CALIBRATION
     assert set(found["source"].to_pylist()) == {"table"}
     assert counted(found) == {
-        ("class", "bus", "bus"): 4,
-        ("class", "boat", "bus"): 1,
-        ("class", "boat", "boat"): 2,
+        (CLASS, "bus", "bus"): 4,
+        (CLASS, "boat", "bus"): 1,
+        (CLASS, "boat", "boat"): 2,
         ("weather", "snow", "snow"): 3,  # two buses, and the boat
         ("weather", "snow", "rain"): 1,
         ("weather", "rain", "rain"): 1,
@@ -222,15 +233,15 @@ def test_a_null_is_not_the_value_none():
     labels, source = known(rows, companion=[row[1] for row in rows])
     asked = asked_of(attributes={"companion": ["none", "dog"]})
     found = counted(calibrate(labels, source, see(), asked, seed=0))
-    assert found == {("class", "bus", "bus"): 3, ("companion", "none", "none"): 1, ("companion", "dog", "dog"): 1}
+    assert found == {(CLASS, "bus", "bus"): 3, ("companion", "none", "none"): 1, ("companion", "dog", "dog"): 1}
 
 
 def test_a_column_that_is_missing_is_left_out_and_a_class_that_is_named():
     labels, source = known()
     asked = asked_of(attributes={"weather": WEATHER, "size": ["small", "large"]})
-    assert set(calibrate(labels, source, see(), asked, 0)["attribute"].to_pylist()) == {"class", "weather"}
+    assert set(calibrate(labels, source, see(), asked, 0)["attribute"].to_pylist()) == {CLASS, "weather"}
     with pytest.raises(ConfigError, match=r"verification\.calibration"):
-        calibrate(labels, source, see(), asked_of(["house", "chair"]), 0)
+        check_calibration(labels, ["house", "chair"])
 
 
 def test_no_more_images_are_looked_at_than_needed():
@@ -238,7 +249,7 @@ def test_no_more_images_are_looked_at_than_needed():
     rows = [("bus", "snow", png(0, 0))] * (most + 20) + [("boat", "rain", png(1, 1))] * (most + 20)
     labels, source = known(rows)
     found = counted(calibrate(labels, source, see(), asked_of(), seed=3))
-    assert found["class", "bus", "bus"] == most
+    assert found[CLASS, "bus", "bus"] == most
     assert found["weather", "snow", "snow"] == most // 2  # two classes answer for the attribute together
     same, other = known(rows)[1], known(rows)[1]
     calibrate(labels, same, see(), asked_of(), seed=3)
