@@ -35,7 +35,8 @@ _PICTURES_FOR_SCALE = 512
 @dataclass(frozen=True)
 class Recipe:
     """`scenes` to draw from, rendered as they come; `seen` weighs what the vision tower sees against pixels, and
-    `object_weight` the object, whatever its area, against the whole picture."""
+    `object_weight` the object, whatever its area, against the whole picture. From step `decoder_from` on the encoder
+    stays as it is: a diffusion model may learn its latents while the decoder still improves."""
 
     scenes: int = 40_000
     steps: int = 10_000
@@ -43,6 +44,7 @@ class Recipe:
     rate: float = 1.2e-3
     seen: float = 0.3
     object_weight: float = 0.5
+    decoder_from: int = 6_000
     divergence: float = 1e-6
     save_every: int = 100
 
@@ -78,7 +80,8 @@ def train(
     for step in range(first, recipe.steps):
         checkpoints.set_rate(optimizer, checkpoints.pace(step, recipe.steps, recipe.rate))
         images, weights = _batch(scenes, recipe, seed, step)
-        losses = _step(model, sight, optimizer, images, weights, recipe)
+        whole = step < recipe.decoder_from
+        losses = _step(model, sight, optimizer, (images, weights), recipe, whole)
         if step % 25 == 24:
             each = " ".join(f"{name} {value:.4f}" for name, value in losses.items())
             print(f"vae {step + 1}/{recipe.steps} {time.time() - started:.0f}s {each}", flush=True)
@@ -91,7 +94,7 @@ def train(
 
 
 class Sight:
-    """What the first layers of the open_clip model's vision tower make of pictures; it does not learn."""
+    """What the layers of the open_clip model's vision tower make of pictures; it does not learn."""
 
     def __init__(self, directory: Path) -> None:
         model: Any = open_clip.create_model(f"local-dir:{directory}")
@@ -100,11 +103,12 @@ class Sight:
         self._std = torch.tensor(clip.STD)[:, None, None]
 
     def __call__(self, images: Tensor) -> list[Tensor]:
-        """Unit-norm features at three depths, of pictures in [−1, 1]."""
+        """Unit-norm features at every depth, of pictures in [−1, 1]: texture first, what the object is last."""
         tower = self._tower
-        stem = tower.stem(((images + 1) / 2 - self._mean) / self._std)
-        middle = tower.layer1(stem)
-        return [F.normalize(layer, dim=1) for layer in (stem, middle, tower.layer2(middle))]
+        layers = [tower.stem(((images + 1) / 2 - self._mean) / self._std)]
+        for layer in (tower.layer1, tower.layer2, tower.layer3, tower.layer4):
+            layers.append(layer(layers[-1]))
+        return [F.normalize(found, dim=1) for found in layers]
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:
@@ -159,10 +163,18 @@ def _object_shares(scenes: Sequence[Scene], images: NDArray[np.uint8]) -> NDArra
 
 
 def _step(
-    model: Any, sight: Sight, optimizer: torch.optim.Optimizer, images: Tensor, weights: Tensor, recipe: Recipe
+    model: Any,
+    sight: Sight,
+    optimizer: torch.optim.Optimizer,
+    batch: tuple[Tensor, Tensor],
+    recipe: Recipe,
+    whole: bool,
 ) -> dict[str, float]:
+    """`batch`: pictures and their weights; `whole`: else the decoder alone learns."""
+    images, weights = batch
     with checkpoints.half_where_faster():
-        distribution = model.encode(images).latent_dist
+        with torch.set_grad_enabled(whole):
+            distribution = model.encode(images).latent_dist
         found = model.decode(distribution.sample()).sample.float()
         seen = zip(sight(found), _seen(sight, images), strict=True)
         looks = torch.stack([_distance(a.float(), b.float(), weights) for a, b in seen]).mean()
@@ -190,5 +202,6 @@ def _seen(sight: Sight, images: Tensor) -> list[Tensor]:
 def _set_scale(model: Any, scenes: Iterable[Scene]) -> None:
     """So that scaled latents have a standard deviation of 1, as the noise that diffusion adds."""
     model.eval()
-    latents = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist.sample()
-    model.register_to_config(scaling_factor=round(1 / float(latents.std()), 4))
+    found = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist
+    variance = float(found.mean.var() + found.var.mean())
+    model.register_to_config(scaling_factor=round(variance**-0.5, 4))
