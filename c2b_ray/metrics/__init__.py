@@ -38,6 +38,7 @@ from c2b_ray.metrics.sequential import (
     sequential_verdicts,
 )
 from c2b_ray.metrics.skew import max_skew, ndkl
+from c2b_ray.metrics.stratified import stratified_differences
 from c2b_ray.metrics.testing import (
     MOST_IMAGES,
     Verdict,
@@ -89,6 +90,7 @@ __all__ = [
     "rounds_to_settle",
     "sequential_evidence",
     "sequential_verdicts",
+    "stratified_differences",
     "total_variation_loss",
     "verdicts",
     "wilson_interval",

@@ -141,13 +141,14 @@ def _verify(
     """Corrects the rows for what their images show; withholds p-values where these cannot be trusted."""
     for group, own in groupby(rows, _group):
         found = verified.correct(group, cells[group], answers, levels)
+        explained = verified.explained(group, cells[group], answers, levels[0])
         for i, row in enumerate(own):
             row["class_shown"] = verified.of_class(group[0], cells[group][row["bias_class"]])
             if found is None:
                 row["doubt"] = "the verifier named no value of any image"
             else:
                 row.update({name: float(values[i]) for name, values in columns(found).items()})
-                row["doubt"] = doubt(row, verified.class_skill(group[0]))
+                row["doubt"] = doubt(row, verified.class_skill(group[0])) or explained.get(row["bias_class"])
             if row["doubt"] is not None:
                 row["p_value"] = float("nan")
 

@@ -28,6 +28,9 @@ LEAST_OF_CLASS = 0.8
 LEAST_SKILL = 0.3
 """Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class and on the target class."""
 
+LEAST_OVERLAP = 0.5
+"""How much of a comparison must remain within another attribute's values for these to explain a difference away."""
+
 Floats = NDArray[np.float64]
 
 
@@ -89,6 +92,44 @@ class Verified:
             return None
         known = self._known(attribute, list(cells))
         return corrected(counts[0], counts[1], known, levels[0], 1 - levels[1])
+
+    def explained(
+        self, group: tuple[str, str], cells: Mapping[str, set[str]], answers: Mapping[str, str | None], tau: float
+    ) -> dict[str, str]:
+        """The bias classes whose difference to the others vanishes among images alike in another attribute, and why.
+
+        Images found by their captions differ in more than what was asked for. Compared within the other attribute's
+        shown values, the difference must fall to τ or below and by more than τ; an attribute that leaves too few
+        images to compare, such as another word for the same, explains nothing.
+        """
+        target, attribute = group
+        shown = self.sorted_by_value(group, cells)
+        seen = [
+            (place, self._values[image, target], answers[image] == target)
+            for place, images in enumerate(shown.values())
+            for image in images
+            if answers.get(image) is not None
+        ]
+        found: dict[str, str] = {}
+        for other in sorted({name for _, values, _ in seen for name in values} - {attribute}):
+            strata = {value: i for i, value in enumerate(dict.fromkeys(values.get(other) for _, values, _ in seen))}
+            counts = np.zeros((2, len(cells), len(strata)), np.int64)
+            for place, values, right in seen:
+                counts[:, place, strata[values.get(other)]] += (right, True)
+            plain, _ = metrics.stratified_differences(*counts.sum(axis=2, keepdims=True))
+            alike, overlap = metrics.stratified_differences(*counts)
+            for value, before, after, shared in zip(cells, plain, alike, overlap, strict=True):
+                if (
+                    shared >= LEAST_OVERLAP
+                    and np.sign(before) * after <= tau < abs(before - after)
+                    and abs(before) > tau
+                ):
+                    found.setdefault(
+                        value,
+                        f"explained by {other}: {before:+.2f} on the images of {value!r}, {after:+.2f} on images alike "
+                        f"in {other}",
+                    )
+        return found
 
     def of_class(self, target: str, images: set[str]) -> float:
         """The estimated share of images that show the target class (Rogan & Gladen); NaN where nothing was seen."""

@@ -27,8 +27,11 @@ class Made:
         self.ids = {(r["target_class"], r["bias_class"]): r["caption_id"] for r in self.captions.to_pylist()}
         self.draws, self.predictions, self.verifications = [], [], []
 
-    def add(self, drawn, shows, n, right, class_shown="bus", marks=None, target="bus", name=None):
-        """`n` images drawn for one value that show (are said to show) another, of which `right` are answered so."""
+    def add(self, drawn, shows, n, right, class_shown="bus", marks=None, target="bus", name=None, light=None):
+        """`n` images drawn for one value that show (are said to show) another, of which `right` are answered so.
+
+        `light`: what each is said to show of another attribute.
+        """
         for i in range(n):
             image = name or f"{target}-{drawn}-{len(self.draws):04}"
             self.draws.append(
@@ -40,9 +43,9 @@ class Made:
                     "image_id": image,
                     "target_class": target,
                     "class_shown": class_shown,
-                    "attributes": ["weather"],
-                    "values": [shows],
-                    "certainties": [None],
+                    "attributes": ["lighting", "weather"],
+                    "values": [light, shows],
+                    "certainties": [None, None],
                     "fingerprint": marks or mark(len(self.draws)),
                 }
             )
@@ -126,6 +129,28 @@ def test_a_verifier_that_cannot_tell_the_class_trusts_no_cell():
             assert row["verdict"] == "undetermined"
 
 
+def test_a_difference_that_another_attribute_explains_is_no_finding():
+    # Right by day and wrong at night, whatever the weather; the images of snow show fewer nights than those of rain.
+    made = Made().add("snow", "snow", 190, 190, light="day").add("snow", "snow", 10, 0, light="night")
+    made.add("rain", "rain", 120, 120, light="day").add("rain", "rain", 80, 0, light="night")
+    row = made.scores(PERFECT)["bus", "snow"]
+    assert row["phi"] == pytest.approx(0.35, abs=0.01)
+    assert row["doubt"] == "explained by lighting: +0.35 on the images of 'snow', +0.00 on images alike in lighting"
+    assert row["verdict"] == "undetermined"
+    # Wrong in rain, by day and at night: what remains within lighting is a finding.
+    made = Made().add("snow", "snow", 190, 190, light="day").add("snow", "snow", 10, 10, light="night")
+    made.add("rain", "rain", 120, 80, light="day").add("rain", "rain", 80, 50, light="night")
+    row = made.scores(PERFECT)["bus", "snow"]
+    assert (row["doubt"], row["verdict"]) == (None, "for")
+
+
+def test_an_attribute_that_means_the_same_explains_nothing():
+    made = Made().add("snow", "snow", 200, 100, light="white").add("rain", "rain", 195, 190, light="grey")
+    made.add("rain", "rain", 5, 5, light="white")
+    row = made.scores(PERFECT)["bus", "snow"]
+    assert (row["doubt"], row["verdict"]) == (None, "against")
+
+
 def test_a_doubt_withholds_the_verdict_and_the_p_value():
     wrong_class = Made().add("snow", "snow", 120, 0, "boat").add("snow", "snow", 80, 80).add("rain", "rain", 200, 200)
     row = wrong_class.scores(PERFECT)["bus", "snow"]
@@ -182,7 +207,7 @@ def test_a_repeat_of_another_class_s_picture_still_counts_for_its_own():
 def test_a_value_that_no_known_image_has_rests_on_the_verifier_s_certainty():
     made = Made().add("snow", "snow", 50, 25).add("rain", "rain", 50, 50)
     for row in made.verifications:
-        row["certainties"] = [0.8]
+        row["certainties"] = [None, 0.8]
     known = {("snow", "snow"): 100.0}
     verified = made.verified(known)
     assert verified._known("weather", ["snow", "rain"]).tolist() == [
