@@ -85,8 +85,9 @@ def shown(
         doubts_more=max(len(doubts) - MOST_DOUBTS, 0),
         rule=(
             f"less than {words.percent(LEAST_OF_CLASS)} of its images show the class, less than "
-            f"{words.percent(LEAST_SHOWN)} its value, or the verifier hardly tells the value from the others "
-            f"(sensitivity + specificity − 1 below {words.decimal(LEAST_SKILL)})"
+            f"{words.percent(LEAST_SHOWN)} its value, the verifier hardly tells value or class from the others "
+            f"(sensitivity + specificity − 1 below {words.decimal(LEAST_SKILL)}), or what it found is gone among images "
+            "alike in another attribute (Mantel and Haenszel’s risk difference)"
         ),
     )
 

@@ -62,7 +62,10 @@ def _line(images: int, looks: Sequence[tuple[int, int, int]], finished: bool) ->
         return line
     if not left_open:
         return f"{line} They were not needed: no group is open."
-    return f"{line} They do not reach for another look, or the captions have all the images that they can get."
+    return (
+        f"{line} No open group could use them: its captions have all the images that they can get, its images are in "
+        "doubt, or they are too few for one of each value."
+    )
 
 
 def _rest(groups: Sequence[Group]) -> str:
@@ -75,8 +78,7 @@ def _rest(groups: Sequence[Group]) -> str:
     cheaper = f", {words.count(sum(half))} of them for the cheaper half" if len(costs) > 1 else ""
     return (
         f"To settle {words.plural(len(costs), 'group')} for which a number of images would do, it would take about "
-        f"{words.count(sum(costs))} more{cheaper}, were the accuracies estimated by now the truth and the number fixed "
-        "beforehand; looking on the way takes somewhat more."
+        f"{words.count(sum(costs))} more{cheaper}, if answers go on as they did so far."
     )
 
 

@@ -40,7 +40,7 @@ def test_looks_and_what_is_left() -> None:
         ("600", "8", "8", "100.0"), ("1 400", "2", "8", "25.0"),
     ]  # fmt: skip
     assert plain(told.line).startswith(
-        "1 400 of the budget’s 2 000 images were drawn, in 2 looks; 600 are left. They do"
+        "1 400 of the budget’s 2 000 images were drawn, in 2 looks; 600 are left. No open"
     )
     assert told.rest == ""
 
