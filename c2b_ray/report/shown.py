@@ -86,8 +86,8 @@ def shown(
         rule=(
             f"less than {words.percent(LEAST_OF_CLASS)} of its images show the class, less than "
             f"{words.percent(LEAST_SHOWN)} its value, the verifier hardly tells value or class from the others "
-            f"(sensitivity + specificity − 1 below {words.decimal(LEAST_SKILL)}), or what it found is gone among images "
-            "alike in another attribute (Mantel and Haenszel’s risk difference)"
+            f"(sensitivity + specificity − 1 below {words.decimal(LEAST_SKILL)}), or the difference is gone among "
+            "images alike in another attribute (Mantel and Haenszel’s risk difference)"
         ),
     )
 
