@@ -18,9 +18,9 @@ from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair, score_pairs
-from c2b_ray.steps.score import Group, distinct_images, images_of_cells, score
-from c2b_ray.steps.settle import Look, look, settled
-from c2b_ray.steps.verified import Verified
+from c2b_ray.steps.score import distinct_images, images_of_cells, score
+from c2b_ray.steps.settle import Look, look, open_groups, settled
+from c2b_ray.steps.verified import Group, Verified
 from c2b_ray.store.run import Run
 
 GROWTH = 2
@@ -51,16 +51,10 @@ def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
     return {caption: most if pair else first for caption, pair in of_pair.items()}
 
 
-def grant_so_far(run: Run, first: Mapping[str, int], asked: AuditConfig) -> dict[str, int]:
-    """What a run's captions were granted when it was last looked at: it goes on from there and draws nothing less."""
-    if asked.budget is None or not run.has("draws"):
-        return dict(first)
-    reached, grant = _reached(run), dict(first)
-    for row in run.captions.to_pylist():
-        if not is_pair(row["proposal_id"]):
-            drawn = max(reached[row["target_class"], row["attribute"]].values())
-            grant[row["caption_id"]] = max(first[row["caption_id"]], drawn)
-    return grant
+def grant_so_far(run: Run, first: Mapping[str, int]) -> dict[str, int]:
+    """What a run's captions were granted before it was interrupted or finished: it goes on from there."""
+    noted = run.manifest.get("budget", {}).get("granted", {})
+    return {caption: noted.get(caption, images) for caption, images in first.items()}
 
 
 def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[str, int] | None:
@@ -73,7 +67,7 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
     if asked.budget is None:
         return None
     captions, spent = run.captions, run.draws.num_rows
-    open_groups = set().union(*(at.open for _, at in looks(run, asked))) - _in_doubt(run)
+    left_open = open_groups(run.read("scores"))
     most, left = _most(asked), asked.budget.images - spent
     reached, new = _reached(run), dict(grant)
     rows = captions.select(["caption_id", "proposal_id", "target_class", "attribute"]).to_pylist()
@@ -82,8 +76,8 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
         if is_pair(row["proposal_id"]):
             continue
         groups.setdefault((row["target_class"], row["attribute"]), []).append(row["caption_id"])
-    _note(run, {"images": spent, "open": len(open_groups), "groups": len(groups)}, asked)
-    for group in sorted(open_groups, key=lambda group: (grant[groups[group][0]], group)):
+    looked = {"images": spent, "open": len(left_open), "groups": len(groups)}
+    for group in sorted(left_open, key=lambda group: (grant[groups[group][0]], group)):
         own = groups[group]
         granted = grant[own[0]]
         if min(reached[group].values()) < granted:
@@ -92,6 +86,7 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
         more = min(min(GROWTH * granted, most) - granted, left // each)
         left -= more * each
         new |= dict.fromkeys(own, granted + more)
+    _note(run, looked, new, asked)
     return new if new != grant else None
 
 
@@ -106,17 +101,6 @@ def _reached(run: Run) -> dict[Group, dict[str, int]]:
             cells = found[row["target_class"], row["attribute"]]
             cells[row["bias_class"]] = max(cells[row["bias_class"]], ranks.get(row["caption_id"], 0))
     return found
-
-
-def _in_doubt(run: Run) -> set[Group]:
-    """Groups whose open cells have images that cannot be trusted: more of the same would settle nothing."""
-    rows = run.read("scores", ["target_class", "attribute", "verdict", "doubt"]).to_pylist()
-    still = [row for row in rows if row["verdict"] == "undetermined"]
-    doubted, helped = (
-        {(row["target_class"], row["attribute"]) for row in still if (row["doubt"] is None) is trusted}
-        for trusted in (False, True)
-    )
-    return doubted - helped
 
 
 def looks(run: Run, asked: AuditConfig) -> list[tuple[str, Look]]:
@@ -141,7 +125,7 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
     whole = scores(draws)
     if asked.budget is not None:
         cells = distinct_images(images_of_cells(captions, draws), verified)
-        whole = grouped(settled(whole, looks(run, asked)), cells, asked.tau)
+        whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
     run.write("scores", whole)
     if asked.intersections:
         tables = (run.proposals, captions, draws, predictions)
@@ -158,9 +142,9 @@ def _most(asked: AuditConfig) -> int:
     return asked.images_per_caption if given or not labelled else 2**31 - 1
 
 
-def _note(run: Run, looked: dict[str, Any], asked: AuditConfig) -> None:
+def _note(run: Run, looked: dict[str, Any], granted: Mapping[str, int], asked: AuditConfig) -> None:
     assert asked.budget is not None
     spent = run.manifest.get("budget", {}).get("looks", [])
     # A resumed run comes by its earlier looks again.
     spent = [entry for entry in spent if entry["images"] < looked["images"]] + [looked]
-    run.update({"budget": {"images": asked.budget.images, "looks": spent}})
+    run.update({"budget": {"images": asked.budget.images, "looks": spent, "granted": dict(granted)}})

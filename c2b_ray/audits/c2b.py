@@ -59,7 +59,7 @@ def audit(
     with open_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via) as models:
             plans = _plans(asked, run, models, steps)
-            grant = grant_so_far(run, first_grant(run.captions, asked), asked)
+            grant = grant_so_far(run, first_grant(run.captions, asked))
             while True:
                 _look(asked, run, models, plans, grant, steps)
                 more = next_grant(run, grant, asked)

@@ -35,10 +35,11 @@ from c2b_ray.metrics.sequential import (
     evidence_paths,
     rounds_to_settle,
     sequential_evidence,
+    sequential_p_values,
     sequential_verdicts,
 )
 from c2b_ray.metrics.skew import max_skew, ndkl
-from c2b_ray.metrics.stratified import stratified_differences
+from c2b_ray.metrics.stratified import Stratified, stratified_differences
 from c2b_ray.metrics.testing import (
     MOST_IMAGES,
     Verdict,
@@ -53,6 +54,7 @@ __all__ = [
     "Evidence",
     "Floats",
     "Ints",
+    "Stratified",
     "Verdict",
     "benjamini_hochberg",
     "bias_score_interval",
@@ -89,6 +91,7 @@ __all__ = [
     "rogan_gladen",
     "rounds_to_settle",
     "sequential_evidence",
+    "sequential_p_values",
     "sequential_verdicts",
     "stratified_differences",
     "total_variation_loss",

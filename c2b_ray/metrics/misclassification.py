@@ -14,7 +14,7 @@ Walter (1980) and Dawid & Skene (1979) with a calibrated second rater. What it a
 depends on what an image shows, not on what it was drawn for nor on whether the verifier errs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,7 +59,12 @@ class Corrected:
 
 
 def corrected(
-    right: ArrayLike, wrong: ArrayLike, calibration: ArrayLike, tau: float = 0.0, confidence: float = 0.95
+    right: ArrayLike,
+    wrong: ArrayLike,
+    calibration: ArrayLike,
+    tau: float = 0.0,
+    confidence: float = 0.95,
+    copies: float = 1.0,
 ) -> Corrected:
     """Bias scores corrected for what images really show.
 
@@ -69,12 +74,16 @@ def corrected(
 
     Args: right, wrong: whole numbers of shape (n, n): images drawn for class j (row) that the verifier said to show w
     (column), and that the classifier got right or wrong. calibration: numbers of shape (n, n), 0 or more: images known
-    to show k (row) of which it said w (column). tau: of the p-values' null |phi| <= tau. confidence: in (0, 1).
+    to show k (row) of which it said w (column). tau: of the p-values' null |phi| <= tau. confidence: in (0, 1). copies:
+    how many times each image is counted on average, 1 or more, where an image may be drawn for several classes: it
+    tells no more for that.
     Returns: `Corrected`. A class for which nothing was drawn has NaN in accuracy, phi and limits, and is left out of
     the others' mean; with fewer than two classes that were drawn phi is NaN.
-    Raises: ValueError where shapes differ, counts are negative or not whole, or for tau or the confidence.
+    Raises: ValueError where shapes differ, counts are negative or not whole, or for tau, the confidence or copies.
     """
     r, x = _checked(right, wrong)
+    if not copies >= 1:
+        raise ValueError(f"copies = {copies} must be 1 or more")
     known = np.asarray(calibration, dtype=np.float64)
     if known.shape != r.shape or not np.isfinite(known).all() or (known < 0).any():
         raise ValueError(f"calibration must hold numbers of 0 or more in shape {r.shape}, got shape {known.shape}")
@@ -86,7 +95,8 @@ def corrected(
         nothing = np.full(n, np.nan)
         return Corrected(*(nothing,) * 7, np.zeros(n), np.full((n, n), np.nan), *(nothing,) * 4)
     fit = _fitted(r, x, known)
-    covariance = _covariance(fit, (r + x).sum(axis=1), known)
+    fit = replace(fit, images=fit.images / copies)
+    covariance = _covariance(fit, (r + x).sum(axis=1) / copies, known)
     return _described(fit, covariance, held, tau, z)
 
 
@@ -95,7 +105,7 @@ class _Fit:
     accuracy: Floats  # A (k,)
     shown: Floats  # M (j, k)
     answers: Floats  # C (k, w)
-    images: Floats  # (k,) expected number of images that show k
+    images: Floats  # (k,) expected number of distinct images that show k
 
 
 def _checked(right: ArrayLike, wrong: ArrayLike) -> tuple[Floats, Floats]:

@@ -29,6 +29,7 @@ __all__ = [
     "evidence_paths",
     "rounds_to_settle",
     "sequential_evidence",
+    "sequential_p_values",
     "sequential_verdicts",
 ]
 
@@ -96,21 +97,35 @@ def confidence_sequence(outcomes: ArrayLike, confidence: float = 0.95) -> tuple[
     return _refuted_up_to(x, threshold), -_refuted_up_to(-x, threshold)
 
 
-def sequential_verdicts(evidence: Evidence, tau: float, alpha: float) -> list[Verdict]:
+def sequential_p_values(evidence: Evidence) -> Floats:
+    """1/e of the claim on phi's side, "phi > tau" or "phi < -tau": p-values that hold at any stopping time.
+
+    Taking the side from the data costs nothing where tau is beyond chance's reach; at tau = 0 it may double p.
+
+    Returns: float64 (cells,) in [0, 1]; NaN where phi is.
+    """
+    claimed = np.where(evidence.phi > 0, evidence.above_tau, evidence.below_minus_tau)
+    p_values: Floats = np.where(np.isnan(evidence.phi), np.nan, 1 / np.maximum(claimed, 1.0))
+    return p_values
+
+
+def sequential_verdicts(
+    evidence: Evidence, tau: float, alpha: float, tested: NDArray[np.bool_] | None = None
+) -> list[Verdict]:
     """The four-valued verdict on every cell of one family, at any stopping time.
 
     "for" or "against" where |phi| > tau and Benjamini & Hochberg's rule rejects at 1/e: e-BH (Wang & Ramdas 2022),
     which controls the false discovery rate whatever the dependence between cells. "none" where both "phi >= tau" and
     "phi <= -tau" are refuted at alpha. Else "undetermined".
 
-    Args: evidence of all cells of the family, concatenated over attributes (`joined`); tau as it was for the evidence;
-    alpha: in (0, 1).
+    Args: evidence of all cells, concatenated over attributes (`joined`); tau as it was for the evidence; alpha: in
+    (0, 1); tested: which cells are of the family, all without it. The others are "undetermined".
     Returns: one string per cell.
     """
-    claimed = np.where(evidence.phi > 0, evidence.above_tau, evidence.below_minus_tau)
-    q = benjamini_hochberg(np.where(np.isnan(evidence.phi), np.nan, 1 / np.maximum(claimed, 1.0)))
+    among = np.ones(len(evidence.phi), dtype=bool) if tested is None else tested
+    q = benjamini_hochberg(np.where(among, sequential_p_values(evidence), np.nan))
     found = (q <= alpha) & (np.abs(evidence.phi) > tau)
-    small = np.minimum(evidence.below_tau, evidence.above_minus_tau) >= 1 / alpha
+    small = (np.minimum(evidence.below_tau, evidence.above_minus_tau) >= 1 / alpha) & among
     answers: list[Verdict] = []
     for is_found, is_for, is_small in zip(found.tolist(), (evidence.phi > 0).tolist(), small.tolist(), strict=True):
         if is_found:

@@ -21,9 +21,10 @@ MARGIN = 2.0
 def agreement(retrieved: pa.Table, generated: pa.Table, tau: float, alpha: float) -> pa.Table:
     """A table of `schemas.AGREEMENT` from two tables of `schemas.SCORES` of the same cells.
 
-    `different` where the difference of φ is not 0 (false discovery rate `alpha` over one classifier's cells) and more
-    than τ; `same` where its 1 − `alpha` interval lies within 2τ of 0; else `undetermined`. The interval combines those
-    of the two φ, which rest on different images (MOVER, Zou & Donner 2008); the p-value is the one that fits its width.
+    A cell whose images are in doubt in either is `undetermined` and tests nothing. Else `different` where the
+    difference of φ is not 0 (false discovery rate `alpha` over one classifier's cells) and more than τ; `same` where
+    its 1 − `alpha` interval lies within 2τ of 0; else `undetermined`. The interval combines those of the two φ, which
+    rest on different images (MOVER, Zou & Donner 2008); the p-value is the one that fits its width.
     """
     other = {tuple(row[name] for name in NAMES): row for row in generated.to_pylist()}
     rows = []
@@ -45,6 +46,7 @@ def _compared(a: dict[str, float], b: dict[str, float], alpha: float) -> dict[st
     below = np.hypot(b["phi"] - b["phi_low"], a["phi_high"] - a["phi"])
     above = np.hypot(b["phi_high"] - b["phi"], a["phi"] - a["phi_low"])
     towards = below if difference > 0 else above
+    trusted = a["doubt"] is None and b["doubt"] is None
     return {
         **{name: a[name] for name in NAMES},
         **{f"{name}_{RETRIEVE}": a[name] for name in FROM_SCORES},
@@ -52,12 +54,14 @@ def _compared(a: dict[str, float], b: dict[str, float], alpha: float) -> dict[st
         "difference": difference,
         "difference_low": float(np.clip(difference - below, -2.0, 2.0)),
         "difference_high": float(np.clip(difference + above, -2.0, 2.0)),
-        "p_value": metrics.p_value_of_limit(difference, towards, 1 - alpha),
+        "p_value": metrics.p_value_of_limit(difference, towards, 1 - alpha) if trusted else float("nan"),
     }
 
 
 def _verdict(row: dict[str, object], tau: float, alpha: float) -> str:
     difference, low, high, q = (float(row[n]) for n in ("difference", "difference_low", "difference_high", "q_value"))  # type: ignore[arg-type]
+    if np.isnan(q):
+        return "undetermined"
     if q <= alpha and abs(difference) > tau:
         return "different"
     if low >= -MARGIN * tau and high <= MARGIN * tau:

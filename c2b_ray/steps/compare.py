@@ -16,7 +16,8 @@ import pyarrow as pa
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON
-from c2b_ray.steps.score import Group, answers_of, images_of_cells
+from c2b_ray.steps.score import answers_of, images_of_cells
+from c2b_ray.steps.verified import Group
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
 

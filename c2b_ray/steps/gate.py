@@ -172,6 +172,9 @@ def _checked(gate: _Gate, cell: Cell) -> Check:
         images = cell.values.get("pairs", images)
     if value is None or value != value or not images:
         return Check(gate.text, cell.classifier, cell.name, "skipped", f"{gate.column} is not known: no images", "")
+    if cell.values.get("doubt") and gate.column not in WORDS.values():
+        reason = f"{gate.column} is in doubt: {cell.values['doubt']}"
+        return Check(gate.text, cell.classifier, cell.name, "skipped", reason, _evidence(cell.values))
     shown = value if isinstance(value, str) else f"{value:.4g}"
     return Check(
         gate.text,

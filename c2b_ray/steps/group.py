@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
 
 JACCARD = 0.5
@@ -111,8 +111,8 @@ def _left_over(values: Sequence[Row], tau: float) -> list[Row]:
 def _phi(row: Row, among: Sequence[Row]) -> float:
     if len(among) < 2:
         return 0.0
-    phi = metrics.bias_scores([cell["correct"] for cell in among], [cell["n"] for cell in among])
-    return float(phi[next(i for i, cell in enumerate(among) if cell is row)])
+    others = [cell["accuracy"] for cell in among if cell is not row]
+    return float(row["accuracy"] - np.mean(others))
 
 
 def _overlap(row: Row, lead: Row, cells: Cells) -> str | None:

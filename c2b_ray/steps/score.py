@@ -20,9 +20,8 @@ from c2b_ray.schemas import SCORES
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
-from c2b_ray.steps.verified import Levels, Verified, columns, doubt
+from c2b_ray.steps.verified import Group, Levels, Verified, columns, doubt
 
-Group = tuple[str, str]
 Cells = Mapping[Group, Mapping[str, set[str]]]
 
 
@@ -141,7 +140,7 @@ def _verify(
     """Corrects the rows for what their images show; withholds p-values where these cannot be trusted."""
     for group, own in groupby(rows, _group):
         found = verified.correct(group, cells[group], answers, levels)
-        explained = verified.explained(group, cells[group], answers, levels[0])
+        explained = {} if found is None else verified.explained(group, cells[group], answers, found.phi, levels)
         for i, row in enumerate(own):
             row["class_shown"] = verified.of_class(group[0], cells[group][row["bias_class"]])
             if found is None:

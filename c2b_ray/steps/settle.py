@@ -6,8 +6,10 @@ images. The evidence is `metrics.sequential`'s; where images come from is the ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import ceil
 from typing import Any
 
@@ -17,10 +19,13 @@ from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.metrics.sequential import Evidence, joined
-from c2b_ray.metrics.testing import Verdict
 from c2b_ray.schemas import SCORES
-from c2b_ray.steps.score import Group, answers_of, images_of_cells
-from c2b_ray.steps.verified import Verified
+from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.score import answers_of, images_of_cells
+from c2b_ray.steps.verified import LEAST_SHOWN, Group, Verified
+
+SURE_OF_DOUBT = 100
+"""Images of a cell from which on a doubt about them stays: on fewer it may be chance, and more may lift it."""
 
 
 @dataclass(frozen=True)
@@ -28,20 +33,11 @@ class Look:
     """What one classifier's answers say by now of every cell, in the order of the captions' cells."""
 
     groups: tuple[tuple[Group, tuple[str, ...]], ...]
+    outcomes: tuple[metrics.Floats, ...]
+    """Of each group, right (1) or wrong (0) of shape (rounds, cells)."""
     evidence: Evidence
     low: metrics.Floats
     high: metrics.Floats
-    verdicts: list[Verdict]
-    rounds: metrics.Ints
-    """That a cell's group had, of one image of each of its cells."""
-    needed: metrics.Ints
-    """Rounds that would settle the cell; -1 where no number is known."""
-
-    @property
-    def open(self) -> set[Group]:
-        """The groups with a cell that is not settled."""
-        cells = [group for group, values in self.groups for _ in values]
-        return {group for group, verdict in zip(cells, self.verdicts, strict=True) if verdict == "undetermined"}
 
 
 def look(
@@ -54,63 +50,104 @@ def look(
 ) -> Look:
     """Evidence by now; `levels` are τ and α. Verified images count for the value that they show, repeats once."""
     tau, alpha = levels
-    order = _order(draws)
+    orders = _orders(captions, draws)
     answers = answers_of(predictions, classifier)
-    groups, seen = [], []
+    groups, outcomes = [], []
     for group, drawn in images_of_cells(captions, draws).items():
-        cells = drawn if verified is None else verified.sorted_by_value(group, drawn)
+        order = orders[group]
+        cells = drawn if verified is None else verified.sorted_by_value(group, drawn, order)
         groups.append((group, tuple(drawn)))
-        seen.append(_rounds(group[0], cells, order, answers))
-    evidence = joined([metrics.sequential_evidence(outcomes, tau) for outcomes in seen])
-    verdicts = metrics.sequential_verdicts(evidence, tau, alpha)
-    limits = [metrics.confidence_sequence(outcomes, 1 - alpha) for outcomes in seen]
+        outcomes.append(_rounds(group[0], cells, order, answers))
+    limits = [metrics.confidence_sequence(of_group, 1 - alpha) for of_group in outcomes]
     low, high = (_in_a_row([pair[i] for pair in limits]) for i in (0, 1))
+    evidence = joined([metrics.sequential_evidence(of_group, tau) for of_group in outcomes])
+    return Look(tuple(groups), tuple(outcomes), evidence, low, high)
+
+
+def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], tau: float, alpha: float) -> pa.Table:
+    """Scores whose limits, p-values and verdicts hold though one looked again and again.
+
+    p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence; the images that would settle a
+    verdict are those that this evidence takes, more than a test of a fixed number. Cells in doubt stay undetermined
+    and out of the family. Evidence is gathered on images as the verifier sorts them; so where scores are corrected for
+    its errors, a verdict also takes that the corrected score, by itself, says the same. Groups of findings, which went
+    by the score's own verdicts, are left out: `grouped` finds them anew.
+    """
+    rows = scores.to_pylist()
+    place = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
+    for classifier, at in looks:
+        own = [place[classifier, *group, value] for group, values in at.groups for value in values]
+        _settle(own, at, tau, alpha)
+    return pa.Table.from_pylist(rows, SCORES)
+
+
+def _settle(rows: Sequence[dict[str, Any]], at: Look, tau: float, alpha: float) -> None:
+    """Rewrites the rows of one classifier, in the look's order."""
+    trusted = np.array([row["doubt"] is None for row in rows], dtype=bool)
+    p = np.where(trusted, metrics.sequential_p_values(at.evidence), np.nan)
+    verdicts = metrics.sequential_verdicts(at.evidence, tau, alpha, trusted)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
-    step = alpha * min(1.0, (1 + sum(v in ("for", "against") for v in verdicts)) / max(1, len(verdicts)))
-    needed = _in_a_row([metrics.rounds_to_settle(outcomes, tau, alpha, step) for outcomes in seen]).astype(np.int64)
-    rounds = np.array([len(outcomes) for outcomes in seen for _ in range(outcomes.shape[1])], np.int64)
-    return Look(tuple(groups), evidence, low, high, verdicts, rounds, needed)
+    step = alpha * min(1.0, (1 + sum(v in ("for", "against") for v in verdicts)) / max(1, int(trusted.sum())))
+    needed = _in_a_row([metrics.rounds_to_settle(of_group, tau, alpha, step) for of_group in at.outcomes])
+    rounds = [len(of_group) for of_group in at.outcomes for _ in range(of_group.shape[1])]
+    columns = (p, metrics.benjamini_hochberg(p), at.low, at.high, verdicts, needed, rounds)
+    for row, p_value, q_value, low, high, verdict, most, had in zip(rows, *columns, strict=True):
+        agreed = verdict if row["shown"] is None or _says(row, verdict, tau, alpha) else "undetermined"
+        row |= {"verdict": agreed, "p_value": p_value, "q_value": q_value, "group": None, "group_reason": None}
+        row["phi_low"], row["phi_high"] = min(row["phi_low"], low), max(row["phi_high"], high)
+        still_open = agreed == "undetermined" and row["doubt"] is None and most > 0
+        # A round takes one image that shows the value; of those drawn for it, not all may.
+        row["images_to_settle"] = ceil(most * max(1.0, row["n"] / had)) if still_open else None
+
+
+def _says(row: Mapping[str, Any], verdict: str, tau: float, alpha: float) -> bool:
+    """Whether the corrected score of a row, for its own number of images, bears a verdict out."""
+    if verdict == "none":
+        return bool(-tau <= row["phi_low"] and row["phi_high"] <= tau)
+    return bool(row["p_value"] <= alpha and (row["phi"] > 0) == (verdict == "for"))
+
+
+def open_groups(scores: pa.Table) -> set[Group]:
+    """The (target class, attribute) pairs that more images may settle, for any classifier.
+
+    A cell is open while it is undetermined, unless a doubt about `SURE_OF_DOUBT` or more images says why. A group is
+    closed by one whose images do not show its value: rounds of one image of each value do not come about.
+    """
+    found = set()
+    names = ("classifier", "target_class", "attribute")
+    rows = scores.select([*names, "verdict", "doubt", "n", "shown"]).to_pylist()
+    for (_, *group), cells in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
+        left = [cell for cell in cells if cell["verdict"] == "undetermined"]
+        stuck = [cell for cell in left if cell["doubt"] is not None and cell["n"] >= SURE_OF_DOUBT]
+        starved = any(not (cell["shown"] or 0.0) >= LEAST_SHOWN for cell in stuck)
+        if len(left) > len(stuck) and not starved:
+            found.add((group[0], group[1]))
+    return found
 
 
 def _in_a_row(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([*parts, np.zeros(0)])
 
 
-def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]]) -> pa.Table:
-    """Scores whose limits, p-values and verdicts hold though one looked again and again.
+def _orders(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, int]]:
+    """Of every group, when each image was drawn: its least rank among the group's own captions.
 
-    p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence; the images that would settle a
-    verdict are those that this evidence takes, more than a test of a fixed number. A doubt about images stays; groups
-    of findings, which went by the score's own verdicts, do not: `grouped` finds them anew.
+    Not among all: an image that another attribute's caption ranks higher would move forward when it is drawn there,
+    into rounds that were looked at already.
     """
-    found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
-    for classifier, at in looks:
-        claimed = np.where(at.evidence.phi > 0, at.evidence.above_tau, at.evidence.below_minus_tau)
-        p = np.where(np.isnan(at.evidence.phi), np.nan, 1 / np.maximum(claimed, 1.0))
-        cells = [(classifier, *group, value) for group, values in at.groups for value in values]
-        names = ("p_value", "q_value", "low", "high", "verdict", "rounds", "needed")
-        columns = (p, metrics.benjamini_hochberg(p), at.low, at.high, at.verdicts, at.rounds, at.needed)
-        for cell, *values in zip(cells, *columns, strict=True):
-            found[cell] = dict(zip(names, values, strict=True))
-    rows = scores.to_pylist()
-    for row in rows:
-        new = found[row["classifier"], row["target_class"], row["attribute"], row["bias_class"]]
-        row["phi_low"], row["phi_high"] = min(row["phi_low"], new["low"]), max(row["phi_high"], new["high"])
-        if row["doubt"] is None:
-            row |= {name: new[name] for name in ("p_value", "q_value", "verdict")}
-        row["group"] = row["group_reason"] = None
-        still_open = row["verdict"] == "undetermined" and row["doubt"] is None and new["needed"] > 0
-        # A round takes one image that shows the value; of those drawn for it, not all may.
-        row["images_to_settle"] = ceil(new["needed"] * max(1.0, row["n"] / new["rounds"])) if still_open else None
-    return pa.Table.from_pylist(rows, SCORES)
-
-
-def _order(draws: pa.Table) -> dict[str, int]:
-    """When each image was drawn: its least rank."""
-    order: dict[str, int] = {}
-    for image, rank in zip(draws["image_id"].to_pylist(), draws["rank"].to_pylist(), strict=True):
-        order[image] = min(rank, order.get(image, rank))
-    return order
+    columns = ("caption_id", "proposal_id", "target_class", "attribute")
+    of_caption = {
+        caption: (target, attribute)
+        for caption, proposal, target, attribute in zip(*(captions[c].to_pylist() for c in columns), strict=True)
+        if not is_pair(proposal)
+    }
+    orders: dict[Group, dict[str, int]] = defaultdict(dict)
+    drawn = (draws[name].to_pylist() for name in ("caption_id", "image_id", "rank"))
+    for caption, image, rank in zip(*drawn, strict=True):
+        if caption in of_caption:
+            order = orders[of_caption[caption]]
+            order[image] = min(rank, order.get(image, rank))
+    return orders
 
 
 def _rounds(

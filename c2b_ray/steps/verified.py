@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
+from c2b_ray.metrics.levels import deviations
 from c2b_ray.metrics.misclassification import Corrected, corrected
 from c2b_ray.steps.duplicates import representatives
 from c2b_ray.steps.verify import CLASS, self_assessed
@@ -32,6 +33,11 @@ LEAST_OVERLAP = 0.5
 """How much of a comparison must remain within another attribute's values for these to explain a difference away."""
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Group = tuple[str, str]
+"""Target class and attribute."""
+Levels = tuple[float, float]
+"""τ and α."""
 
 
 class Verified:
@@ -57,78 +63,82 @@ class Verified:
         for row in [*calibration.to_pylist(), *own]:
             self._calibration[row["attribute"]][row["value"], row["answer"]] = row["images"]
 
-    def distinct(self, images: set[str]) -> set[str]:
-        """One of these images for each set of near-duplicates among them: the first in alphabetical order."""
+    def distinct(self, images: set[str], order: Mapping[str, int] | None = None) -> set[str]:
+        """One of these images for each set of near-duplicates among them: the first drawn, where `order` says, and of
+        such the first in alphabetical order."""
         found: dict[str, str] = {}
-        for image in sorted(images):
+        for image in sorted(images, key=lambda image: (order[image] if order else 0, image)):
             # Not what stands for the set in the whole run: that may have been drawn for another class.
             found.setdefault(self._same.get(image, image), image)
         return set(found.values())
 
-    def sorted_by_value(self, group: tuple[str, str], cells: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    def sorted_by_value(
+        self, group: Group, cells: Mapping[str, set[str]], order: Mapping[str, int] | None = None
+    ) -> dict[str, set[str]]:
         """All images of a group, distinct ones, each under the value that the verifier says it shows."""
         target, attribute = group
         found: dict[str, set[str]] = {value: set() for value in cells}
-        for image in self.distinct(set().union(*cells.values())):
+        for image in self.distinct(set().union(*cells.values()), order):
             value = self._values.get((image, target), {}).get(attribute)
             if value in found:
                 found[value].add(image)
         return found
 
     def correct(
-        self, group: tuple[str, str], cells: Mapping[str, set[str]], answers: Mapping[str, str | None], levels: Levels
+        self, group: Group, cells: Mapping[str, set[str]], answers: Mapping[str, str | None], levels: Levels
     ) -> Corrected | None:
         """The group's scores, corrected; None where the verifier named no value of any of its images."""
         target, attribute = group
         place = {value: i for i, value in enumerate(cells)}
-        counts = np.zeros((2, len(cells), len(cells)))
+        counts, counted = np.zeros((2, len(cells), len(cells))), set()
         for row, images in enumerate(cells.values()):
             for image in images:
                 value = self._values.get((image, target), {}).get(attribute)
                 answer = answers.get(image)
                 if answer is not None and value in place:
                     counts[int(answer != target), row, place[value]] += 1
+                    counted.add(image)
         if not counts.any():
             return None
         known = self._known(attribute, list(cells))
-        return corrected(counts[0], counts[1], known, levels[0], 1 - levels[1])
+        copies = counts.sum() / len(counted)
+        return corrected(counts[0], counts[1], known, levels[0], 1 - levels[1], copies)
 
     def explained(
-        self, group: tuple[str, str], cells: Mapping[str, set[str]], answers: Mapping[str, str | None], tau: float
+        self,
+        group: Group,
+        cells: Mapping[str, set[str]],
+        answers: Mapping[str, str | None],
+        phi: Floats,
+        levels: Levels,
     ) -> dict[str, str]:
         """The bias classes whose difference to the others vanishes among images alike in another attribute, and why.
 
         Images found by their captions differ in more than what was asked for. Compared within the other attribute's
-        shown values, the difference must fall to τ or below and by more than τ; an attribute that leaves too few
-        images to compare, such as another word for the same, explains nothing.
+        shown values, φ (corrected, in the order of `cells`) must fall to τ or below, by more than τ and by more than
+        chance makes it fall in one of all other attributes with probability α. An attribute that leaves less than half
+        of the comparison, such as another word for the same, explains nothing: grouping deals with it.
         """
-        target, attribute = group
-        shown = self.sorted_by_value(group, cells)
+        (target, attribute), (tau, alpha) = group, levels
         seen = [
             (place, self._values[image, target], answers[image] == target)
-            for place, images in enumerate(shown.values())
+            for place, images in enumerate(self.sorted_by_value(group, cells).values())
             for image in images
             if answers.get(image) is not None
         ]
+        others = sorted({name for _, values, _ in seen for name in values} - {attribute})
+        z = deviations(1 - alpha / max(1, len(others)))
         found: dict[str, str] = {}
-        for other in sorted({name for _, values, _ in seen for name in values} - {attribute}):
-            strata = {value: i for i, value in enumerate(dict.fromkeys(values.get(other) for _, values, _ in seen))}
-            counts = np.zeros((2, len(cells), len(strata)), np.int64)
-            for place, values, right in seen:
-                counts[:, place, strata[values.get(other)]] += (right, True)
-            plain, _ = metrics.stratified_differences(*counts.sum(axis=2, keepdims=True))
-            alike, overlap = metrics.stratified_differences(*counts)
-            for value, before, after, shared in zip(cells, plain, alike, overlap, strict=True):
-                if (
-                    shared >= LEAST_OVERLAP
-                    and np.sign(before) * after <= tau < abs(before - after)
-                    and abs(before) > tau
-                ):
-                    found.setdefault(
-                        value,
-                        f"explained by {other}: {before:+.2f} on the images of {value!r}, {after:+.2f} on images alike "
-                        f"in {other}",
-                    )
+        for other in others:
+            at = metrics.stratified_differences(*_by_value(seen, len(cells), other))
+            # The verifier's errors shrink both differences, but not the corrected score: in its terms.
+            scale = np.maximum(1.0, np.abs(np.divide(phi, at.plain, out=np.ones(len(phi)), where=at.plain != 0)))
+            left, gone = np.sign(phi) * at.alike * scale, np.abs(at.plain - at.alike)
+            vanished = (np.abs(phi) > tau) & (left <= tau) & (gone * scale > tau) & (gone > z * at.noise)
+            for place, value in enumerate(cells):
+                if vanished[place] and at.overlap[place] >= LEAST_OVERLAP:
+                    differences = f"{at.plain[place]:+.2f} on the images of {value!r}, {at.alike[place]:+.2f} on images"
+                    found.setdefault(value, f"explained by {other}: {differences} alike in {other}")
         return found
 
     def of_class(self, target: str, images: set[str]) -> float:
@@ -155,8 +165,15 @@ class Verified:
         return np.array([[known.get((value, answer), 0.0) for answer in values] for value in values])
 
 
-Levels = tuple[float, float]
-"""τ and α."""
+def _by_value(seen: Sequence[tuple[int, Mapping[str, str | None], bool]], cells: int, attribute: str) -> Counts:
+    """Right answers and images of every cell by the value that they show of another attribute, where they show one."""
+    values = sorted({value for _, shown, _ in seen if (value := shown.get(attribute)) is not None})
+    counts = np.zeros((2, cells, len(values)), np.int64)
+    for place, shown, right in seen:
+        value = shown.get(attribute)
+        if value is not None:
+            counts[:, place, values.index(value)] += (right, True)
+    return counts
 
 
 def _rate(outcomes: Sequence[tuple[bool, float]]) -> float:

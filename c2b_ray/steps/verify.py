@@ -6,7 +6,7 @@ value. It knows what is asked and how answers are counted; the estimation is `me
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -167,6 +167,7 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
     if asked.classes:
         for name in asked.classes.choices:
             jobs += [(row, CLASS, name, asked.classes) for row in _some(targets == normalise(name), random)]
+    having = Counter(attribute for groups in asked.attributes.values() for attribute in groups)
     for target, groups in asked.attributes.items():
         for attribute, question in groups.items():
             if attribute not in labels.column_names:
@@ -174,7 +175,7 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
             column = _labels(labels, attribute)
             for value in question.choices:
                 here = (targets == normalise(target)) & (column == normalise(value))
-                share = max(1, CALIBRATED_ON // len(asked.attributes))  # classes answer for an attribute together
+                share = max(1, CALIBRATED_ON // having[attribute])  # classes answer for an attribute together
                 jobs += [(row, attribute, value, question) for row in _some(here, random, share)]
     for (_, attribute, value, _), answer in _asked_of(sorted(jobs, key=lambda job: job[0]), source, captioner):
         if answer.choice is not None:

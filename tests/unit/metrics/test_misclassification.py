@@ -100,3 +100,13 @@ def _drawn(random, accuracy, shown, answers, images, known):
         np.add.at(right, (j, said[hit]), 1)
         np.add.at(wrong, (j, said[~hit]), 1)
     return right, wrong, np.stack([random.multinomial(known, answers[k]) for k in range(n)])
+
+
+def test_images_that_were_counted_twice_tell_no_more_than_once():
+    right, wrong, known = np.array([[90, 12], [8, 60]]), np.array([[20, 4], [4, 42]]), np.array([[90.0, 10], [10, 90]])
+    once, twice = corrected(right, wrong, known, 0.05), corrected(2 * right, 2 * wrong, known, 0.05, copies=2)
+    for name in ("accuracy", "phi_low", "phi_high", "p_value", "effective"):
+        np.testing.assert_allclose(getattr(twice, name), getattr(once, name), rtol=0.02)
+    assert (corrected(2 * right, 2 * wrong, known).effective > 1.8 * once.effective).all()
+    with pytest.raises(ValueError, match="copies"):
+        corrected(right, wrong, known, copies=0.5)

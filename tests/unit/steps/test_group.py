@@ -11,7 +11,7 @@ def row(attribute: str, value: str, accuracy: float, phi: float, verdict: str = 
     verdict = verdict or ("against" if phi < 0 else "for")
     return {
         "classifier": "m", "target_class": "bus", "attribute": attribute, "bias_class": value, "n": 100,
-        "correct": round(100 * accuracy), "errors": 0, "phi": phi, "verdict": verdict,
+        "correct": round(100 * accuracy), "accuracy": accuracy, "errors": 0, "phi": phi, "verdict": verdict,
         "paper_verdict": 0, "mistaken": 0,
     } | more  # fmt: skip
 
