@@ -45,8 +45,8 @@ def question(spec: str, classifier: Classifier, classes: Sequence[str], label_ma
 
 def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spec: str) -> tuple[int, ...]:
     index: dict[str, list[int]] = defaultdict(list)
-    for i, label in enumerate(labels):
-        index[normalise(label)].append(i)
+    for i, own in enumerate(labels):
+        index[normalise(own)].append(i)
     if label_map is None:
         if normalise(name) not in index:
             raise ConfigError(
