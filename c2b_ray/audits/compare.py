@@ -151,7 +151,10 @@ def _listed(specs: Sequence[str]) -> str:
 
 
 def _thresholds(run_a: Run, run_b: Run) -> tuple[float, float]:
-    """τ and α, which both runs must have been asked with, as they must with the same classes. SourceError where one does not say."""
+    """τ and α, which both runs must have been asked with, as they must with the same classes.
+
+    SourceError where a run does not say.
+    """
     a, b = run_a.config, run_b.config
     for run, config in ((run_a, a), (run_b, b)):
         for name in ("tau", "alpha", "classes"):

@@ -6,8 +6,8 @@
                   row without an answer; "labels" and "revision" may be given again, and must then be the same
 
 Requests are batched and sent several at a time; a batch that is refused (400, 413, 422) is halved until the image that
-is refused stands alone, whose row has then no answer. The bearer token is read from the environment variable C2B_HTTP_KEY. It
-knows nothing of what is behind the URL.
+is refused stands alone, whose row has then no answer. The bearer token is read from the environment variable
+C2B_HTTP_KEY. It knows nothing of what is behind the URL.
 """
 
 from __future__ import annotations
