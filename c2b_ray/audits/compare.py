@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.report.comparison import comparison_page
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
 from c2b_ray.store import files
-from c2b_ray.store.run import Run, load_run
+from c2b_ray.store.run import MANIFEST, Run, load_run
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,18 @@ def _listed(specs: Sequence[str]) -> str:
 
 
 def _thresholds(run_a: Run, run_b: Run) -> tuple[float, float]:
-    """τ and α, which both runs must have been asked with, as they must with the same classes."""
+    """τ and α, which both runs must have been asked with, as they must with the same classes.
+
+    SourceError where a run does not say.
+    """
     a, b = run_a.config, run_b.config
+    for run, config in ((run_a, a), (run_b, b)):
+        for name in ("tau", "alpha", "classes"):
+            if name not in config:
+                raise SourceError(
+                    f"{run.location(MANIFEST)}: its config has no {name}, so nothing says how the run was asked; it is "
+                    "damaged or of another kind: run its c2b audit anew"
+                )
     different = [name for name in ("tau", "alpha") if a[name] != b[name]]
     if set(a["classes"]) != set(b["classes"]):
         different.append("classes")  # among other classes, the same answer means something else

@@ -72,6 +72,7 @@ def gate(
 
     if not fail_on:
         raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")
+    _checked_options(fail_on, junit_file)
     checks = check(run, fail_on, classifier)
     _write_junit(junit_file, "c2b gate", checks, {"run": run})
     if as_json:
@@ -83,6 +84,8 @@ def gate(
 
 
 def _checked_options(fail_on: list[str] | None, junit_file: str | None) -> None:
+    if junit_file == "":  # an unset variable of a build, whose checks would be written nowhere
+        raise ConfigError("--junit", "names no file; name one, or leave the option out")
     if junit_file and not fail_on:
         raise ConfigError("--junit", f"holds the checks of gates, so it needs {OPTION}")
 

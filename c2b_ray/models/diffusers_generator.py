@@ -24,9 +24,9 @@ from diffusers import DiffusionPipeline
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
+from c2b_ray.generated import checked_image
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.generated import checked_image
 from c2b_ray.models.spec_options import batches, positive
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.roles import GeneratedImage, GenerationRequest

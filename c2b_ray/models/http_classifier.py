@@ -5,8 +5,9 @@
                 → {"logits": [[…], …]}  or  {"probabilities": [[…], …]}  a row per image, a number per label; null for a
                   row without an answer; "labels" and "revision" may be given again, and must then be the same
 
-Requests are batched and sent several at a time. The bearer token is read from the environment variable C2B_HTTP_KEY. It
-knows nothing of what is behind the URL.
+Requests are batched and sent several at a time; a batch that is refused (400, 413, 422) is halved until the image that
+is refused stands alone, whose row has then no answer. The bearer token is read from the environment variable
+C2B_HTTP_KEY. It knows nothing of what is behind the URL.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.json_service import JsonService, Patience, refuse_password
+from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url
 from c2b_ray.models.spec_options import batches, to_pil
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
@@ -32,7 +33,7 @@ PATIENCE = Patience(timeout_s=60, attempts=4, in_flight=4)
 
 def load(spec: Spec) -> HttpClassifier:
     """The classifier at a URL. ServiceError where it does not answer, SpecError where it says nothing of its labels."""
-    refuse_password(spec.text, KEY_VARIABLE)
+    check_url(spec.text, KEY_VARIABLE)
     return HttpClassifier(spec.text)
 
 
@@ -40,7 +41,7 @@ class HttpClassifier:
     """Implements `roles.Classifier`. Safe to call from several threads."""
 
     def __init__(self, url: str, patience: Patience = PATIENCE) -> None:
-        self._url, self._patience = url, patience
+        self._url, self._patience, self._answered = url, patience, False
         self._service = JsonService(url, KEY_VARIABLE, patience)
         about = self._service.ask("GET")
         labels = about.get("labels") if isinstance(about, dict) else None
@@ -51,14 +52,31 @@ class HttpClassifier:
         self.revision = content_id("http", url, list(labels), str(self._stated))
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels); of probabilities, their logarithms; NaN for a row that is null.
+        """Logits, float32 (images, labels); of probabilities, their logarithms; NaN for a row that is null or refused.
 
-        ServiceError: no answer after all attempts, another number of rows or columns, other labels, another revision.
+        ServiceError: no answer after all attempts, every image refused, another number of rows or columns, other
+        labels, another revision.
         """
         if not len(images):
             return np.zeros((0, len(self.labels)), np.float32)
         rows = list(zip(images, keys, strict=True))
-        return np.concatenate(self._service.each(self._batch, list(batches(rows, BATCH))))
+        parts = [part for found in self._service.each(self._halved, list(batches(rows, BATCH))) for part in found]
+        refused = [part for part in parts if isinstance(part, Refused)]
+        # One image alone may be the last of many: it ends nothing where the service has answered before.
+        if len(refused) == len(parts) and (len(parts) > 1 or not self._answered):
+            raise ServiceError(f"every image was refused, {len(parts)} of {len(parts)}: {refused[0]}") from refused[0]
+        none = np.full((1, len(self.labels)), np.nan, np.float32)
+        return np.concatenate([none if isinstance(part, Refused) else part for part in parts])
+
+    def _halved(self, rows: Sequence[tuple[Pixels, str]]) -> list[Floats | Refused]:
+        """The rows' numbers in parts, in their order; an image that is refused alone is a part that says so."""
+        try:
+            return [self._batch(rows)]
+        except Refused as refused:
+            if len(rows) == 1:
+                return [refused]
+            half = len(rows) // 2
+            return [*self._halved(rows[:half]), *self._halved(rows[half:])]
 
     def _batch(self, rows: Sequence[tuple[Pixels, str]]) -> Floats:
         body = {"images": [_png(image) for image, _ in rows], "keys": [key for _, key in rows]}
@@ -68,10 +86,12 @@ class HttpClassifier:
         for name, expected in (("labels", list(self.labels)), ("revision", self._stated)):
             if name in answer and answer[name] != expected:
                 raise ServiceError(
-                    f"{self._url}: its {name} changed while it was asked, from {str(expected)[:200]} to "
-                    f"{str(answer[name])[:200]}; start the audit anew with another --out"
+                    f"{self._url}: its {name} changed while it was asked, {_change(expected, answer[name])}; "
+                    "start the audit anew with another --out"
                 )
-        return self._numbers(answer, len(rows))
+        found = self._numbers(answer, len(rows))
+        self._answered = True
+        return found
 
     def _numbers(self, answer: dict[str, Any], rows: int) -> Floats:
         kind = "logits" if "logits" in answer else "probabilities"
@@ -85,12 +105,10 @@ class HttpClassifier:
                 continue
             if not isinstance(row, list) or len(row) != width:
                 raise ServiceError(f"{self._url}: row {i} of {kind} is not a list of {width} numbers: {str(row)[:100]}")
-            try:
-                found[i] = np.array([np.nan if value is None else value for value in row], np.float32)
-            except (TypeError, ValueError) as error:
-                raise ServiceError(
-                    f"{self._url}: row {i} of {kind} is not made of numbers: {str(row)[:100]}"
-                ) from error
+            numbers = _as_floats(row)
+            if numbers is None:
+                raise ServiceError(f"{self._url}: row {i} of {kind} is not made of numbers: {repr(row)[:100]}")
+            found[i] = numbers
         if kind == "probabilities":
             if (found < 0).any():
                 raise ServiceError(f"{self._url}: a probability below 0")
@@ -104,6 +122,29 @@ class HttpClassifier:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def _as_floats(row: list[Any]) -> Floats | None:
+    """None where a value is neither a number nor null; what float32 cannot hold is infinite."""
+    # A text that reads as a number is none: JSON has numbers, and what sends texts may send others that read as none.
+    if not all(value is None or type(value) in (int, float) for value in row):
+        return None
+    try:
+        wide = np.array([np.nan if value is None else float(value) for value in row], np.float64)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    with np.errstate(over="ignore"):
+        return wide.astype(np.float32)
+
+
+def _change(before: Any, now: Any) -> str:
+    """From what to what; of two lists, where they part: their beginnings are often alike."""
+    if isinstance(before, list) and isinstance(now, list):
+        if len(before) != len(now):
+            return f"from {len(before)} to {len(now)} of them"
+        place = next(i for i, (one, other) in enumerate(zip(before, now, strict=True)) if one != other)
+        before, now = f"number {place}, {before[place]!r},", repr(now[place])
+    return f"from {str(before)[:200]} to {str(now)[:200]}"
 
 
 def _png(image: Pixels) -> str:

@@ -74,7 +74,7 @@ class JsonService:
     ) -> None:
         self._url, self._key_variable, self._patience = url, key_variable, patience
         self._model, self._probe = model, probe
-        self._key = os.environ.get(key_variable, "")
+        self._key = _key(key_variable)
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=httpx.Timeout(patience.timeout_s, pool=None),  # waiting for one's turn is no failure of the service
@@ -127,14 +127,14 @@ class JsonService:
             response = self._client.request(method, self._url + path, json=body)
         except httpx.TimeoutException:
             raise _Retryable(f"no answer within {self._patience.timeout_s:g} s") from None
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:  # on the way, or in a body that does not unpack
             raise _Retryable(f"{type(error).__name__}: {self._clean(str(error))}") from None
         status = response.status_code
         if status == 429 or status >= 500:
             raise _Retryable(f"HTTP {status} {self._said(response)}", _retry_after(response))
         if not response.is_success:
             said = self._said(response)
-            message = f"{self._url}{path}: HTTP {status}{self._meant()} ({said}); {self._hint(status)}"
+            message = f"{self._url}{path}: HTTP {status}{self._meant()} ({said}); {self._hint(response)}"
             raise Refused(message, said) if status in _OF_THE_REQUEST else ServiceError(message)
         try:
             return response.json()
@@ -144,9 +144,14 @@ class JsonService:
     def _meant(self) -> str:
         return f" for {self._model!r}" if self._model else ""
 
-    def _hint(self, status: int) -> str:
-        if status in (401, 403):
-            return f"set {self._key_variable}"
+    def _hint(self, response: httpx.Response) -> str:
+        if response.status_code in (401, 403):
+            wrong = "it does not accept the key in" if self._key else "set"
+            return f"{wrong} {self._key_variable}"
+        if response.has_redirect_location:  # not followed: the key would go to a place that nobody has named
+            return f"it redirects to {self._clean(response.headers['location'])}; name that URL"
+        if response.status_code in _OF_THE_REQUEST:
+            return "it does not take what it was sent; its own words say why"
         return "check the URL and the model's name" if self._model else "check the URL"
 
     def _said(self, response: httpx.Response) -> str:
@@ -171,10 +176,27 @@ def find(value: Any, *path: str | int) -> Any:
     return value
 
 
-def refuse_password(url: str, key_variable: str) -> None:
-    """SpecError for a URL with a password in it: a run directory would keep it, and show it."""
-    if "@" in url.split("/")[2]:
+def check_url(url: str, key_variable: str) -> None:
+    """SpecError for no URL of a service, and for one with a password in it: a run directory would keep and show it."""
+    if "@" in url.partition(":")[2].lstrip("/").partition("/")[0]:
         raise SpecError(f"put no password into the URL of a model; its key belongs into {key_variable}")
+    try:
+        host = httpx.URL(url).host
+    except httpx.InvalidURL as error:
+        raise SpecError(f"{url}: no URL ({error}); expected http://host:8000/path") from error
+    if not host:
+        raise SpecError(f"{url}: a URL without a host; expected http://host:8000/path")
+
+
+def _key(variable: str) -> str:
+    """The key in an environment variable, which files and shells often end with a newline; "" where there is none."""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):  # the HTTP library would quote it in its complaint
+        raise SpecError(
+            f"{variable} holds characters that no HTTP header can carry (control characters, or other than ASCII); "
+            "set it to the key alone"
+        )
+    return key
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.json_service import JsonService, Patience, Refused, find, refuse_password
+from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url, find
 from c2b_ray.roles import ChatReply, ChatRequest, Message, TokenLogProb
 
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -28,7 +28,7 @@ def load(spec: Spec) -> OpenAILanguageModel:
     url, _, model = spec.name.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
         raise SpecError(f"{spec.text}: expected openai:http://host/v1#model, a URL and the model's name after a #")
-    refuse_password(url, KEY_VARIABLE)
+    check_url(url, KEY_VARIABLE)
     return OpenAILanguageModel(url, model)
 
 

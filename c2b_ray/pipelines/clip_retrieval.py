@@ -24,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.pipelines.places import THREADS, Place, listing
 from c2b_ray.pipelines.sources import IMAGES
 from c2b_ray.pipelines.webdataset import members
@@ -70,7 +71,7 @@ class Partition:
     def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
         vectors = np.load(self.folder / self.embeddings, mmap_mode="r")
         start = 0
-        for batch in pq.ParquetFile(self.folder / self.metadata).iter_batches(most):
+        for batch in self._batches(most):
             rows = vectors[start : start + len(batch)].astype(np.float32)
             norms = np.linalg.norm(rows, axis=1)
             good = np.isfinite(norms) & (norms > 0)
@@ -78,13 +79,27 @@ class Partition:
                 bad = int(np.flatnonzero(~good)[0])
                 what = "zero" if norms[bad] == 0 else "not a number"
                 raise SourceError(f"{self.folder / self.embeddings}: row {start + bad} is {what}; {REPAIR}")
-            table = self._table(pa.Table.from_batches([batch]), start).filter(pa.array(good))
+            table = self._table(batch, start).filter(pa.array(good))
             start += len(batch)
             if len(table):
                 yield table, rows[good] / norms[good, None]
 
+    def _batches(self, most: int) -> Iterator[pa.Table]:
+        """The metadata, `image_path` as text."""
+        try:
+            for batch in pq.ParquetFile(self.folder / self.metadata).iter_batches(most):
+                paths = batch["image_path"].cast(pa.string())
+                rest = pa.Table.from_batches([batch]).drop_columns(["image_path"])
+                yield rest.append_column("image_path", paths)
+        except (OSError, pa.ArrowException) as error:
+            why = " ".join(str(error).split())
+            raise SourceError(
+                f"{self.folder / self.metadata}: damaged, or its paths are no UTF-8 ({why}); copy or embed that "
+                "partition again"
+            ) from error
+
     def _table(self, rows: pa.Table, first: int) -> pa.Table:
-        paths = rows["image_path"].cast(pa.string()).combine_chunks()
+        paths = rows["image_path"].combine_chunks()
         places = self.shards.find(paths) if self.shards else self._files(paths)
         others = rows.drop_columns(["image_path"]).to_pylist()
         metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in others]
@@ -113,7 +128,8 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
     of_vectors, of_rows = (_numbered(folder / name) for name in (EMBEDDINGS, METADATA))
     if not of_vectors:
         raise SourceError(f"{source}: holds no {EMBEDDINGS}/{EMBEDDINGS}_<n>.npy")
-    numbers = range(min(of_vectors), max(max(of_vectors), *of_rows, 0) + 1)
+    there = {*of_vectors, *of_rows}
+    numbers = range(min(there), max(there) + 1)
     for number in numbers:
         for found, kind in ((of_vectors, EMBEDDINGS), (of_rows, METADATA)):
             if number not in found:
@@ -163,7 +179,7 @@ def _mapped(path: Path) -> Mapped:
 def _rows(path: Path, expected: int, vectors: Path) -> int:
     try:
         with pq.ParquetFile(path) as file:
-            rows, names = file.metadata.num_rows, file.schema_arrow.names
+            rows, schema = file.metadata.num_rows, file.schema_arrow
     except (OSError, pa.ArrowException) as error:
         raise SourceError(f"{path}: not a Parquet file that can be read: {error}") from error
     if rows != expected:
@@ -171,8 +187,10 @@ def _rows(path: Path, expected: int, vectors: Path) -> int:
             f"{path}: {rows} rows, but {vectors.name} has {expected}, so from row {min(rows, expected)} on nothing "
             "says which is whose; copy or embed that partition again"
         )
-    if "image_path" not in names:
-        raise SourceError(f"{path}: no column image_path; it has {', '.join(names)}")
+    if "image_path" not in schema.names:
+        raise SourceError(f"{path}: no column image_path; it has {', '.join(schema.names)}")
+    if pa.types.is_nested(kind := schema.field("image_path").type):
+        raise SourceError(f"{path}: its column image_path holds {kind}; expected a path, a text, in each row")
     return int(rows)
 
 
@@ -183,8 +201,14 @@ def _relative(path: str, root: str) -> str:
 
 
 def _shards(images: str) -> Shards | None:
-    """None where `images` holds no tar files."""
+    """None where `images` holds no tar files. SourceError where it is no folder."""
     place = Place(images, *resolve(images))
+    try:
+        kind = place.filesystem.get_file_info(place.path).type
+    except OSError as error:
+        raise SourceError(refusal(images, error) or f"{images}: cannot be read: {error}") from error
+    if kind != fs.FileType.Directory:  # every image would be missing, and be found out only when it is asked for
+        raise SourceError(absent_bucket(images) or f"{images}: no such folder; --images names that of the images")
     tars = [name for name in listing(place).names if name.endswith(SHARDS)]
     if not tars:
         return None

@@ -15,8 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from PIL import Image
 
-from c2b_ray.errors import ConfigError, SourceError, nearest
-from c2b_ray.roles import GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
+from c2b_ray.errors import ConfigError, ServiceError, SourceError, nearest
+from c2b_ray.generated import checked_image
+from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.propose import normalise
@@ -119,10 +120,17 @@ def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.
 
 
 def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
-    """The images of a batch of what `generated` asks for, as PNG: a table of `schemas.IMAGES`."""
+    """The images of a batch of what `generated` asks for, as PNG: a table of `schemas.IMAGES`.
+
+    What cannot be used is an error of its row; ServiceError for another number of images than was asked for.
+    """
     prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
     asked = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
-    made = generator.generate(asked)
+    made = [_checked(image) for image in generator.generate(asked)]
+    if len(made) != len(asked):
+        raise ServiceError(
+            f"the generator answered {len(asked)} prompts with {len(made)} images; it must give one each"
+        )
     columns = {
         "image_id": batch["image_id"],
         "key": pa.array([f"{request.prompt} (seed {request.seed})" for request in asked], pa.string()),
@@ -130,6 +138,14 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
         "error": pa.array([image.error for image in made], pa.string()),
     }
     return pa.table(columns).cast(IMAGES)
+
+
+def _checked(image: GeneratedImage) -> GeneratedImage:
+    if image.error is not None:
+        return GeneratedImage(None, image.error)
+    if image.pixels is None:
+        return GeneratedImage(None, "the generator gave neither an image nor a reason")
+    return checked_image(image.pixels, None)
 
 
 def _png(pixels: Pixels) -> bytes:

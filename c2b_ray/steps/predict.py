@@ -5,6 +5,7 @@ It knows the label map and how probabilities are averaged; it does not know wher
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,25 +44,39 @@ def question(spec: str, classifier: Classifier, classes: Sequence[str], label_ma
 
 
 def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spec: str) -> tuple[int, ...]:
-    index = {normalise(label): i for i, label in enumerate(labels)}
+    index: dict[str, list[int]] = defaultdict(list)
+    for i, own in enumerate(labels):
+        index[normalise(own)].append(i)
     if label_map is None:
         if normalise(name) not in index:
             raise ConfigError(
                 "classes",
                 f"no label of {spec} is {name!r}; {nearest(normalise(name), index)} (or give `label_map`)",
             )
-        return (index[normalise(name)],)
+        return (_only(index[normalise(name)], name, name, spec),)
     chosen = label_map.get(name)
     if not chosen:
         raise ConfigError("label_map", f"no label maps to the class {name!r}; give it at least one label")
     found = []
     for label in chosen:
-        position = label if isinstance(label, int) else index.get(normalise(label))
-        if position is None or not 0 <= position < len(labels):
+        positions = [label] if isinstance(label, int) else index.get(normalise(label), [])
+        if not positions or not 0 <= positions[0] < len(labels):
             known = nearest(str(label), index) if isinstance(label, str) else f"it has labels 0 to {len(labels) - 1}"
             raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
-        found.append(position)
+        found.append(_only(positions, label, name, spec))
     return tuple(found)
+
+
+def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> int:
+    """The position of a label. ConfigError where several outputs have it: ImageNet has two called crane."""
+    if len(positions) > 1:
+        listed = ", ".join(map(str, positions))
+        raise ConfigError(
+            f"label_map.{name}",
+            f"{len(positions)} labels of {spec} are {label!r}, at {listed}; name those that are meant by their "
+            f"indices, such as {name}: [{positions[0]}]",
+        )
+    return positions[0]
 
 
 def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Table:

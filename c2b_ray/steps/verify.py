@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import ConfigError, ServiceError, SourceError
 from c2b_ray.roles import Answer, Captioner, Pixels, Question
 from c2b_ray.schemas import CALIBRATION, VERIFICATIONS, content_id
 from c2b_ray.steps.decode import decode_batch
@@ -140,7 +140,12 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
 
 def _answers(captioner: Captioner, asked: Sequence[tuple[Pixels | None, Question]]) -> Iterator[Answer]:
     pictures = [picture for picture, _ in asked if picture is not None]
-    return iter(captioner.answer(pictures, [question for _, question in asked]) if asked else [])
+    answers = captioner.answer(pictures, [question for _, question in asked]) if asked else []
+    if len(answers) != len(asked):
+        raise ServiceError(
+            f"the captioner answered {len(asked)} questions with {len(answers)} answers; one each is due"
+        )
+    return iter(answers)
 
 
 def _certainty(answer: Answer) -> float | None:
@@ -158,7 +163,7 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
 
     labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
     values that no image has, are left out: `verified` counts on the verifier's own certainty there. A null is no
-    label.
+    label. SourceError where none of the images can be read.
     """
     counts: dict[tuple[str, str, str], float] = defaultdict(float)
     targets = _labels(labels, "target_class")
@@ -194,14 +199,30 @@ def _labels(labels: pa.Table, name: str) -> NDArray[np.object_]:
 def _asked_of(
     jobs: Sequence[tuple[int, str, str, Question]], source: ImageSource, captioner: Captioner
 ) -> Iterator[tuple[tuple[int, str, str, Question], Answer]]:
-    """Every job (sorted by row) that has a picture, with its answer; each row's picture is fetched once."""
+    """Every job (sorted by row) that has a picture, with its answer; each row's picture is fetched once.
+
+    SourceError where none has: nothing would have been learnt, and nothing said.
+    """
+    first, readable = "", False
     for start in range(0, len(jobs), _BATCH):
         part = jobs[start : start + _BATCH]
         rows = sorted({row for row, *_ in part})
-        pixels, _ = decode_batch(source.fetch(rows)["bytes"].to_pylist())
+        found = source.fetch(rows)
+        pixels, errors = decode_batch(found["bytes"].to_pylist())
+        given = found["error"].to_pylist() if "error" in found.column_names else errors
+        said = [one or other for one, other in zip(given, errors, strict=True)]
+        first = first or next(
+            (f"{key}: {why}" for key, why in zip(found["key"].to_pylist(), said, strict=True) if why), ""
+        )
         picture = dict(zip(rows, pixels, strict=True))
         good = [job for job in part if picture[job[0]] is not None]
+        readable = readable or bool(good)
         yield from zip(good, _answers(captioner, [(picture[job[0]], job[3]) for job in good]), strict=True)
+    if jobs and not readable:
+        raise SourceError(
+            f"verification.calibration: none of the table's images can be read (the first is {first}); a path in its "
+            "column `image` is relative to the table"
+        )
 
 
 def _some(here: NDArray[np.bool_], random: np.random.Generator, most: int = CALIBRATED_ON) -> Rows:

@@ -28,6 +28,8 @@ _REFUSALS = {
     errno.EROFS: "the file system is read-only; choose another directory",
     errno.EISDIR: "a directory is there; name a file",
     errno.ENOTDIR: "a part of the path is a file; choose another directory",
+    errno.EEXIST: "a file, or a link to nothing, is where a directory is needed; choose another place or remove it",
+    errno.ENAMETOOLONG: "a name in the path is too long for the file system; choose a shorter one",
 }
 
 
@@ -101,6 +103,9 @@ def write_bytes(location: str | Path, data: bytes) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(temporary, path)
+        # Not among the refusals: stages know by it that another writer has taken over (`pipelines.parts`).
+        except FileNotFoundError as error:
+            raise StorageError(f"{location}: the directory is missing, or has been removed; make it first") from error
         finally:
             Path(temporary).unlink(missing_ok=True)
 
@@ -166,9 +171,22 @@ def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Tab
         info = filesystem.get_file_info(path)
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError
-        if info.type == fs.FileType.File:
+    if info.type == fs.FileType.File:
+        return _parquet(location, columns)
+    names = [name for name in entries(location) if name.startswith("part-") and name.endswith(".parquet")]
+    if not names:
+        raise SourceError(f"{location}: holds no part-*.parquet")
+    return pa.concat_tables(_parquet(f"{str(location).rstrip('/')}/{name}", columns) for name in names)
+
+
+def _parquet(location: str | Path, columns: list[str] | None) -> pa.Table:
+    filesystem, path = resolve(location)
+    try:
+        with reading(location, "table"):
             return pq.read_table(path, columns=columns, filesystem=filesystem)
-        names = [name for name in entries(location) if name.startswith("part-") and name.endswith(".parquet")]
-        if not names:
-            raise SourceError(f"{location}: holds no part-*.parquet")
-        return pa.concat_tables(pq.read_table(f"{path}/{n}", columns=columns, filesystem=filesystem) for n in names)
+    except (pa.ArrowException, OSError) as error:
+        why = " ".join(str(error).split())  # Thrift's complaints have several lines
+        raise SourceError(
+            f"{location}: not a Parquet file that can be read ({why}); where it is damaged or cut short, copy it "
+            "again, or delete it and make it anew: c2b audit, run again, makes a run's scores and parts"
+        ) from error

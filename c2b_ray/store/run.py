@@ -78,7 +78,10 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        return dict(self.manifest["config"])
+        config = self.manifest.get("config")
+        if not isinstance(config, dict):
+            raise SourceError(f"{self.location(MANIFEST)} holds no config: it is damaged; run its c2b audit anew")
+        return dict(config)
 
     @property
     def report(self) -> str:

@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import CLIPTextConfig, CLIPTextModel, PreTrainedTokenizerFast
 
-from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import catalog
+from c2b_ray.models.diffusers_generator import DiffusersGenerator
 from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator
 
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "photo", "of", "red", "bus", "mug"]
@@ -179,6 +181,14 @@ def test_nan_black_and_single_colour_are_errors_of_their_rows(copy: Path) -> Non
         found = damaged(copy, "vae", names, value).generate(REQUESTS[:3])
         assert [image.pixels for image in found] == [None] * 3
         assert [reason in str(image.error) for image in found] == [True] * 3
+
+
+def test_a_pipeline_that_answers_with_another_number_of_images_is_refused() -> None:
+    def one(**_: Any) -> Any:
+        return SimpleNamespace(images=np.zeros((1, 8, 8, 3)))
+
+    with pytest.raises(ServiceError, match="answered 2 prompts with 1 images"):
+        DiffusersGenerator(one, {}, None, "r", batch=4).generate(REQUESTS[:2])
 
 
 def test_what_a_safety_checker_blanks_is_said(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

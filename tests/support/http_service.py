@@ -4,7 +4,7 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +24,8 @@ class Service:
     delay_s: float = 0.0
     answer: dict[str, Any] = field(default_factory=dict)  # replaces parts of the true answer
     about: Any = None  # replaces the answer to GET
+    refuses: Collection[str] = ()  # keys: a batch that holds one is answered 422
+    raw: tuple[int, dict[str, str], bytes] | None = None  # status, headers and body of the answer to POST, as they are
     posts: list[int] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
 
@@ -48,14 +50,23 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                 service.failures -= 1
                 self._send(500, {"error": "out of memory"})
                 return
+            if set(service.refuses) & set(asked["keys"]):
+                self._send(422, {"error": "no such image"})
+                return
+            if service.raw:
+                self._send_raw(*service.raw)
+                return
             assert len(asked["keys"]) == len(asked["images"])
             true = {} if "probabilities" in service.answer else {"logits": [_logits(i) for i in asked["images"]]}
             self._send(200, {**true, **service.answer})
 
         def _send(self, status: int, body: Any) -> None:
-            data = json.dumps(body).encode()
+            self._send_raw(status, {}, json.dumps(body).encode())
+
+        def _send_raw(self, status: int, headers: dict[str, str], data: bytes) -> None:
             self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
+            for name, value in {**headers, "Content-Length": str(len(data))}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
 

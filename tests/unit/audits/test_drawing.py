@@ -6,7 +6,7 @@ import pytest
 from c2b_ray.audits.drawing import Plan, from_generator, from_labels
 from c2b_ray.audits.events import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.models.generated import checked_image
+from c2b_ray.generated import checked_image
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
 from c2b_ray.steps.caption import caption

@@ -36,10 +36,17 @@ def runs(tmp_path_factory):
         "other-tau": {"tau": 0.2},
         "other-classes": {"classes": ("bus", "boat", "tram")},
         "unfinished": {"manifest": {"status": "running"}},
+        "damaged": {},
+        "untold": {},
     }
     for name, change in changes.items():
         recipe = Recipe(**(settings | {"classifiers": (NEW,), "pictures": False} | change))
         make_run(place / name, recipe)
+    scores = place / "damaged" / "scores.parquet"
+    scores.write_bytes(scores.read_bytes()[:-50])
+    told = json.loads((place / "untold" / "run.json").read_text())
+    del told["config"]["tau"]
+    (place / "untold" / "run.json").write_text(json.dumps(told))
     return place
 
 
@@ -181,6 +188,12 @@ def test_gate_looks_at_one_run(runs, c2b, tmp_path):
         (("compare", "old", "other-classes"), "classes"),
         (("compare", "old", "unfinished"), "not finished"),
         (("compare", "old", "nowhere"), "no run there"),
+        (("compare", "old", "untold"), "untold/run.json: its config has no tau"),
+        (("compare", "old", "damaged"), "damaged/scores.parquet: not a Parquet file that can be read"),
+        (("gate", "damaged", "--fail-on", "against"), "damaged/scores.parquet: not a Parquet file that can be read"),
+        (("gate", "old", "--fail-on", "against", "--junit", ""), "--junit: names no file"),
+        (("gate", "old", "--fail-on", "against", "--junit", "F/x.xml"), "F: a file, or a link to nothing"),
+        (("compare", "old", "new", "--out", "F"), "F: a file, or a link to nothing"),
         (("gate", "old", "--fail-on", "worse"), "c2b compare"),
         (("gate", "old"), "--fail-on"),
         (("gate", "old", "--fail-on", "tram/weather/fog:against"), "no cell 'tram/weather/fog'"),
@@ -188,9 +201,10 @@ def test_gate_looks_at_one_run(runs, c2b, tmp_path):
 )
 def test_bad_input_says_what_is_wrong_and_exits_2(runs, c2b, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "F").touch()
     names = {place.name for place in runs.iterdir()} | {"nowhere"}
     status, out, err = c2b(*(runs / word if word in names else word for word in arguments))
     assert status == 2
     assert words in err
     assert out == ""
-    assert not list(tmp_path.iterdir())
+    assert [place.name for place in tmp_path.iterdir()] == ["F"]

@@ -61,7 +61,11 @@ def test_failures_that_stay_say_what_the_service_said(served: tuple[str, Service
         ({"logits": [[0] * 5] * 2}, "3 images were sent, and 2 rows"),
         ({"logits": [[0] * 4] * 3}, "row 0 of logits is not a list of 5 numbers"),
         ({"logits": [["x"] * 5] * 3}, "not made of numbers"),
-        ({"labels": ["dog", "cat"]}, "its labels changed"),
+        ({"logits": [["0.5", "1", "0", "0", "0"]] * 3}, "not made of numbers: \\['0.5'"),
+        ({"logits": [[True, 0, 0, 0, 0]] * 3}, "not made of numbers"),
+        ({"logits": [[10**400, 0, 0, 0, 0]] * 3}, "not made of numbers"),
+        ({"labels": ["dog", "cat"]}, "its labels changed while it was asked, from 5 to 2 of them"),
+        ({"labels": ["cat", "dog", "owl", "rat", "cow"]}, "from number 4, 'yak', to 'cow'"),
         ({"revision": "2"}, "its revision changed"),
         ({"logits": None}, "NoneType rows"),
     ],
@@ -78,6 +82,46 @@ def test_a_row_without_an_answer_is_nan(served: tuple[str, Service]) -> None:
     service.answer = {"logits": [[1] * 5, None, [None, 1, 1, 1, 1]]}
     found = asked(url).logits(IMAGES, KEYS)
     assert np.isnan(found).sum(axis=1).tolist() == [0, 5, 1]
+
+
+def test_numbers_that_are_too_large_are_infinite(served: tuple[str, Service]) -> None:
+    url, service = served
+    service.answer = {"logits": [[1e300, -1e300, 0, 2**70, 0]] * 3}
+    np.testing.assert_array_equal(asked(url).logits(IMAGES, KEYS)[0], np.float32([np.inf, -np.inf, 0, 2.0**70, 0]))
+
+
+def test_an_image_that_is_refused_is_a_row_without_an_answer(served: tuple[str, Service]) -> None:
+    url, service = served
+    classifier = asked(url)
+    images, keys = [IMAGES[1]] * 8, list("abcdefgh")
+    service.refuses = ["c", "h"]
+    found = classifier.logits(images, keys)
+    assert np.flatnonzero(np.isnan(found).all(axis=1)).tolist() == [2, 7]
+    assert np.isfinite(found).all(axis=1).sum() == 6
+    assert np.isnan(classifier.logits(images[:1], ["c"])).all()
+
+
+def test_a_service_that_refuses_every_image_ends_the_run(served: tuple[str, Service]) -> None:
+    url, service = served
+    service.refuses = KEYS
+    for count in (1, 3):
+        with pytest.raises(ServiceError, match=rf"refused, {count} of {count}: .*HTTP 422 .*no such image.*own words"):
+            asked(url).logits(IMAGES[:count], KEYS[:count])
+
+
+def test_a_redirect_names_where_to(served: tuple[str, Service]) -> None:
+    url, service = served
+    service.raw = (307, {"Location": "https://elsewhere.test/classify"}, b"")
+    with pytest.raises(ServiceError, match=r"HTTP 307.*redirects to https://elsewhere\.test/classify; name that URL"):
+        asked(url).logits(IMAGES, KEYS)
+
+
+def test_a_body_that_does_not_unpack_is_tried_again(served: tuple[str, Service]) -> None:
+    url, service = served
+    service.raw = (200, {"Content-Encoding": "gzip"}, b"no gzip")
+    with pytest.raises(ServiceError, match="failed 2 times: DecodingError"):
+        asked(url, attempts=2).logits(IMAGES, KEYS)
+    assert service.posts == [3, 3]
 
 
 def test_probabilities_become_their_logarithms(served: tuple[str, Service]) -> None:
@@ -99,6 +143,27 @@ def test_a_service_that_names_no_labels(served: tuple[str, Service]) -> None:
 def test_nobody_there() -> None:
     with pytest.raises(ServiceError, match="ConnectError"):
         asked("http://127.0.0.1:9/classify", attempts=2)
+
+
+@pytest.mark.parametrize("spec", ["http:x", "http:/x", "http:///x", "http://h:port/x", "http:me:pw@h"])
+def test_what_is_no_url_is_refused(spec: str) -> None:
+    with pytest.raises(SpecError, match=r"no URL|without a host|no password") as raised:
+        catalog.classifier(spec)
+    assert "pw" not in str(raised.value)
+
+
+def test_a_key_is_stripped_and_one_that_no_header_carries_never_shown(
+    served: tuple[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, service = served
+    monkeypatch.setenv(KEY_VARIABLE, "hush-hush\r\n")
+    asked(url)
+    assert service.tokens == ["Bearer hush-hush"]
+    for bad in ("hush\nhush", "hush\x7f", "hüsh"):
+        monkeypatch.setenv(KEY_VARIABLE, bad)
+        with pytest.raises(SpecError, match=f"{KEY_VARIABLE} holds characters") as raised:
+            asked(url)
+        assert bad not in str(raised.value)
 
 
 def test_the_token_is_sent_and_neither_shown_nor_pickled(

@@ -136,6 +136,24 @@ def test_a_folder_with_holes_names_the_file(source: Path) -> None:
     refused(source, r"metadata: partition 2 is missing")
 
 
+def test_a_hole_at_the_start_is_one(source: Path) -> None:
+    (source / "img_emb" / "img_emb_0.npy").unlink()
+    refused(source, r"img_emb: partition 0 is missing \(there are 0 to 2\)")
+
+
+def test_a_damaged_page_of_metadata_names_its_file(source: Path) -> None:
+    path = source / "metadata" / "metadata_1.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8] + bytes(30) + whole[38:])  # the footer is whole, and says so many rows
+    refused(source, r"metadata_1\.parquet: damaged, .*embed that partition again")
+
+
+def test_images_of_no_folder_are_refused(source: Path) -> None:
+    for place in (source / "typo", source / "img_emb" / "img_emb_0.npy"):
+        with pytest.raises(SourceError, match=rf"{place.name}: no such folder; --images"):
+            partitions(str(source), str(place))
+
+
 def test_counts_that_differ_name_both_files_and_the_row(source: Path) -> None:
     pq.write_table(pa.table({"image_path": ["a", "b"]}), source / "metadata" / "metadata_1.parquet")
     refused(source, r"metadata_1\.parquet: 2 rows, but img_emb_1\.npy has 3, so from row 2 on")
@@ -163,5 +181,7 @@ def test_rows_without_a_direction_are_named_or_left_out(source: Path, value: flo
 def test_metadata_without_paths_and_folders_of_nothing(source: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"url": ["a", "b"]}), source / "metadata" / "metadata_2.parquet")
     refused(source, r"metadata_2\.parquet: no column image_path; it has url")
+    pq.write_table(pa.table({"image_path": [["a"], ["b"]]}), source / "metadata" / "metadata_2.parquet")
+    refused(source, r"metadata_2\.parquet: its column image_path holds list")
     with pytest.raises(SourceError, match=r"holds no img_emb/img_emb_<n>\.npy"):
         partitions(str(tmp_path), str(tmp_path))

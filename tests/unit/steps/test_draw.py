@@ -2,8 +2,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.models.generated import checked_image
+from c2b_ray.errors import ConfigError, ServiceError, SourceError
+from c2b_ray.generated import checked_image
 from c2b_ray.roles import GeneratedImage, Neighbours
 from c2b_ray.schemas import DRAWS, IMAGES
 from c2b_ray.steps.caption import caption
@@ -163,3 +163,32 @@ def test_what_a_generator_cannot_draw_is_an_error_of_its_row():
     assert sorted(pa.concat_tables(parts).to_pylist(), key=lambda row: row["image_id"]) == sorted(
         rows, key=lambda row: row["image_id"]
     )
+
+
+class Careless:
+    """A generator of another package that checks nothing: gives what it was made with."""
+
+    revision = "c"
+
+    def __init__(self, *images):
+        self.images = images
+
+    def generate(self, requests):
+        return list(self.images)
+
+
+def test_what_a_careless_generator_gives_is_checked():
+    _, wanted = generated(CAPTIONS, "c", 2, seed=7)
+    noise = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+    pixels = [noise, np.full((6, 8, 3), np.nan), np.zeros((6, 8, 3), np.uint8)]
+    rows = generate(wanted, Careless(*(GeneratedImage(p) for p in pixels), GeneratedImage(None))).to_pylist()
+    np.testing.assert_array_equal(decode(rows[0]["bytes"]), noise)
+    for row, reason in zip(rows[1:], ["NaN or infinite", "all black", "neither an image nor a reason"], strict=True):
+        assert row["bytes"] is None
+        assert reason in row["error"]
+
+
+def test_another_number_of_images_than_asked_for_is_refused():
+    _, wanted = generated(CAPTIONS, "c", 1, seed=7)
+    with pytest.raises(ServiceError, match="answered 2 prompts with 1 images"):
+        generate(wanted, Careless(GeneratedImage(np.zeros((6, 8, 3), np.uint8))))

@@ -70,6 +70,16 @@ def test_a_class_that_no_label_maps_to(label_map, field, words):
     assert caught.value.field == field
 
 
+def test_a_label_that_several_outputs_have_is_meant_by_its_index():
+    model = Fixed(["crane", "bus", "Crane", "boat"], [])
+    assert question("x:y", model, ["bus", "boat"], None).labels_of_class == ((1,), (3,))
+    assert question("x:y", model, ["bird", "bus"], {"bird": [0], "bus": ["bus"]}).labels_of_class == ((0,), (1,))
+    for classes, label_map in ((["crane"], None), (["bird"], {"bird": ["crane"]})):
+        with pytest.raises(ConfigError, match=r"2 labels of x:y are 'crane', at 0, 2; .*indices") as caught:
+            question("x:y", model, classes, label_map)
+        assert caught.value.field == f"label_map.{classes[0]}"
+
+
 def test_the_id_depends_on_what_was_asked():
     model = Fixed(["bus", "boat"], [])
     a = question("x:y", model, ["bus", "boat"], None)

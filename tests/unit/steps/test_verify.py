@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import ConfigError, ServiceError, SourceError
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.roles import Answer
 from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, IMAGES, VERIFICATIONS
@@ -242,6 +242,24 @@ def test_a_column_that_is_missing_is_left_out_and_a_class_that_is_named():
     assert set(calibrate(labels, source, see(), asked, 0)["attribute"].to_pylist()) == {CLASS, "weather"}
     with pytest.raises(ConfigError, match=r"verification\.calibration"):
         check_calibration(labels, ["house", "chair"])
+
+
+def test_a_table_whose_images_cannot_be_read_is_refused():
+    labels, source = known([("bus", "snow", b"no image"), ("boat", "rain", b"")])
+    with pytest.raises(SourceError, match=r"verification\.calibration: none .*the first is 0: not an image"):
+        calibrate(labels, source, see(), asked_of(), seed=0)
+    source.fetch = lambda ids: pa.table(
+        {"key": ["a.png"] * len(ids), "bytes": pa.nulls(len(ids), pa.binary()), "error": ["no such file"] * len(ids)}
+    )
+    with pytest.raises(SourceError, match=r"the first is a\.png: no such file"):
+        calibrate(labels, source, see(), asked_of(), seed=0)
+
+
+def test_a_captioner_that_gives_too_few_answers_is_named():
+    asked, captioner = asked_of(), see()
+    captioner.answer = lambda images, questions: [Answer(question.choices[0]) for question in questions[1:]]
+    with pytest.raises(ServiceError, match="answered 2 questions with 1 answers"):
+        verify(images_of([("a", png(0, 1), None, "bus")], asked), captioner, asked)
 
 
 def test_no_more_images_are_looked_at_than_needed():

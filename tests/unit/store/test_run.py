@@ -53,6 +53,13 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="a part of the path is a file"):
         files.make_directory(tmp_path / "file" / "run")
+    for write in (files.make_directory, lambda place: files.write_under(place / "x.xml", b"")):
+        with pytest.raises(StorageError, match="file: a file, or a link to nothing"):
+            write(tmp_path / "file")
+    with pytest.raises(StorageError, match=r"n: a name in the path is too long"):
+        files.make_directory(tmp_path / ("n" * 300))
+    with pytest.raises(StorageError, match=r"no/x: the directory is missing"):
+        files.write_bytes(tmp_path / "no" / "x", b"")
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -75,6 +82,25 @@ def test_predictions_are_those_of_the_weights_at_hand(tmp_path):
         run.update({"models": {f"{CLASSIFIER}onnx:net": {"spec": "onnx:net", "revision": "new"}}})
         assert run.predictions["predicted_class"].to_pylist() == ["boat"]
         assert run.read("predictions").num_rows == 2
+
+
+def test_a_damaged_table_names_its_file_and_what_to_do(tmp_path):
+    (tmp_path / "parts").mkdir()
+    for place in (tmp_path / "rejected.parquet", tmp_path / "parts" / "part-1.parquet"):
+        files.write_table(place, ROW)
+        whole = place.read_bytes()
+        zeroed = whole[:8] + bytes(40) + whole[48:]  # a page; the footer is whole
+        for damaged in (whole[:-20], zeroed, b""):
+            place.write_bytes(damaged)
+            with pytest.raises(SourceError, match=rf"{place.name}: not a Parquet file that can be read .*copy it"):
+                files.read_table(place if place.parent == tmp_path else place.parent)
+
+
+def test_a_run_without_its_settings_is_no_run(tmp_path):
+    with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
+        run._write_manifest({name: value for name, value in run.manifest.items() if name != "config"})
+        with pytest.raises(SourceError, match=r"run\.json.*no config"):
+            run.config  # noqa: B018
 
 
 def test_a_file_is_written_with_the_directories_above_it(tmp_path, monkeypatch):

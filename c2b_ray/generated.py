@@ -1,6 +1,6 @@
 """Whether a generated picture can be used: NaN, blanks and wrong sizes become errors of their rows.
 
-Knows arrays; does not know what made them.
+Knows arrays; does not know what made them. Models and steps both ask it: a generator of another package may not have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LEVELS = 2  # that a picture of one colour may vary by, from rounding
 
 
 def checked_image(values: Any, size: tuple[int, int] | None, censored: bool = False) -> GeneratedImage:
-    """The picture of `values`, floats in [0, 1], (height, width, 3), or why it is none.
+    """The picture of `values`, (height, width, 3), floats in [0, 1] or uint8, or why it is none.
 
     size: (height, width) that it must have, None for any. censored: a safety checker has blanked it.
     """
@@ -23,13 +23,17 @@ def checked_image(values: Any, size: tuple[int, int] | None, censored: bool = Fa
         return GeneratedImage(None, "the pipeline's safety checker blanked the image")
     values = np.asarray(values)
     if values.ndim != 3 or values.shape[2] != 3:
-        return GeneratedImage(None, f"the pipeline gave an array of shape {values.shape}, not height × width × 3")
+        return GeneratedImage(None, f"the generator gave an array of shape {values.shape}, not height × width × 3")
+    if not values.size:
+        return GeneratedImage(None, f"the image is empty: {values.shape[0]} × {values.shape[1]} pixels")
+    if values.dtype != np.uint8 and values.dtype.kind != "f":
+        return GeneratedImage(None, f"the generator gave {values.dtype} values, neither uint8 nor floats in [0, 1]")
     if size is not None and values.shape[:2] != size:
         found = f"{values.shape[0]} × {values.shape[1]}"
         return GeneratedImage(None, f"the image is {found} pixels, asked for were {size[0]} × {size[1]}")
     if not np.isfinite(values).all():
         return GeneratedImage(None, "the image holds NaN or infinite values; dtype=fp32 often mends it")
-    pixels = (values.clip(0, 1) * 255).round().astype(np.uint8)
+    pixels = values if values.dtype == np.uint8 else (values.clip(0, 1) * 255).round().astype(np.uint8)
     if int(pixels.max()) <= _LEVELS:
         return GeneratedImage(None, "the image is all black")
     if int(np.ptp(pixels, axis=(0, 1)).max()) <= _LEVELS:
