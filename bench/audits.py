@@ -10,8 +10,8 @@ every cell, measured on `--truth` freshly rendered scenes per class. Rows as in 
     direction   share of the called cells which have the right sign; `direction_of_true`: of those that are true
     controls    share of the controls' cells that are called
 
-`paper` is the paper's rule on the same counts; it is there to compare, not to be reached. With `--verify` the same run
-is judged a third time with the correction left off.
+`paper` is the paper's rule on the same images, `paper_20` on 20 of each cell, as many as the paper has; they are there
+to compare, not to be reached. With `--verify` the same run is judged once more with the correction left off.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 import c2b_ray
+from c2b_ray.audits.budget import verification
 from c2b_ray.audits.index import build
 from c2b_ray.models import catalog
 from c2b_ray.steps.score import score
@@ -35,6 +38,7 @@ from c2b_ray.world.truth import bias, true_accuracies
 
 TASK = "Sort snapshots of ordinary things by what they show."  # in no training wording
 STRONG = 0.15
+PAPER = 20  # images a cell
 TAU = 0.05
 
 
@@ -75,7 +79,7 @@ def run_audit(source: str, names: list[str], args: argparse.Namespace, place: Pa
 
 def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
     def is_called(row: dict) -> bool:
-        return row["paper_verdict"] != 0 if called == "paper" else row["verdict"] in ("for", "against")
+        return row["paper_verdict"] != 0 if called.startswith("paper") else row["verdict"] in ("for", "against")
 
     def key(row: dict) -> tuple[str, str, str, str]:
         return row["classifier"], row["target_class"], row["attribute"], row["bias_class"]
@@ -126,6 +130,7 @@ def main() -> None:
     parser.add_argument("--verify", action="store_true", help="by world:clip, calibrated on rendered scenes")
     parser.add_argument("--calibration", type=int, default=4000, help="scenes of the calibration table")
     parser.add_argument("--every", type=int, default=1, help="of the zoo's classifiers, every so many")
+    parser.add_argument("--fewer", type=int, nargs="*", default=[], help="images of a cell to judge on as well")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     names = [f"world:{name}" for name in list(ZOO)[:: args.every]]
@@ -139,12 +144,23 @@ def main() -> None:
         phi = truth(names, args.truth, args.seed + 1_000_000)
         cache.write_text(json.dumps([[*k, v] for k, v in phi.items()]))
     phi = {tuple(row[:4]): row[4] for row in json.loads(cache.read_text()) if row[0] in names}
-    tables = {"verdict": run.scores, "paper": run.scores}
+
+    def scores(images: int, corrected: bool) -> pa.Table:
+        """On the first images of each cell."""
+        few = run.draws.filter(pc.less(run.draws["rank"], max(1, images // args.captions)))
+        verified = verification(run) if corrected else None
+        return score(run.captions, few, run.predictions, names, TAU, 0.05, verified)
+
+    tables = {"verdict": run.scores, "paper": run.scores, "paper_20": scores(PAPER, False)}
     if args.verify:
-        tables["uncorrected"] = score(run.captions, run.draws, run.predictions, names, TAU, 0.05)
+        tables["uncorrected"] = scores(args.images * args.captions, False)
+        for images in args.fewer:
+            tables |= {f"verdict on {images}": scores(images, True), f"uncorrected on {images}": scores(images, False)}
     for called, table in tables.items():
-        found = {"source": args.source, "rule": called, **judge(table.to_pylist(), phi, called)}
-        print(json.dumps({**found, "covered": covered(table.to_pylist(), phi)}, indent=1))
+        rows = table.to_pylist()
+        of_strong = {key: value for key, value in phi.items() if abs(value) >= STRONG}
+        found = {"source": args.source, "rule": called, **judge(rows, phi, called), "covered": covered(rows, phi)}
+        print(json.dumps({**found, "covered_strong": covered(rows, of_strong)}, indent=1))
     print(json.dumps({"audit_seconds": round(seconds, 1), "steps": run.manifest["seconds"]}))
 
 

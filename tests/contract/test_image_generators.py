@@ -1,4 +1,4 @@
-"""What every ImageGenerator must do: the world's renderer, and a tiny diffusers pipeline made here."""
+"""What every ImageGenerator must do: the world's renderer, its trained pipeline, and a tiny one made here."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def make(directory: Path) -> Callable[[str, str], ImageGenerator]:
     """The generator of a kind, with options."""
 
     def made(kind: str, options: str) -> ImageGenerator:
-        name = "world:renderer?" if kind == "renderer" else f"diffusers:local-dir:{directory}?{STEPS}&"
-        return catalog.image_generator(f"{name}{options}")
+        names = {"renderer": "world:renderer?", "world": f"world:diffusion?{STEPS}&"}
+        return catalog.image_generator(names.get(kind, f"diffusers:local-dir:{directory}?{STEPS}&") + options)
 
     return made
 
 
-@pytest.fixture(scope="module", params=["renderer", "diffusers"])
+@pytest.fixture(scope="module", params=["renderer", "world", "diffusers"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -9,10 +9,12 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Question
 from c2b_ray.world import zoo
+from c2b_ray.world.generator_quality import evaluate
 from c2b_ray.world.planting import ZOO
 from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
+from c2b_ray.world.train import jury
 from c2b_ray.world.truth import Labelled, bias, correct_answers, count_cells, labelled, render_all, true_accuracy
 
 SEED = 4242
@@ -118,6 +120,14 @@ def test_the_captioner_answers_and_describes() -> None:
     for name in ATTRIBUTES:
         assert np.mean([m.get(name) == s.attribute(name) for m, s in zip(said, scenes, strict=True)]) >= 0.9, name
     assert [m["target_class"] for m in said] == [s.target_class for s in scenes]
+
+
+def test_the_generator_shows_what_a_prompt_says() -> None:
+    found = evaluate(catalog.image_generator("world:diffusion?batch=40"), jury(zoo.WEIGHTS), 80, SEED)
+    assert found["errors"] == 0
+    shares = {name: factor["share"] for name, factor in found["factors"].items()}
+    assert shares.pop("target_class") >= 0.85  # 0.95 is asked of thousands
+    assert min(shares.values()) >= 0.7
 
 
 def test_labelled_scenes_are_the_same_for_every_class(unseen: Labelled) -> None:
