@@ -32,8 +32,8 @@ _CHUNK = 250
 
 @dataclass(frozen=True)
 class Recipe:
-    scenes: int = 20_000
-    steps: int = 600
+    scenes: int = 40_000
+    steps: int = 3_000
     batch: int = 64
     rate: float = 2e-3
 

@@ -38,7 +38,7 @@ __all__ = [
 
 WEIGHTS = Path(__file__).parent / "weights"
 
-GENERATION = "steps=25&guidance=2.5"
+GENERATION = "steps=25&guidance=3"
 """The settings that world:diffusion has where a spec says nothing else."""
 
 _OF_ROLE: dict[str, tuple[str, ...]] = {
