@@ -141,8 +141,10 @@ def write(out: Path, average: dict[str, Tensor], vae: Path, encoder: Path) -> No
     """The whole pipeline as diffusers saves it, with the averaged weights of the UNet."""
     unet = create()
     unet.load_state_dict(average)
+    decoder: Any = AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32)
+    decoder.register_to_config(_name_or_path="vae")  # else the path of the machine that it was trained on
     pipeline: Any = StableDiffusionPipeline(
-        vae=AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32),
+        vae=decoder,
         text_encoder=text_tower.tower(encoder),
         tokenizer=text_tower.tokenizer(encoder),
         unet=unet,

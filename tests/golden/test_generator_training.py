@@ -100,6 +100,13 @@ def test_an_interrupted_diffusion_goes_on_and_is_a_pipeline(
     assert [image.error or image.pixels.shape for image in found if image.pixels is not None] == [(64, 64, 3)] * 3
 
 
+def test_a_pipeline_names_no_place_of_the_machine_that_made_it(vae: Path, tmp_path: Path) -> None:
+    average = checkpoints.weights(diffusion.create())
+    diffusion.write(tmp_path / "pipeline", average, vae, CLIP)
+    for file in (tmp_path / "pipeline").rglob("*.json"):
+        assert str(vae.parent) not in file.read_text(), file
+
+
 def test_latents_are_of_unit_scale_and_back(vae: Path) -> None:
     model = autoencoder.create()
     autoencoder._set_scale(model, sample(8, 1))
