@@ -36,7 +36,7 @@ class Recipe:
     """`dropped`: the share of prompts left empty, for guidance; `keep`: how slowly the averaged weights follow."""
 
     pool: int = 20_000
-    steps: int = 20_000
+    steps: int = 10_000
     batch: int = 64
     rate: float = 1e-3
     dropped: float = 0.1
