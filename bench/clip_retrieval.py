@@ -69,7 +69,9 @@ def theirs(environment: Path, folder: Path, weights: Path, out: Path) -> tuple[f
     script = out / "theirs.py"
     script.write_text(THEIRS)
     # --target's packages last: ours stay what they are, and only what is missing comes from there.
-    paths = [*filter(None, sys.path[1:]), str(environment)]
+    # This folder is not among them: this file is called as their package.
+    paths = [path for path in sys.path if path and Path(path).resolve() != Path(__file__).resolve().parent]
+    paths.append(str(environment))
     command = [sys.executable, str(script), str(folder), str(out), f"open_clip:{MODEL}/{weights}", str(CORES)]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "WANDB_MODE": "off"})
     stats = json.loads(next((out / "stats").glob("[0-9]*.json")).read_text())
