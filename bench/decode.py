@@ -3,7 +3,7 @@
     python bench/decode.py [FOLDER] [--mobilenet FILE.safetensors] [--also FOLDER] [--n N]
 
 FOLDER: JPEGs to be timed, made here (`bench/photos.py`) where it is not given. Timed are seconds of CPU, so that a busy
-machine does not count: decoding, resizing and cropping, up to uint8 tensors, for torchvision's preprocessing (shorter
+machine does not count: decoding, resizing and cropping, up to uint8, for torchvision's preprocessing (shorter
 side 256, bilinear, crop of 224) and CLIP's (224, bicubic), in turns of 32 images. With --mobilenet (torchvision's
 MobileNetV2 for x / 127.5 − 1, 1,000 classes) also the share of images, those of --also included, that it answers alike.
 """
@@ -27,7 +27,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms._presets import ImageClassification
 
 from c2b_ray.models import weights
-from c2b_ray.models.preprocess import OnTensors, batched
+from c2b_ray.models.preprocess import OnArrays, batched
 from c2b_ray.models.torch_runtime import TorchClassifier
 from c2b_ray.steps.decode import decode
 
@@ -49,7 +49,8 @@ def speeds(files: list[bytes]) -> dict[str, dict[str, float]]:
     found = {}
     for kind, (transform, size, interpolation) in KINDS.items():
         ours = batched(transform)
-        assert isinstance(ours, OnTensors)
+        assert isinstance(ours, OnArrays)
+        ours.shaped(decode(files[0]))  # loads what was compiled
         seconds = {"pillow": 0.0, "ours": 0.0}
         for start in range(0, len(files), AT_ONCE):
             part = files[start : start + AT_ONCE]

@@ -31,11 +31,11 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from PIL import Image
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import BATCH, batches, label_names, numbers, positive, to_pil
+from c2b_ray.models.resize import Window, resize
+from c2b_ray.models.spec_options import BATCH, batches, label_names, numbers, positive
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
 
@@ -68,24 +68,24 @@ class Preprocessing:
 
     def __call__(self, image: Pixels) -> NDArray[Any]:
         """(3, height, width), or (height, width, 3) where channels come last."""
-        pixels = np.asarray(self._cropped(to_pil(image)))
+        pixels: NDArray[Any] = self._cropped(image)
         if self.dtype != "uint8":
             mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
             pixels = ((pixels * np.float32(self.scale) - mean) / std).astype(self.dtype)
         return pixels if self.channels_last else pixels.transpose(2, 0, 1)
 
-    def _cropped(self, image: Image.Image) -> Image.Image:
+    def _cropped(self, image: Pixels) -> Pixels:
         short = min(self.height, self.width)
         tall, wide = round(self.resize * self.height / short), round(self.resize * self.width / short)
+        height, width = image.shape[:2]
         # The picture is made to cover tall × wide: one side fits, the other keeps the proportion (rounded down, as
         # torchvision does) and is trimmed.
-        if image.width * tall <= image.height * wide:
-            size = (wide, max(tall, wide * image.height // image.width))
+        if width * tall <= height * wide:
+            size = (max(tall, wide * height // width), wide)
         else:
-            size = (max(wide, tall * image.width // image.height), tall)
-        image = image.resize(size, Image.Resampling.BILINEAR)
-        left, top = round((size[0] - self.width) / 2), round((size[1] - self.height) / 2)
-        return image.crop((left, top, left + self.width, top + self.height))
+            size = (tall, max(wide, tall * width // height))
+        window = Window(round((size[0] - self.height) / 2), round((size[1] - self.width) / 2), self.height, self.width)
+        return resize(image, *size, "bilinear", window)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preproc
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.preprocess import VERSION, batched
+from c2b_ray.models.preprocess import batched
 from c2b_ray.models.torch_runtime import batch_of, device_of, run
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
@@ -97,7 +97,7 @@ def load(spec: Spec) -> OpenClipEncoder:
     device = device_of(spec)
     batch = batch_of(spec, device)
     model, tokenizer, files = _parts(spec, {"precision": precision, "device": device})
-    revision = content_id("open_clip", VERSION, weights.file_revision(*files), model.visual.preprocess_cfg, precision)
+    revision = content_id("open_clip", weights.file_revision(*files), model.visual.preprocess_cfg, precision)
     try:
         return OpenClipEncoder(model, tokenizer, revision, device, batch, precision)
     except (IndexError, RuntimeError) as error:  # the first text goes through the model at once

@@ -23,7 +23,7 @@ from timm.data.transforms_factory import create_transform
 from timm.models import get_pretrained_cfg
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import preprocess, weights
+from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names
 from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
@@ -45,7 +45,7 @@ def load(spec: Spec) -> TorchClassifier:
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     labels = label_names(spec, module.num_classes, _own_labels(module))
-    revision = content_id("timm", preprocess.VERSION, weights.file_revision(file), data, labels)
+    revision = content_id("timm", weights.file_revision(file), data, labels)
     return TorchClassifier(module, create_transform(**data, is_training=False), labels, revision, device, batch)
 
 

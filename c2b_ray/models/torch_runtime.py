@@ -15,7 +15,7 @@ from torch import nn
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.preprocess import OnTensors, Transform, batched
+from c2b_ray.models.preprocess import OnArrays, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches, positive
 from c2b_ray.roles import Floats, Pixels
 
@@ -75,7 +75,7 @@ class TorchClassifier:
         batch: int = BATCH,
     ) -> None:
         self._prepare = batched(transform)
-        channels_last = device.type == "cpu" and isinstance(self._prepare, OnTensors)
+        channels_last = device.type == "cpu" and isinstance(self._prepare, OnArrays)
         layout = torch.channels_last if channels_last else torch.preserve_format
         self._module = module.eval().requires_grad_(False).to(device, memory_format=layout)  # type: ignore[call-overload]
         self.labels = labels

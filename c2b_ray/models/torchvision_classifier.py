@@ -29,7 +29,7 @@ import torchvision
 from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import preprocess, weights
+from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names, numbers, positive
 from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
@@ -65,7 +65,7 @@ def load(spec: Spec) -> TorchClassifier:
         identity = weights.file_revision(file)
     own = published.meta["categories"] if count == _IMAGENET else None
     labels = label_names(spec, count, own)
-    revision = content_id("torchvision", preprocess.VERSION, spec.name, identity, repr(transform), labels)
+    revision = content_id("torchvision", spec.name, identity, repr(transform), labels)
     return TorchClassifier(module, transform, labels, revision, device, batch)
 
 
