@@ -3,10 +3,11 @@
     python bench/throughput.py SPEC [--side bare|actors|serve] [--photos FOLDER] [--n N] [--place FOLDER]
 
 SPEC: a classifier that costs something. Photographs are made once (`bench/photos.py`), kept at --place. The bare loop
-has no Ray: a thread a core, each reading, decoding, preparing and classifying batches of 32 with the functions that the
-pipeline maps. Every side runs in a process of its own, `bare` before and after the others; without --side all of them,
-and the ratios. Steady: from the first part written to the last, which leaves out start-up, the first part and what
-waits to be written after the last; the bare loop's, from its second batch a thread to its last.
+has no Ray: for each core, a process of one thread reads, decodes, prepares and classifies its share of the batches of
+32, with the functions that the pipeline maps. Every side runs in a process of its own, `bare` before and after the
+others; without --side all of them, and the ratios. Steady: from the first part written to the last, which leaves out
+start-up, the first part and what waits to be written after the last; the bare loop's, from the first batch of each
+process to its last.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,22 +62,24 @@ def asked_of(spec: str, classifier: object) -> Question:
 
 
 def bare(spec: str, source: str) -> float:
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
+        return sum(pool.map(partial(loop, spec, source), range(CORES)))
+
+
+def loop(spec: str, source: str, core: int) -> float:
     torch.set_num_threads(1)
     classifier = catalog.classifier(spec)
     asked = asked_of(spec, classifier)
     parts = opened(source)
     size = CLASSIFY.batch_size
-    tables = (parts.read(name) for name in parts.names())
-    batches = [table.slice(i, size) for table in tables for i in range(0, table.num_rows, size)]
-    done: list[tuple[float, int]] = []
-
-    def one(batch: pa.Table) -> None:
+    batches = (table.slice(i, size) for table in map(parts.read, parts.names()) for i in range(0, table.num_rows, size))
+    done = 0
+    seen: list[tuple[float, int]] = []
+    for batch in islice(batches, core, None, CORES):
         predict(batch, classifier, asked)
-        done.append((time.perf_counter(), batch.num_rows))
-
-    with ThreadPoolExecutor(CORES) as pool:
-        list(pool.map(one, batches))
-    return steady([(at, sum(rows for _, rows in done[: i + 1])) for i, (at, _) in enumerate(done)][CORES - 1 : -CORES])
+        done += batch.num_rows
+        seen.append((time.perf_counter(), done))
+    return steady(seen)
 
 
 def piped(spec: str, source: str, via: str) -> float:

@@ -25,6 +25,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preproc
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.packed import pack
 from c2b_ray.models.preprocess import batched
 from c2b_ray.models.torch_runtime import batch_of, device_of, run
 from c2b_ray.roles import Floats, Pixels
@@ -43,6 +44,7 @@ class OpenClipEncoder:
         self, model: Any, tokenizer: Any, revision: str, device: torch.device, batch: int, precision: str
     ) -> None:
         self._model = model.eval().requires_grad_(False)
+        pack(self._model)
         self._tokenizer = tokenizer
         self._prepare = batched(image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False))
         self._revision = revision
