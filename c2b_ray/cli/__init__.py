@@ -38,6 +38,7 @@ app.command("serve")(serve.serve)
 
 def main() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # below it, gRPC tells of every process that is started
     try:
         app()
     except (InputError, StorageError) as error:
