@@ -57,9 +57,9 @@ def images(place: Path, n: int, folder: str | None) -> str:
     return out
 
 
-def asked_of(spec: str, classifier: object) -> Question:
-    labels = classifier.labels  # type: ignore[attr-defined]
-    return question(spec, classifier, labels[:10], {label: [i] for i, label in enumerate(labels[:10])})  # type: ignore[arg-type]
+def asked_of(spec: str, classifier: Classifier) -> Question:
+    labels = classifier.labels[:10]
+    return question(spec, classifier, labels, {label: [i] for i, label in enumerate(labels)})
 
 
 def bare(spec: str, sources: tuple[str, str]) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """A transformer's weights laid out as oneDNN multiplies them fastest, once, on a CPU and in float32.
 
-PyTorch multiplies float32 matrices by MKL, which on AMD's processors leaves a fifth of a core's speed unused
-(bench/RESULTS.md). Results differ by rounding alone. It knows open_clip's residual blocks, which hold nearly all the
-work of its transformers; what is around them stays as it is.
+PyTorch multiplies float32 matrices by MKL, which on AMD's processors leaves part of a core unused. Results differ by
+rounding alone. It knows open_clip's residual blocks, which hold nearly all the work of its transformers; what is around
+them stays as it is.
 """
 
 from __future__ import annotations

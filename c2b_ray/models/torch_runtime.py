@@ -29,7 +29,10 @@ _KEPT = {-1: 256 * 2**20, -3: 64 * 2**20}  # M_TRIM_THRESHOLD and M_MMAP_THRESHO
 
 
 def device_of(spec: Spec) -> torch.device:
-    """`device=` of a spec (cpu, cuda, cuda:1, mps); without it, a CUDA device where one is at hand, else the CPU."""
+    """`device=` of a spec (cpu, cuda, cuda:1, mps); without it, a CUDA device where one is at hand, else the CPU.
+
+    Every model is loaded through here; with a CPU, the process keeps from here on what it frees (`_keep_memory`).
+    """
     name = spec.options.get("device", "cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)

@@ -45,17 +45,16 @@ def test_photographs_of_many_strips_and_views_of_larger_arrays_are_pillows_too()
 
 
 def test_nothing_is_compiled_where_pictures_fit() -> None:
-    assert said(f"{RESIZE}(numpy.zeros((8, 8, 3), 'u1'), 8, 8, 'bilinear'); print('numba' in sys.modules)") == "False"
+    fits = "resize(numpy.zeros((8, 8, 3), 'u1'), 8, 8, 'bilinear'); print('numba' in sys.modules)"
+    assert said(fits) == "False"
 
 
 def test_where_compiled_code_cannot_be_kept_it_is_compiled_again() -> None:
     nowhere = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
-    assert said(f"{nowhere}; print({RESIZE}(numpy.full((8, 8, 3), 7, 'u1'), 3, 3, 'bilinear').mean())") == "7.0"
-
-
-RESIZE = "__import__('c2b_ray.models.resize').models.resize.resize"
+    assert said(f"{nowhere}; print(resize(numpy.full((8, 8, 3), 7, 'u1'), 3, 3, 'bilinear').mean())") == "7.0"
 
 
 def said(code: str) -> str:
-    command = [sys.executable, "-c", f"import sys, numpy; {code}"]
+    """What `code` prints in a process of its own."""
+    command = [sys.executable, "-c", f"import sys, numpy; from c2b_ray.models.resize import resize; {code}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
