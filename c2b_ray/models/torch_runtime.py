@@ -23,9 +23,11 @@ from c2b_ray.models.spec_options import BATCH, batches, positive
 from c2b_ray.roles import Floats, Pixels
 
 CPU_BATCH = 8
-"""Rows at once on a CPU: the layers' outputs of more of them outgrow its caches, and in threads the allocator asks the
-kernel for each of them anew. MobileNetV2 takes twice as long for an image among 64."""
-_KEPT = {-1: 256 * 2**20, -3: 64 * 2**20}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3), in bytes
+"""Rows at once on a CPU. The layers' outputs of more of them outgrow its caches and what the allocator keeps (`_KEPT`),
+so that each is asked of the kernel anew."""
+# Of mallopt(3), in bytes: M_TRIM_THRESHOLD; M_TOP_PAD, more than the 64 MB of a thread's heap, which glibc otherwise
+# unmaps as soon as all of it is free; and M_MMAP_THRESHOLD.
+_KEPT = {-1: 256 * 2**20, -2: 65 * 2**20, -3: 64 * 2**20}
 
 
 def device_of(spec: Spec) -> torch.device:
@@ -46,7 +48,7 @@ def device_of(spec: Spec) -> torch.device:
 
 @cache
 def _keep_memory() -> None:
-    """From here on glibc keeps what this process frees, up to 256 MB, for the next layer's output.
+    """From here on glibc keeps what this process and its threads free for the next layer's output.
 
     It would give every large array back to the kernel, which then clears each of its pages anew: a third of the time of
     a convolutional network on a CPU. Other C libraries are left as they are.
