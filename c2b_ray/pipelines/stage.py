@@ -44,8 +44,8 @@ class StageConfig:
     `schema`: of every part; the step's table is cast to it. `batch_size`: rows that the step gets at once. `threads`:
     how many of an actor's threads are in the step at once, each with a batch of its own, where step and role allow it;
     0 for `threads_here` of the machine that the actor is on. `rows_per_file`: about; fewer where a row holds many
-    bytes; where an actor dies, as many are done again. `restarts`: how often in all dead actors are replaced before the
-    stage gives up. `total`: how many rows there are, where the caller knows.
+    bytes; where an actor dies, up to twice as many are done again. `restarts`: how often in all dead actors are
+    replaced before the stage gives up. `total`: how many rows there are, where the caller knows.
     """
 
     schema: pa.Schema
@@ -147,8 +147,8 @@ def _plan(rows: ray.data.Dataset, job: _Job[R], done: Digests, config: StageConf
         _Worker,
         fn_constructor_args=(job,),
         batch_format="pyarrow",
-        batch_size=None,  # whole blocks: the actor cuts them, so that its threads meet only at a block's end
-        compute=ActorPoolStrategy(size=config.actors),
+        batch_size=None,  # whole blocks, which the actor cuts
+        compute=_pool(config.actors),
         num_cpus=_cpus(config),
         num_gpus=config.num_gpus_per_actor or None,
     )
@@ -163,6 +163,11 @@ def _plan(rows: ray.data.Dataset, job: _Job[R], done: Digests, config: StageConf
     context.raise_original_map_exception = True
     context.target_max_block_size = BLOCK_BYTES
     return summaries
+
+
+def _pool(actors: int) -> ActorPoolStrategy:
+    """Two blocks at once in each actor, for the same threads: those that are through with one begin the next."""
+    return ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=2, enable_true_multi_threading=True)
 
 
 def _cpus(config: StageConfig) -> float:
