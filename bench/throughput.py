@@ -4,9 +4,9 @@
 
 SPEC: a classifier that costs something. Photographs are made once (`bench/photos.py`), kept at --place. The bare loop
 has no Ray: for each core, a process of one thread reads, decodes, prepares and classifies its share of the batches of
-32, with the functions that the pipeline maps, and writes one part. Every side runs in a process of its own, `bare`
-before and after the others; without --side all of them, and the ratios. Steady: all images but 2,000 over what they
-take longer than those 2,000, from call to last part written, each after a call that loads what there is to load.
+32, with the functions that the pipeline maps, and writes one part. Every side runs in a process of its own; without
+--side all of them in turn, --rounds times over, and the ratios of their medians. Steady: all images but 2,000 over what
+they take longer than those 2,000, from call to last part written, each after a call that loads what there is to load.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +40,7 @@ from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import Question, predict, question
 
 PER_PART, FEW = 250, 2000
-SIDES = ("bare", "actors", "serve", "bare")
+SIDES = ("bare", "actors", "serve")
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -112,9 +113,10 @@ def timed(work: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("spec")
-    parser.add_argument("--side", choices=sorted(set(SIDES)))
+    parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--photos")
     parser.add_argument("--n", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--place", type=Path, default=Path("/var/tmp/c2b-bench"))
     args = parser.parse_args()
     sources = images(args.place, FEW, args.photos), images(args.place, args.n, args.photos)
@@ -123,12 +125,11 @@ def main() -> None:
         print(json.dumps({args.side: round((args.n - FEW) / (all_ - few), 2)}))
         return
     rates: dict[str, list[float]] = {side: [] for side in SIDES}
-    for side in SIDES:
+    for side in SIDES * args.rounds:
         command = [sys.executable, __file__, args.spec, "--side", side, "--n", str(args.n), "--place", str(args.place)]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         rates[side].append(json.loads(said.splitlines()[-1])[side])
-    loop = sum(rates["bare"]) / len(rates["bare"])
-    ratios = {side: round(rates[side][0] / loop, 3) for side in ("actors", "serve")}
+    ratios = {side: round(median(rates[side]) / median(rates["bare"]), 3) for side in SIDES[1:]}
     print(json.dumps({"images_per_s": rates, "over_bare": ratios}))
 
 
