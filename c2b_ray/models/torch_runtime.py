@@ -50,8 +50,8 @@ def device_of(spec: Spec) -> torch.device:
 def _keep_memory() -> None:
     """From here on glibc keeps what this process and its threads free for the next layer's output.
 
-    It would give every large array back to the kernel, which then clears each of its pages anew: a third of the time of
-    a convolutional network on a CPU. Other C libraries are left as they are.
+    It would give every large array back to the kernel, which then clears each of its pages anew for the next. Other C
+    libraries are left as they are.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

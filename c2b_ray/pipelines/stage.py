@@ -166,7 +166,7 @@ def _plan(rows: ray.data.Dataset, job: _Job[R], done: Digests, config: StageConf
 
 
 def _pool(actors: int) -> ActorPoolStrategy:
-    """Two blocks at once in each actor, for the same threads: those that are through with one begin the next."""
+    """Two blocks at once in each actor, for the same `threads`: those that are through with one begin the next."""
     return ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=2, enable_true_multi_threading=True)
 
 
@@ -180,7 +180,7 @@ def _cpus(config: StageConfig) -> float:
 
 
 def threads_here() -> int:
-    """A thread a core: one more fills no gap, and costs a sixth of the speed. Each holds a batch of decoded images."""
+    """A thread a core: one more takes the caches of the others. Each holds a batch of decoded images."""
     return min(MOST_THREADS, len(os.sched_getaffinity(0)))
 
 

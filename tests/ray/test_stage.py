@@ -91,6 +91,28 @@ def test_threads_of_one_actor_share_its_role(tmp_path: Path) -> None:
     assert len(set(read_stage(str(tmp_path), ["by"])["by"].to_pylist())) == 1
 
 
+def test_an_actor_begins_the_next_block_before_the_last_one_ends(tmp_path: Path) -> None:
+    def step(batch: pa.Table, role: threading.Barrier) -> pa.Table:
+        role.wait()  # for a batch of another block: each has only one
+        return named(batch, "")
+
+    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=16, threads=2)
+    run(rows(64, block=16), tmp_path, step=step, role=lambda: threading.Barrier(2, timeout=30), config=config)
+    assert ids_in(tmp_path) == ids_of(64)
+
+
+def test_a_role_for_one_thread_is_never_called_by_two(tmp_path: Path) -> None:
+    def step(batch: pa.Table, role: Any) -> pa.Table:
+        assert role.acquire(blocking=False), "called while it was at work"
+        time.sleep(0.05)
+        role.release()
+        return named(batch, "")
+
+    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=16)
+    run(rows(128, block=16), tmp_path, step=step, role=threading.Lock, config=config)
+    assert ids_in(tmp_path) == ids_of(128)
+
+
 def test_an_error_in_one_thread_ends_the_stage(tmp_path: Path) -> None:
     def step(batch: pa.Table, role: str) -> pa.Table:
         if "r20" in batch["id"].to_pylist():
