@@ -77,8 +77,10 @@ IMAGES = pa.schema(
     [
         pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's place in it
         pa.field("key", _text, nullable=False),  # the image's name in its source
-        pa.field("bytes", pa.binary()),  # encoded, as found
-        pa.field("error", _text),  # why the bytes could not be had
+        pa.field("bytes", pa.binary()),  # encoded, as found; null where they are no picture
+        pa.field("content", _text),  # hash of the bytes as they were fetched; null where there were none
+        pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
+        pa.field("error", _text),  # why the bytes could not be had, or why they are no picture
     ]
 )
 
@@ -115,10 +117,13 @@ PREDICTIONS = pa.schema(
         pa.field("image_id", _text, nullable=False),
         pa.field("classifier", _text, nullable=False),
         pa.field("revision", _text, nullable=False),  # of the classifier
-        pa.field("label", _text),  # the classifier's own likeliest label
+        pa.field("label", _text),  # the classifier's own likeliest label; null where several are
         pa.field("label_probability", pa.float32()),
-        pa.field("predicted_class", _text),  # the likeliest of the task's classes, through the label map
+        pa.field("predicted_class", _text),  # the task's class that the answer means; null where it means none of them
         pa.field("class_probability", pa.float32()),
+        # The classes that the answer counts as right for; null: `predicted_class` alone. Several by the rule `top5`.
+        pa.field("answered", pa.list_(_text)),
+        pa.field("undecided", _text),  # why there is no single answer (a tie, no mass on any class): a wrong answer
         pa.field("error", _text),  # why there is no prediction
     ]
 )
@@ -147,6 +152,24 @@ SCORES = pa.schema(
         ],
         pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
         pa.field("paper_verdict", pa.int8(), nullable=False),  # 1, -1, 0: |φ| > τ alone
+        # Of the claim that |φ| ≤ τ, which `none` makes; its false discovery rate is controlled as that of findings is.
+        pa.field("none_p_value", pa.float64()),
+        pa.field("none_q_value", pa.float64()),
+        # What a ranking goes by: φ drawn towards 0 by the noise of the classifier's cells, or φ on fresh images.
+        pa.field("phi_shrunken", pa.float64()),
+        pa.field("phi_confirmed", pa.float64()),  # on images drawn for confirmation alone; null without `confirm`
+        pa.field("phi_confirmed_low", pa.float64()),
+        pa.field("phi_confirmed_high", pa.float64()),
+        # What accuracies are counted on. labels: the images' labels are taken as they are; captions: what captions
+        # drew, unverified; verifier: what a verifier says, as certain as it says; calibrated: as a calibration showed.
+        pa.field("basis", _text),
+        pa.field("captions", pa.int64()),  # captions whose images the cell holds; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # standard deviation between captions of one cell; NaN: not known
+        pa.field("wanted", pa.int64()),  # distinct images that were asked for; null for labelled images
+        pa.field("undecided", pa.int64()),  # images of n whose answer is no single one; they count as wrong
+        pa.field("shared", pa.int64()),  # images of n that other values of the attribute hold as well
+        # φ with the cells weighted to one distribution of all other attributes; null where it could not be had.
+        pa.field("phi_standardised", pa.float64()),
         # Where images were verified, `accuracy`, `phi` and all that follows from them are corrected for what images
         # show; `n` and `correct` are counts of the images as they were drawn, and so are these two.
         pa.field("accuracy_observed", pa.float64()),
@@ -196,6 +219,48 @@ INTERSECTIONS = pa.schema(
             )
         ],
         pa.field("verdict", _text, nullable=False),  # of the interaction: for, against, none, undetermined
+        pa.field("repeats", pa.int64()),  # near-duplicates of other images of the cell; not in n
+        pa.field("shown", pa.float64()),  # estimated share of images that show both values; null without verification
+        pa.field("doubt", _text),  # why a verdict was withheld whatever the numbers say
+        pa.field("folded_into", _text),  # the stronger cell of the pair whose shadow this one is
+    ]
+)
+
+POOLED = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("classes", pa.int64(), nullable=False),  # of the task, whose cells were taken together
+        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "correct")],
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy",  # mean of the classes' accuracies, weighted as `metrics.pooled` says
+                "phi",  # mean of the classes' φ, weighted alike
+                "phi_low",
+                "phi_high",
+                "p_value",
+                "q_value",  # over all pooled cells of all classifiers
+            )
+        ],
+        pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
+        pa.field("doubt", _text),
+    ]
+)
+
+COMPARISON_POOLED = pa.schema(
+    [
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("classes", pa.int64(), nullable=False),
+        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "only_a", "only_b")],
+        *[
+            pa.field(name, pa.float64())
+            for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")
+        ],
+        pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
+        pa.field("doubt", _text),
     ]
 )
 
@@ -253,6 +318,8 @@ COMPARISON = pa.schema(
             )
         ],
         pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
+        pa.field("doubt", _text),  # why a change was withheld whatever the numbers say
+        pa.field("repeats", pa.int64()),  # shared images that are near-duplicates of others of the cell; not in n
     ]
 )
 

@@ -20,7 +20,7 @@ from c2b_ray.report.findings import sentence
 from c2b_ray.report.method import mapping, number
 from c2b_ray.report.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.report.redact import clean, clean_setting
-from c2b_ray.steps.score import answers_of
+from c2b_ray.steps.answers import answers_of
 from c2b_ray.store.run import CLASSIFIER, Run
 
 MOST_FINDINGS = 20
@@ -79,7 +79,7 @@ def images_used(run: Run, classifier: str) -> int:
     """How many different images the classifier answered among those that captions drew."""
     drawn = set(run.draws["image_id"].to_pylist())
     answers = answers_of(run.predictions, classifier)
-    return sum(answer is not None and image in drawn for image, answer in answers.items())
+    return len(drawn & answers.answered())
 
 
 def escaped(text: str) -> str:

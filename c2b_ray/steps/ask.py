@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.steps.answers import Taken, answers_of
 from c2b_ray.steps.propose import normalise
-from c2b_ray.steps.score import answers_of
 
 MOST_MISTAKES = 3
 
@@ -91,9 +91,9 @@ def answer(
     confidence: float,
 ) -> Answer:
     """`found`: predictions of the sentence's images. `run`: the class's images there, and the run's predictions."""
-    asked = dict(zip(found["image_id"].to_pylist(), found["predicted_class"].to_pylist(), strict=True))
+    asked = answers_of(found, classifier).of(target_class)
     images, predictions = run
-    known = answers_of(predictions, classifier)
+    known = answers_of(predictions, classifier).of(target_class)
     rate = _rate(asked, target_class, confidence)
     others = _rate({i: known.get(i) for i in images if i not in asked}, target_class, confidence)
     counts = [rate.correct, others.correct], [rate.n, others.n]
@@ -116,7 +116,7 @@ def answer(
     )
 
 
-def _rate(answers: Mapping[str, str | None], target_class: str, confidence: float) -> Rate:
+def _rate(answers: Taken, target_class: str, confidence: float) -> Rate:
     given = [name for name in answers.values() if name is not None]
     correct = given.count(target_class)
     low, high = metrics.wilson_interval(correct, len(given), confidence)

@@ -6,7 +6,6 @@ the formulas are `metrics`'. Knows nothing of runs or files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,8 @@ import pyarrow as pa
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON
-from c2b_ray.steps.score import answers_of, images_of_cells
+from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.score import images_of_cells
 from c2b_ray.steps.verified import Group
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
@@ -76,7 +76,11 @@ def _cells(a: Side, b: Side) -> Cells:
         of_a, of_b = images_a.get(group, {}), images_b.get(group, {})
         cells[group] = {
             bias_class: _counts(
-                group[0], of_a.get(bias_class, set()), of_b.get(bias_class, set()), answers_a, answers_b
+                group[0],
+                of_a.get(bias_class, set()),
+                of_b.get(bias_class, set()),
+                answers_a.of(group[0]),
+                answers_b.of(group[0]),
             )
             for bias_class in dict.fromkeys([*of_a, *of_b])
         }
@@ -87,8 +91,8 @@ def _counts(
     target_class: str,
     drawn_a: set[str],
     drawn_b: set[str],
-    answers_a: Mapping[str, str | None],
-    answers_b: Mapping[str, str | None],
+    answers_a: Taken,
+    answers_b: Taken,
 ) -> dict[str, int]:
     shared = drawn_a & drawn_b
     answered = [(answers_a.get(image), answers_b.get(image)) for image in shared]

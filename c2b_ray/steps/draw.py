@@ -131,11 +131,20 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
         raise ServiceError(
             f"the generator answered {len(asked)} prompts with {len(made)} images; it must give one each"
         )
+    keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in asked], pa.string())
+    encoded = [None if image.pixels is None else _png(image.pixels) for image in made]
+    errors = pa.array([image.error for image in made], pa.string())
+    return _images(batch["image_id"], keys, encoded, errors)
+
+
+def _images(ids: pa.ChunkedArray, keys: pa.Array, encoded: list[bytes | None], errors: pa.Array) -> pa.Table:
     columns = {
-        "image_id": batch["image_id"],
-        "key": pa.array([f"{request.prompt} (seed {request.seed})" for request in asked], pa.string()),
-        "bytes": pa.array([None if image.pixels is None else _png(image.pixels) for image in made], pa.binary()),
-        "error": pa.array([image.error for image in made], pa.string()),
+        "image_id": ids,
+        "key": keys,
+        "bytes": pa.array(encoded, pa.binary()),
+        "content": pa.array([None if data is None else content_id(data) for data in encoded], pa.string()),
+        "fingerprint": pa.nulls(len(encoded), pa.binary()),
+        "error": errors,
     }
     return pa.table(columns).cast(IMAGES)
 
@@ -158,8 +167,7 @@ def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
     """The images of a batch of `wanted` rows: a table of `schemas.IMAGES`."""
     found = source.fetch(batch["row"].to_pylist())
     errors = found["error"] if "error" in found.column_names else pa.nulls(batch.num_rows, pa.string())
-    columns = {"image_id": batch["image_id"], "key": found["key"], "bytes": found["bytes"], "error": errors}
-    return pa.table(columns).cast(IMAGES)
+    return _images(batch["image_id"], found["key"], found["bytes"].to_pylist(), errors)
 
 
 def labelled(

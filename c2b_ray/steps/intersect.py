@@ -18,6 +18,7 @@ from c2b_ray import metrics
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.metrics.scores import Ints
 from c2b_ray.schemas import INTERSECTIONS
+from c2b_ray.steps.answers import Answers, answers_of
 from c2b_ray.steps.propose import normalise
 
 FIELD = "intersections"
@@ -117,11 +118,7 @@ def score_pairs(
     images = _images(captions, draws)
     rows: list[dict[str, Any]] = []
     for classifier in classifiers:
-        answers = {
-            row["image_id"]: row["predicted_class"]
-            for row in predictions.select(["classifier", "image_id", "predicted_class"]).to_pylist()
-            if row["classifier"] == classifier
-        }
+        answers = answers_of(predictions, classifier)
         own = [row for pair in asked for row in _pair_rows(classifier, pair, images, answers, (tau, alpha))]
         _judge(own, tau, alpha)
         rows += own
@@ -147,11 +144,12 @@ def _pair_rows(
     classifier: str,
     pair: Pair,
     images: dict[tuple[str, str], set[str]],
-    answers: dict[str, str | None],
+    answers: Answers,
     levels: tuple[float, float],
 ) -> Iterable[dict[str, Any]]:
     cells = list(pair.cells())
-    given = [[answers.get(i) for i in images.get((pair.proposal_id, bias_class(*cell)), ())] for cell in cells]
+    taken = answers.of(pair.target_class)
+    given = [[taken.get(i) for i in images.get((pair.proposal_id, bias_class(*cell)), ())] for cell in cells]
     total = np.array([sum(a is not None for a in cell) for cell in given], dtype=np.int64)
     correct = np.array([sum(a == pair.target_class for a in cell) for cell in given], dtype=np.int64)
     errors = np.array([len(cell) for cell in given]) - total

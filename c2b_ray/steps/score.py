@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
+from c2b_ray.steps.answers import Answers, Taken, answers_of
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
@@ -57,7 +57,7 @@ def score(
         _judge(rows, tau, alpha)
         _settle(rows, tau, alpha)
         for row in rows:
-            row.update(_wrong_answers(row, cells, answers, classes))
+            row.update(_wrong_answers(row, cells, answers.of(row["target_class"]), classes))
         tables.append(pa.Table.from_pylist(rows, SCORES))
     return grouped(pa.concat_tables(tables), cells, tau) if tables else SCORES.empty_table()
 
@@ -85,21 +85,16 @@ def distinct_images(
     return {group: {name: verified.distinct(images) for name, images in own.items()} for group, own in drawn.items()}
 
 
-def answers_of(predictions: pa.Table, classifier: str) -> dict[str, str | None]:
-    """The class that the classifier answered for each image; None where it gave none."""
-    own = predictions.filter(pc.equal(predictions["classifier"], classifier))
-    return dict(zip(own["image_id"].to_pylist(), own["predicted_class"].to_pylist(), strict=True))
-
-
 def _group_rows(
     classifier: str,
     group: tuple[Group, Mapping[str, set[str]]],
-    answers: dict[str, str | None],
+    answers: Answers,
     tau: float,
     alpha: float,
 ) -> list[dict[str, Any]]:
     (target_class, attribute), cells = group
-    given = [[answers.get(image) for image in images] for images in cells.values()]
+    taken = answers.of(target_class)
+    given = [[taken.get(image) for image in images] for images in cells.values()]
     total = np.array([sum(a is not None for a in cell) for cell in given])
     correct = np.array([sum(a == target_class for a in cell) for cell in given])
     confidence = 1 - alpha
@@ -133,14 +128,15 @@ def _group(row: dict[str, Any]) -> Group:
 def _verify(
     rows: list[dict[str, Any]],
     cells: Cells,
-    answers: dict[str, str | None],
+    answers: Answers,
     verified: Verified,
     levels: Levels,
 ) -> None:
     """Corrects the rows for what their images show; withholds p-values where these cannot be trusted."""
     for group, own in groupby(rows, _group):
-        found = verified.correct(group, cells[group], answers, levels)
-        explained = {} if found is None else verified.explained(group, cells[group], answers, found.phi, levels)
+        taken = answers.of(group[0])
+        found = verified.correct(group, cells[group], taken, levels)
+        explained = {} if found is None else verified.explained(group, cells[group], taken, found.phi, levels)
         for i, row in enumerate(own):
             row["class_shown"] = verified.of_class(group[0], cells[group][row["bias_class"]])
             if found is None:
@@ -152,9 +148,7 @@ def _verify(
                 row["p_value"] = float("nan")
 
 
-def _wrong_answers(
-    row: dict[str, Any], cells: Cells, answers: dict[str, str | None], classes: set[str]
-) -> dict[str, Any]:
+def _wrong_answers(row: dict[str, Any], cells: Cells, answers: Taken, classes: set[str]) -> dict[str, Any]:
     target, bias_class = row["target_class"], row["bias_class"]
     given = Counter(answers.get(image) for image in cells[target, row["attribute"]][bias_class])
     # Ties go to the first name, so that a rerun says the same.

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.metrics.sequential import Evidence, joined
 from c2b_ray.schemas import SCORES
+from c2b_ray.steps.answers import Taken, answers_of
 from c2b_ray.steps.intersect import is_pair
-from c2b_ray.steps.score import answers_of, images_of_cells
+from c2b_ray.steps.score import images_of_cells
 from c2b_ray.steps.verified import LEAST_SHOWN, Group, Verified
 
 SURE_OF_DOUBT = 100
@@ -57,7 +58,7 @@ def look(
         order = orders[group]
         cells = drawn if verified is None else verified.sorted_by_value(group, drawn, order)
         groups.append((group, tuple(drawn)))
-        outcomes.append(_rounds(group[0], cells, order, answers))
+        outcomes.append(_rounds(group[0], cells, order, answers.of(group[0])))
     limits = [metrics.confidence_sequence(of_group, 1 - alpha) for of_group in outcomes]
     low, high = (_in_a_row([pair[i] for pair in limits]) for i in (0, 1))
     evidence = joined([metrics.sequential_evidence(of_group, tau) for of_group in outcomes])
@@ -150,9 +151,7 @@ def _orders(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, int]]:
     return orders
 
 
-def _rounds(
-    target: str, cells: dict[str, set[str]], order: dict[str, int], answers: dict[str, str | None]
-) -> metrics.Floats:
+def _rounds(target: str, cells: dict[str, set[str]], order: dict[str, int], answers: Taken) -> metrics.Floats:
     """Right (1) or wrong (0) of shape (rounds, cells): each cell's answered images, in the order of drawing."""
     columns = [
         [float(answers[i] == target) for i in sorted(images, key=lambda i: (order[i], i)) if answers.get(i) is not None]

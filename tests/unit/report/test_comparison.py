@@ -14,7 +14,9 @@ NAN = float("nan")
 
 def row(value: str, change: str, difference: float, **values: Any) -> dict[str, Any]:
     numbers = {
-        field.name: 0.5 if pa.types.is_floating(field.type) else 0 for field in COMPARISON if field.name != "change"
+        field.name: 0.5 if pa.types.is_floating(field.type) else 0
+        for field in COMPARISON
+        if field.name not in ("change", "doubt")
     }
     names = {"target_class": "bus", "attribute": "weather", "bias_class": value, "change": change}
     return {**numbers, "n": 20, "difference": difference, **names, **values}

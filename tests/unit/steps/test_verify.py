@@ -68,7 +68,8 @@ def images_of(rows, asked):
     names, data, errors, targets = zip(*rows, strict=True)
     table = pa.table({"image_id": names, "key": names, "bytes": pa.array(data, pa.binary()), "error": errors})
     ids = [asked.verification_id(name, target) for name, target in zip(names, targets, strict=True)]
-    return table.cast(IMAGES).append_column("target_class", [targets]).append_column("verification_id", [ids])
+    table = pa.Table.from_pylist(table.to_pylist(), IMAGES)
+    return table.append_column("target_class", [targets]).append_column("verification_id", [ids])
 
 
 def test_an_image_is_asked_for_its_class_and_every_attribute_of_it():
