@@ -86,13 +86,14 @@ def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def wanted(captions: pa.Table, draws: pa.Table, asked: Checks) -> pa.Table:
-    """`image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once."""
-    columns = (captions[name].to_pylist() for name in ("caption_id", "proposal_id", "target_class"))
-    target = {caption: name for caption, proposal, name in zip(*columns, strict=True) if not is_pair(proposal)}
+    """`image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once.
+
+    Images of intersections are asked the same: their two values are those of the class's attributes.
+    """
+    target = dict(zip(captions["caption_id"].to_pylist(), captions["target_class"].to_pylist(), strict=True))
     pairs = dict.fromkeys(
         (image, target[caption])
         for image, caption in zip(draws["image_id"].to_pylist(), draws["caption_id"].to_pylist(), strict=True)
-        if caption in target
     )
     rows = [
         {"image_id": image, "target_class": name, "verification_id": asked.verification_id(image, name)}

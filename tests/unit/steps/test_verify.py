@@ -159,7 +159,7 @@ def test_an_id_depends_on_all_that_is_asked():
     assert len({asked.verification_id("a", "bus"), *others}) == 6
 
 
-def test_wanted_is_each_image_once_for_each_class_and_no_pairs():
+def test_wanted_is_each_image_once_for_each_class_those_of_intersections_too():
     captions = captions_of()
     snow, rain, other = captions["caption_id"].to_pylist()[:3]
     pair = captions.to_pylist()[0] | {"caption_id": "pair", "proposal_id": "x × y"}
@@ -172,7 +172,12 @@ def test_wanted_is_each_image_once_for_each_class_and_no_pairs():
     )
     asked = asked_of()
     found = wanted(pa.concat_tables([captions, pa.Table.from_pylist([pair], CAPTIONS)]), draws, asked).to_pylist()
-    assert [(row["image_id"], row["target_class"]) for row in found] == [("a", "bus"), ("a", "boat"), ("b", "bus")]
+    assert [(row["image_id"], row["target_class"]) for row in found] == [
+        ("a", "bus"),
+        ("a", "boat"),
+        ("b", "bus"),
+        ("c", "bus"),
+    ]
     assert found[2]["verification_id"] == asked.verification_id("b", "bus")
 
 
