@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import c2b_ray
-from c2b_ray.audits.budget import verification
+from c2b_ray.audits.budget import duplicates, verification
 from c2b_ray.audits.index import build
 from c2b_ray.models import catalog
 from c2b_ray.steps.score import score
@@ -148,8 +148,9 @@ def main() -> None:
     def scores(images: int, corrected: bool) -> pa.Table:
         """On the first images of each cell."""
         few = run.draws.filter(pc.less(run.draws["rank"], max(1, images // args.captions)))
-        verified = verification(run) if corrected else None
-        return score(run.captions, few, run.predictions, names, TAU, 0.05, verified)
+        distinct = duplicates(run)
+        verified = verification(run, distinct) if corrected else None
+        return score(run.captions, few, run.predictions, names, TAU, 0.05, verified, distinct)
 
     tables = {"verdict": run.scores, "paper": run.scores, "paper_20": scores(PAPER, False)}
     if args.verify:

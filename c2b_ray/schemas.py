@@ -96,7 +96,6 @@ VERIFICATIONS = pa.schema(
             "values", pa.list_(_text), nullable=False
         ),  # the value shown, as the verifier sees it; null: no answer
         pa.field("certainties", pa.list_(pa.float32()), nullable=False),  # the verifier's own; null where it gives none
-        pa.field("fingerprint", pa.binary()),  # `steps.duplicates`
         pa.field("error", _text),  # why nothing is known of the image
     ]
 )

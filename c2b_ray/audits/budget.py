@@ -16,6 +16,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair, score_pairs
 from c2b_ray.steps.score import distinct_images, images_of_cells, score
@@ -105,31 +106,37 @@ def _reached(run: Run) -> dict[Group, dict[str, int]]:
 
 def looks(run: Run, asked: AuditConfig) -> list[tuple[str, Look]]:
     """What each classifier's answers say by now, in evidence that may be looked at as often as one likes."""
-    captions, draws, predictions, verified = run.captions, run.draws, run.predictions, verification(run)
-    levels = (asked.tau, asked.alpha)
-    return [(spec, look(captions, draws, predictions, spec, levels, verified)) for spec in asked.classifiers]
+    captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
+    verified, levels = verification(run, distinct), (asked.tau, asked.alpha)
+    return [(spec, look(captions, draws, predictions, spec, levels, verified, distinct)) for spec in asked.classifiers]
 
 
-def verification(run: Run) -> Verified | None:
+def duplicates(run: Run) -> Distinct:
+    """Which of the run's images are one picture."""
+    return Distinct(run.read("images", COLUMNS))
+
+
+def verification(run: Run, distinct: Distinct) -> Verified | None:
     """What is known of the run's images, where they were verified."""
-    return Verified(run.verifications, run.calibration) if run.has("verifications") else None
+    return Verified(run.verifications, run.calibration, distinct) if run.has("verifications") else None
 
 
 def write_scores(run: Run, asked: AuditConfig) -> None:
     """Scores of the images by now and, where they come from two sources, whether these agree."""
-    captions, draws, predictions, verified = run.captions, run.draws, run.predictions, verification(run)
+    captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
+    verified = verification(run, distinct)
 
     def scores(images: pa.Table) -> pa.Table:
-        return score(captions, images, predictions, asked.classifiers, asked.tau, asked.alpha, verified)
+        return score(captions, images, predictions, asked.classifiers, asked.tau, asked.alpha, verified, distinct)
 
     whole = scores(draws)
     if asked.budget is not None:
-        cells = distinct_images(images_of_cells(captions, draws), verified)
+        cells = distinct_images(images_of_cells(captions, draws), distinct)
         whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
     run.write("scores", whole)
     if asked.intersections:
         tables = (run.proposals, captions, draws, predictions)
-        run.write("intersections", score_pairs(tables, asked.classifiers, asked.tau, asked.alpha))
+        run.write("intersections", score_pairs(tables, asked.classifiers, asked.tau, asked.alpha, distinct))
     if len(asked.images.sources) > 1:
         retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name))) for name in (RETRIEVE, GENERATE))
         run.write("agreement", agreement(retrieved, made, asked.tau, asked.alpha))

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.budget import duplicates
 from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.report.comparison import comparison_page
@@ -116,7 +117,7 @@ def _place(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _side(run: Run, classifier: str) -> step.Side:
-    return step.Side(run.captions, run.draws, run.predictions, classifier)
+    return step.Side(run.captions, run.draws, run.predictions, classifier, duplicates(run))
 
 
 def one_of(run: Run, asked: str | None, option: str) -> str:

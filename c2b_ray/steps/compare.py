@@ -16,6 +16,7 @@ from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON
 from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.score import images_of_cells
 from c2b_ray.steps.verified import Group
 
@@ -26,13 +27,14 @@ Cells = dict[Group, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, and which classifier
-    of the predictions is meant."""
+    """One of the two that are compared: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, which classifier of
+    the predictions is meant, and which images are near-duplicates of others."""
 
     captions: pa.Table
     draws: pa.Table
     predictions: pa.Table
     classifier: str
+    distinct: Distinct | None = None
 
 
 def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
@@ -42,8 +44,8 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     adjusted p-value is at most alpha, `same` where the interval of the difference lies within [-tau, tau], else
     `undetermined`. `p_value` is the larger of two: the score test of |difference| <= tau, which knows the margin, and
     McNemar's exact test, which keeps its level at few images. The false discovery rate is controlled over all cells,
-    for accuracies and for φ each. An image that one side did not draw, or that a classifier did not answer, is left
-    out and counted.
+    for accuracies and for φ each. An image that one side did not draw, that a classifier did not answer, or that is a
+    near-duplicate of another of its cell by A's `distinct`, is left out and counted.
 
     RunError where no cell has an image that both sides drew.
     """
@@ -81,6 +83,7 @@ def _cells(a: Side, b: Side) -> Cells:
                 of_b.get(bias_class, set()),
                 answers_a.of(group[0]),
                 answers_b.of(group[0]),
+                a.distinct,
             )
             for bias_class in dict.fromkeys([*of_a, *of_b])
         }
@@ -93,8 +96,10 @@ def _counts(
     drawn_b: set[str],
     answers_a: Taken,
     answers_b: Taken,
+    distinct: Distinct | None,
 ) -> dict[str, int]:
-    shared = drawn_a & drawn_b
+    drawn = drawn_a & drawn_b
+    shared = drawn if distinct is None else distinct.distinct(drawn)
     answered = [(answers_a.get(image), answers_b.get(image)) for image in shared]
     pairs = [pair for pair in answered if None not in pair]
     both, only_a, only_b, neither = metrics.paired_counts(
@@ -106,6 +111,7 @@ def _counts(
         "both": both,
         "unshared": len(drawn_a ^ drawn_b),
         "unanswered": len(shared) - n,
+        "repeats": len(drawn) - len(shared),
         "only_a": only_a,
         "only_b": only_b,
     }

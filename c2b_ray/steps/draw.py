@@ -15,10 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from PIL import Image
 
-from c2b_ray.errors import ConfigError, ServiceError, SourceError, nearest
+from c2b_ray.errors import ConfigError, ImageError, ServiceError, SourceError, nearest
 from c2b_ray.generated import checked_image
 from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
+from c2b_ray.steps.decode import decode
+from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.propose import normalise
 
@@ -133,18 +135,26 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
         )
     keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in asked], pa.string())
     encoded = [None if image.pixels is None else _png(image.pixels) for image in made]
-    errors = pa.array([image.error for image in made], pa.string())
-    return _images(batch["image_id"], keys, encoded, errors)
+    marks = [None if image.pixels is None else fingerprint(image.pixels) for image in made]
+    return _images(batch["image_id"], keys, encoded, marks, [image.error for image in made])
 
 
-def _images(ids: pa.ChunkedArray, keys: pa.Array, encoded: list[bytes | None], errors: pa.Array) -> pa.Table:
+def _images(
+    ids: pa.ChunkedArray,
+    keys: pa.Array,
+    encoded: Sequence[bytes | None],
+    fingerprints: Sequence[bytes | None],
+    errors: Sequence[str | None],
+) -> pa.Table:
+    """A table of `schemas.IMAGES`. Bytes that are no picture are not kept: a run holds no other files."""
+    kept = [data if mark is not None else None for data, mark in zip(encoded, fingerprints, strict=True)]
     columns = {
         "image_id": ids,
         "key": keys,
-        "bytes": pa.array(encoded, pa.binary()),
+        "bytes": pa.array(kept, pa.binary()),
         "content": pa.array([None if data is None else content_id(data) for data in encoded], pa.string()),
-        "fingerprint": pa.nulls(len(encoded), pa.binary()),
-        "error": errors,
+        "fingerprint": pa.array(fingerprints, pa.binary()),
+        "error": pa.array(errors, pa.string()),
     }
     return pa.table(columns).cast(IMAGES)
 
@@ -166,8 +176,22 @@ def _png(pixels: Pixels) -> bytes:
 def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
     """The images of a batch of `wanted` rows: a table of `schemas.IMAGES`."""
     found = source.fetch(batch["row"].to_pylist())
-    errors = found["error"] if "error" in found.column_names else pa.nulls(batch.num_rows, pa.string())
-    return _images(batch["image_id"], found["key"], found["bytes"].to_pylist(), errors)
+    encoded = found["bytes"].to_pylist()
+    given = found["error"].to_pylist() if "error" in found.column_names else [None] * len(encoded)
+    seen = [_looked_at(data, error) for data, error in zip(encoded, given, strict=True)]
+    return _images(batch["image_id"], found["key"], encoded, [mark for mark, _ in seen], [error for _, error in seen])
+
+
+def _looked_at(data: bytes | None, error: str | None) -> tuple[bytes | None, str | None]:
+    """The fingerprint of an image, or why it is no picture. Pixels are let go one by one: a batch would be large."""
+    if error is not None:
+        return None, error
+    try:
+        if data is None:
+            raise ImageError("no bytes")
+        return fingerprint(decode(data)), None
+    except ImageError as reason:
+        return None, str(reason)
 
 
 def labelled(

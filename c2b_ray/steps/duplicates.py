@@ -1,7 +1,7 @@
-"""Near-duplicates: images that are one picture, saved again at another size or quality.
+"""Near-duplicates: images that are one picture, under another name or saved again at another size or quality.
 
-It knows pixels alone; not what an image shows: two pictures of one kind of scene are no duplicates. A fingerprint is
-small enough to travel without its image.
+It knows pixels and bytes; not what an image shows: two pictures of one kind of scene are no duplicates. A fingerprint
+is small enough to travel without its image.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from PIL import Image
 
 from c2b_ray.roles import Pixels
+
+COLUMNS = ["image_id", "content", "fingerprint"]
+"""Of `schemas.IMAGES`: what `Distinct` needs to know of a run's images, and no bytes."""
 
 SIDE = 8
 BAND = 2
@@ -21,6 +25,37 @@ BAND = 2
 
 MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
+
+
+class Distinct:
+    """Which images of a run are one picture: those of equal content, and near-duplicates by their fingerprints.
+
+    `images`: a table with COLUMNS. An image without a fingerprint is no picture, and stands for itself: each file that
+    cannot be read is an error of its own. So does an image that the table does not list.
+    """
+
+    def __init__(self, images: pa.Table) -> None:
+        first: dict[str, str] = {}
+        own, marks = {}, {}
+        for image, content, mark in sorted(zip(*(images[name].to_pylist() for name in COLUMNS), strict=True)):
+            if mark is not None:
+                own[image] = first.setdefault(content or f"image {image}", image)
+                marks[own[image]] = mark
+        stands = representatives(marks)
+        self._picture = {image: stands[copy] for image, copy in own.items()}
+
+    def picture(self, image: str) -> str:
+        """The id that stands for all copies of an image, in the whole run."""
+        return self._picture.get(image, image)
+
+    def distinct(self, images: set[str], order: Mapping[str, int] | None = None) -> set[str]:
+        """One of these images for each picture among them: the first drawn, where `order` says, and of such the first
+        in alphabetical order."""
+        kept: dict[str, str] = {}
+        for image in sorted(images, key=lambda image: (order[image] if order else 0, image)):
+            # Not what stands for the picture in the whole run: that may have been drawn for another class.
+            kept.setdefault(self.picture(image), image)
+        return set(kept.values())
 
 
 def fingerprint(pixels: Pixels) -> bytes:
@@ -52,8 +87,14 @@ def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _join(rows: NDArray[np.int64], thumbnails: NDArray[np.uint8], parent: NDArray[np.int64]) -> None:
-    for place, row in enumerate(rows[:-1]):
-        later = rows[place + 1 :]
+    # Thumbnails that differ by so little on average differ by no more in their own averages.
+    levels = thumbnails[rows].mean(axis=1)
+    rows, levels = rows[np.argsort(levels, kind="stable")], np.sort(levels, kind="stable")
+    ends = np.searchsorted(levels, levels + MEAN_DIFFERENCE + 1e-6, side="right")
+    for place, row in enumerate(rows):
+        later = rows[place + 1 : ends[place]]
+        if not len(later):
+            continue
         gap = np.abs(thumbnails[later].astype(np.int16) - thumbnails[row])
         same = (gap.mean(axis=1) <= MEAN_DIFFERENCE) & (gap.max(axis=1) <= LARGEST_DIFFERENCE)
         for other in later[same]:

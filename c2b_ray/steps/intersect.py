@@ -19,6 +19,7 @@ from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.metrics.scores import Ints
 from c2b_ray.schemas import INTERSECTIONS
 from c2b_ray.steps.answers import Answers, answers_of
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.propose import normalise
 
 FIELD = "intersections"
@@ -104,24 +105,32 @@ def of_run(proposals: pa.Table, captions: pa.Table) -> list[Pair]:
 
 
 def score_pairs(
-    tables: tuple[pa.Table, pa.Table, pa.Table, pa.Table], classifiers: Sequence[str], tau: float, alpha: float
+    tables: tuple[pa.Table, pa.Table, pa.Table, pa.Table],
+    classifiers: Sequence[str],
+    tau: float,
+    alpha: float,
+    distinct: Distinct | None = None,
 ) -> pa.Table:
     """A table of `schemas.INTERSECTIONS`: a row per classifier and cell of a pair.
 
     `tables`: a run's proposals, captions, draws and predictions. φ is among all cells of the pair, as for an attribute.
     The verdict is on the interaction, the accuracy minus what the two attributes' own effects predict. The false
     discovery rate is controlled over all cells of all pairs of one classifier, apart from the scores'. A cell without
-    predictions is NaN and undetermined.
+    predictions is NaN and undetermined. Of near-duplicates, by `distinct`, a cell counts one.
     """
     proposals, captions, draws, predictions = tables
     asked = of_run(proposals, captions)
-    images = _images(captions, draws)
+    drawn = _images(captions, draws)
+    images = drawn if distinct is None else {cell: distinct.distinct(own) for cell, own in drawn.items()}
     rows: list[dict[str, Any]] = []
     for classifier in classifiers:
         answers = answers_of(predictions, classifier)
         own = [row for pair in asked for row in _pair_rows(classifier, pair, images, answers, (tau, alpha))]
         _judge(own, tau, alpha)
         rows += own
+    repeats = {(proposal, value): len(own) - len(images[proposal, value]) for (proposal, value), own in drawn.items()}
+    for row in rows:
+        row["repeats"] = repeats.get((row.pop("proposal_id"), row["bias_class"]), 0)
     return pa.Table.from_pylist(rows, INTERSECTIONS)
 
 
@@ -156,6 +165,7 @@ def _pair_rows(
     columns = {"n": total, "correct": correct, "errors": errors, **_numbers(correct, total, pair.shape, levels)}
     for i, (x, y) in enumerate(cells):
         yield {
+            "proposal_id": pair.proposal_id,
             "classifier": classifier,
             "target_class": pair.target_class,
             "attribute": pair.attribute,

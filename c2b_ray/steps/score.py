@@ -17,6 +17,7 @@ import pyarrow as pa
 from c2b_ray import metrics
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.answers import Answers, Taken, answers_of
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
@@ -33,18 +34,19 @@ def score(
     tau: float,
     alpha: float,
     verified: Verified | None = None,
+    distinct: Distinct | None = None,
 ) -> pa.Table:
     """A table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the captions.
 
-    An image that several captions of one cell drew counts once. Images without a prediction are counted in `errors`,
-    not in `n`. Findings that say the same share a `group`. The false discovery rate is controlled over all cells of
-    one classifier.
+    An image that several captions of one cell drew counts once, and so do near-duplicates, where `distinct` says which
+    these are. Images without a prediction are counted in `errors`, not in `n`. Findings that say the same share a
+    `group`. The false discovery rate is controlled over all cells of one classifier.
 
-    Where images are `verified`, near-duplicates count once too, scores are corrected for what images show, and cells
+    Where images are `verified`, scores are corrected for what images show, and cells
     whose images cannot be trusted are undetermined; they are left out of the family of tests.
     """
     drawn = images_of_cells(captions, draws)
-    cells = distinct_images(drawn, verified)
+    cells = distinct_images(drawn, distinct)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     tables = []
     for classifier in classifiers:
@@ -77,12 +79,12 @@ def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str
 
 
 def distinct_images(
-    drawn: dict[Group, dict[str, set[str]]], verified: Verified | None
+    drawn: dict[Group, dict[str, set[str]]], duplicates: Distinct | None
 ) -> dict[Group, dict[str, set[str]]]:
-    """The cells without near-duplicates, where images were verified."""
-    if verified is None:
+    """The cells without near-duplicates, where it is known which these are."""
+    if duplicates is None:
         return drawn
-    return {group: {name: verified.distinct(images) for name, images in own.items()} for group, own in drawn.items()}
+    return {group: {name: duplicates.distinct(images) for name, images in own.items()} for group, own in drawn.items()}
 
 
 def _group_rows(

@@ -21,6 +21,7 @@ from c2b_ray import metrics
 from c2b_ray.metrics.sequential import Evidence, joined
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.score import images_of_cells
 from c2b_ray.steps.verified import LEAST_SHOWN, Group, Verified
@@ -48,15 +49,22 @@ def look(
     classifier: str,
     levels: tuple[float, float],
     verified: Verified | None = None,
+    distinct: Distinct | None = None,
 ) -> Look:
-    """Evidence by now; `levels` are τ and α. Verified images count for the value that they show, repeats once."""
+    """Evidence by now; `levels` are τ and α. Verified images count for the value that they show; near-duplicates once,
+    at the rank of the first."""
     tau, alpha = levels
     orders = _orders(captions, draws)
     answers = answers_of(predictions, classifier)
     groups, outcomes = [], []
     for group, drawn in images_of_cells(captions, draws).items():
         order = orders[group]
-        cells = drawn if verified is None else verified.sorted_by_value(group, drawn, order)
+        if verified is not None:
+            cells = verified.sorted_by_value(group, drawn, order)
+        elif distinct is not None:
+            cells = {value: distinct.distinct(images, order) for value, images in drawn.items()}
+        else:
+            cells = drawn
         groups.append((group, tuple(drawn)))
         outcomes.append(_rounds(group[0], cells, order, answers.of(group[0])))
     limits = [metrics.confidence_sequence(of_group, 1 - alpha) for of_group in outcomes]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.metrics.misclassification import Corrected, corrected
-from c2b_ray.steps.duplicates import representatives
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.verify import CLASS, self_assessed
 
 LEAST_SHOWN = 0.5
@@ -43,18 +43,18 @@ Levels = tuple[float, float]
 class Verified:
     """What is known of the images of a run: `verifications` and `calibration` are tables of those schemas.
 
-    Values of attributes without calibration count on the verifier's own certainty.
+    `distinct`: which images are one picture; without it, none is a repeat of another. Values of attributes without
+    calibration count on the verifier's own certainty.
     """
 
-    def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
+    def __init__(self, verifications: pa.Table, calibration: pa.Table, distinct: Distinct | None = None) -> None:
         rows = verifications.select(["image_id", "target_class", "class_shown", "attributes", "values"]).to_pylist()
         self._class = {(row["image_id"], row["target_class"]): row["class_shown"] for row in rows}
         self._values = {
             (row["image_id"], row["target_class"]): dict(zip(row["attributes"], row["values"], strict=True))
             for row in rows
         }
-        columns = zip(verifications["image_id"].to_pylist(), verifications["fingerprint"].to_pylist(), strict=True)
-        self._same = representatives({image: mark for image, mark in columns if mark is not None})
+        self._distinct = distinct
         self._calibration: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
         checked = set(zip(calibration["attribute"].to_pylist(), calibration["value"].to_pylist(), strict=True))
         own = [
@@ -63,22 +63,14 @@ class Verified:
         for row in [*calibration.to_pylist(), *own]:
             self._calibration[row["attribute"]][row["value"], row["answer"]] = row["images"]
 
-    def distinct(self, images: set[str], order: Mapping[str, int] | None = None) -> set[str]:
-        """One of these images for each set of near-duplicates among them: the first drawn, where `order` says, and of
-        such the first in alphabetical order."""
-        found: dict[str, str] = {}
-        for image in sorted(images, key=lambda image: (order[image] if order else 0, image)):
-            # Not what stands for the set in the whole run: that may have been drawn for another class.
-            found.setdefault(self._same.get(image, image), image)
-        return set(found.values())
-
     def sorted_by_value(
         self, group: Group, cells: Mapping[str, set[str]], order: Mapping[str, int] | None = None
     ) -> dict[str, set[str]]:
         """All images of a group, distinct ones, each under the value that the verifier says it shows."""
         target, attribute = group
         found: dict[str, set[str]] = {value: set() for value in cells}
-        for image in self.distinct(set().union(*cells.values()), order):
+        images = set().union(*cells.values())
+        for image in images if self._distinct is None else self._distinct.distinct(images, order):
             value = self._values.get((image, target), {}).get(attribute)
             if value in found:
                 found[value].add(image)

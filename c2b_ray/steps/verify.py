@@ -19,7 +19,6 @@ from c2b_ray.roles import Answer, Captioner, Pixels, Question
 from c2b_ray.schemas import CALIBRATION, VERIFICATIONS, content_id
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.draw import ImageSource, Rows
-from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
 
@@ -121,7 +120,6 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
         own = [next(answers) for _ in questions.get(i, ())]
         which = own[0] if own and first else Answer(None, error=errors[i])
         values = own[len(first) :] or [Answer(None)] * len(names)
-        picture = pixels[i]
         rows.append(
             {
                 "verification_id": asked.verification_id(image_id, targets[i]),
@@ -132,7 +130,6 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
                 "attributes": names,
                 "values": [answer.choice for answer in values],
                 "certainties": [_certainty(answer) for answer in values],
-                "fingerprint": None if picture is None else fingerprint(picture),
                 "error": which.error,
             }
         )

@@ -16,6 +16,7 @@ from c2b_ray import schemas
 from c2b_ray.report.words import article
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.score import score
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
@@ -66,16 +67,16 @@ def make_run(path: Path, recipe: Recipe) -> Run:
         for name, table in (("images", images), ("predictions", predictions)):
             files.make_directory(run.location(name))
             files.write_table(run.location(f"{name}/part-0.parquet"), table)
-        verified = None
+        verified, distinct = None, Distinct(images)
         if recipe.shown is not None:
             seen, known = _verifications(recipe, captions, draws), _calibration(recipe)
-            verified = Verified(seen, known)
+            verified = Verified(seen, known, distinct)
             files.make_directory(run.location("verifications"))
             files.write_table(run.location("verifications/part-0.parquet"), seen)
             run.write("calibration", known)
 
         def scores(drawn: pa.Table) -> pa.Table:
-            return score(captions, drawn, predictions, recipe.classifiers, recipe.tau, 0.05, verified)
+            return score(captions, drawn, predictions, recipe.classifiers, recipe.tau, 0.05, verified, distinct)
 
         run.write("scores", scores(draws))
         if recipe.generated is not None:
@@ -147,7 +148,11 @@ def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
             bad = len(images) < recipe.bad_images
             data = draw_picture(target, value, rank % 16) if recipe.pictures and not bad else None
             error = f"photos/{rank}.jpg: damaged or truncated: {rank} bytes missing" if bad else None
-            images.append({"image_id": image_id, "key": f"photos/{rank}.jpg", "bytes": data, "error": error})
+            # Where a verifier looked, the last two of a cell of more than three are one picture.
+            picture = random.Random(len(images) - (3 <= rank == number - 1))
+            mark = None if recipe.shown is None or bad else picture.randbytes(8 + 8 * 8 * 3)
+            row = {"image_id": image_id, "key": f"photos/{rank}.jpg", "bytes": data, "fingerprint": mark}
+            images.append(row | {"error": error})
             similarity = 0.4 - rank / 1000 if source == RETRIEVE else None
             place = {"rank": rank, "similarity": similarity, "source": source}
             draw = {"caption_id": caption["caption_id"], "image_id": image_id, **place}
@@ -215,10 +220,10 @@ def _second(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Table:
-    """What the verifier says of every image; the last two of a cell of more than three are one picture."""
+    """What the verifier says of every image."""
     cell = {row["caption_id"]: row for row in captions.to_pylist()}
     rows = []
-    for number, draw in enumerate(draws.to_pylist()):
+    for draw in draws.to_pylist():
         target, attribute, value = (
             cell[draw["caption_id"]][key] for key in ("target_class", "attribute", "bias_class")
         )
@@ -226,7 +231,6 @@ def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Ta
         values = recipe.attributes[attribute]
         following = values[(values.index(value) + 1) % len(values)]
         is_shown = _among(rank, (recipe.shown or {}).get((target, value), 1.0), images)
-        picture = random.Random(number if not 3 <= rank == images - 1 else number - 1)
         rows.append(
             {
                 "verification_id": schemas.content_id("verify", draw["image_id"], target),
@@ -237,7 +241,6 @@ def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Ta
                 "attributes": [attribute],
                 "values": [value if is_shown else following],
                 "certainties": [0.9],
-                "fingerprint": picture.randbytes(8 + 8 * 8 * 3),
             }
         )
     return pa.Table.from_pylist(rows, schemas.VERIFICATIONS)

@@ -11,6 +11,7 @@ from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.draw import generate
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.predict import predict, question
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
@@ -137,8 +138,9 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
     verifications = verify(images, captioner, asking)
     assert [row["error"] for row in verifications.to_pylist()] == images["error"].to_pylist()
     predictions = predict(images, Classifier(), question("m", Classifier(), asked.classes, None))
-    known = Verified(verifications, CALIBRATION.empty_table())
-    small, large = score(captions, plan.draws, predictions, ["m"], 0.05, 0.05, known).to_pylist()
+    distinct = Distinct(images)
+    known = Verified(verifications, CALIBRATION.empty_table(), distinct)
+    small, large = score(captions, plan.draws, predictions, ["m"], 0.05, 0.05, known, distinct).to_pylist()
     for row in (small, large):
         assert (row["n"], row["errors"], row["repeats"], row["doubt"]) == (38, 2, 0, None)
     assert (small["verdict"], large["verdict"]) == ("against", "for")

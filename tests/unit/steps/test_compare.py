@@ -1,11 +1,14 @@
 import math
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import CAPTIONS, COMPARISON, DRAWS, PREDICTIONS
 from c2b_ray.steps.compare import Side, compare
+from c2b_ray.steps.duplicates import Distinct
 
 TAU, ALPHA = 0.05, 0.05
 
@@ -55,6 +58,19 @@ def test_what_got_worse_better_and_stayed():
     assert (fog["phi_a"], fog["phi_b"], fog["phi_difference"]) == pytest.approx((0.425, -0.325, -0.75))
     assert fog["phi_q_value"] < ALPHA
     assert fog["q_value"] >= fog["p_value"]
+
+
+def test_copies_of_one_picture_are_one_pair():
+    a, b = (side(weather(fog=own * 100, clear="r" * 100), name) for own, name in (("r", "a"), ("w", "b")))
+    shown = [
+        (row["image_id"], str(i % 25 if "fog" in row["image_id"] else i)) for i, row in enumerate(a.draws.to_pylist())
+    ]
+    marks = {content: np.random.default_rng(int(content)).bytes(200) for _, content in shown}
+    images = [{"image_id": name, "content": of, "fingerprint": marks[of]} for name, of in shown]
+    found = rows(replace(a, distinct=Distinct(pa.Table.from_pylist(images))), b)
+    assert (found["fog"]["n"], found["fog"]["only_a"], found["fog"]["repeats"]) == (25, 25, 75)
+    assert (found["clear"]["n"], found["clear"]["repeats"]) == (100, 0)
+    assert rows(a, b)["fog"]["repeats"] == 0
 
 
 def test_pairs_not_totals_decide():

@@ -1,15 +1,23 @@
+from io import BytesIO
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from PIL import Image
 
 from c2b_ray.errors import ConfigError, ServiceError, SourceError
 from c2b_ray.generated import checked_image
 from c2b_ray.roles import GeneratedImage, Neighbours
-from c2b_ray.schemas import DRAWS, IMAGES
+from c2b_ray.schemas import DRAWS, IMAGES, PREDICTIONS, content_id
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
-from c2b_ray.steps.draw import generate, generated, image_id, labelled, retrieve
+from c2b_ray.steps.draw import _png, fetch, generate, generated, image_id, labelled, retrieve, wanted
+from c2b_ray.steps.duplicates import Distinct, fingerprint
 from c2b_ray.steps.propose import propose
+from c2b_ray.steps.score import score
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import sample
 
 PROPOSALS, _ = propose("task", ["bus"], None, {"weather": ["snow", "rain"]}, seed=0)
 CAPTIONS, _ = caption("task", PROPOSALS, None, 1, seed=0)
@@ -56,6 +64,79 @@ def test_an_index_of_another_dimension_is_refused():
     index.dimension = 512
     with pytest.raises(SourceError, match=r"512 dimensions, the encoder gives 2.*c2b index build"):
         retrieve(CAPTIONS, Encoder(), index, k=2)
+
+
+class Files:
+    """An image source: bytes, or an error."""
+
+    revision = "r"
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def fetch(self, ids):
+        data, errors = zip(*(self.rows[i] for i in ids), strict=True)
+        return pa.table(
+            {
+                "key": [f"file {i}" for i in ids],
+                "bytes": pa.array(data, pa.binary()),
+                "error": pa.array(errors, pa.string()),
+            }
+        )
+
+
+def png(width, height=None):
+    data = BytesIO()
+    Image.new("RGB", (width, height or width), (0, 90, 200)).save(data, "PNG")
+    return data.getvalue()
+
+
+def fetched(*rows):
+    return fetch(wanted(np.arange(len(rows)), "r"), Files(*rows)).to_pylist()
+
+
+def test_what_is_fetched_is_looked_at_and_only_pictures_are_kept():
+    good, secret = png(32), b"root:x:0:0:root:/root:/bin/bash"
+    picture, text, cut, absent, told = fetched(
+        (good, None), (secret, None), (good[:60], None), (None, "no such file"), (good, "the source doubts it")
+    )
+    assert (picture["bytes"], picture["error"]) == (good, None)
+    assert picture["fingerprint"] == fingerprint(decode(good))
+    for row, said in ((text, "not an image"), (cut, "damaged"), (absent, "no such file"), (told, "doubts")):
+        assert row["bytes"] is row["fingerprint"] is None
+        assert said in row["error"]
+    assert [row["content"] for row in (picture, text, absent)] == [content_id(good), content_id(secret), None]
+
+
+def test_an_image_of_too_many_pixels_is_not_decoded():
+    (row,) = fetched((png(9_000, 8_000), None))
+    assert row["bytes"] is None
+    assert "too large: 9000 × 8000 pixels" in row["error"]
+
+
+def test_each_picture_counts_once_under_any_number_of_names():
+    # Every image four times: as many right answers of as many images as if each were there once.
+    pictures = [render(scene) for scene in sample(40, 7)]
+    rows = [_png(picture) for picture in pictures]
+    ids = wanted(np.arange(160), "r")
+    images = fetch(ids, Files(*[(rows[i // 4], None) for i in range(160)]))
+    names = [ids["image_id"][4 * i].as_py() for i in range(40)]
+    snow, rain = CAPTIONS["caption_id"].to_pylist()
+    draws, predictions = [], []
+    for at, image in enumerate(ids["image_id"].to_pylist()):
+        caption_id = snow if at // 4 < 20 else rain
+        draws.append({"caption_id": caption_id, "image_id": image, "rank": at, "source": "labelled"})
+        answer = "bus" if at // 4 % 5 else "boat"
+        row = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
+        predictions.append({**row, "predicted_class": answer})
+    draws, predictions = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
+    once = draws.filter(pc.is_in(draws["image_id"], pa.array(names)))
+    copies = score(CAPTIONS, draws, predictions, ["m"], 0.05, 0.05, distinct=Distinct(images)).to_pylist()
+    alone = score(CAPTIONS, once, predictions, ["m"], 0.05, 0.05).to_pylist()
+    assert [row["n"] for row in copies] == [20, 20]
+    assert [row.pop("repeats") for row in copies] == [60, 60]
+    assert [row.pop("repeats") for row in alone] == [0, 0]
+    np.testing.assert_equal(copies, alone)
 
 
 LABELS = pa.table(

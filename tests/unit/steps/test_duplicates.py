@@ -3,9 +3,10 @@
 from io import BytesIO
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
 
-from c2b_ray.steps.duplicates import fingerprint, representatives
+from c2b_ray.steps.duplicates import Distinct, fingerprint, representatives
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 
@@ -31,6 +32,32 @@ def test_the_first_stands_for_the_others_and_nothing_in_gives_nothing():
     marks = {name: fingerprint(p) for name, p in zip("cab", brighter, strict=True)}
     assert representatives(marks) == {"a": "a", "b": "b", "c": "a"}
     assert representatives({}) == {}
+
+
+def images(rows):
+    names = ("image_id", "content", "fingerprint")
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
+
+
+def test_copies_under_other_names_and_saved_again_are_one_picture():
+    a, b = (fingerprint(render(scene)) for scene in sample(2, 6))
+    again = fingerprint(_saved_again(render(sample(1, 6)[0])))
+    known = Distinct(images([("z", "1", a), ("y", "1", a), ("x", "2", again), ("w", "3", b)]))
+    assert known.distinct({"w", "x", "y", "z"}) == {"w", "x"}
+    assert known.distinct({"y", "z"}, {"y": 5, "z": 2}) == {"z"}  # the first drawn
+    assert known.picture("z") == known.picture("y") == known.picture("x") == "x"
+
+
+def test_what_is_no_picture_or_not_known_stands_for_itself():
+    known = Distinct(images([("a", "1", None), ("b", "1", None), ("c", None, None)]))
+    assert known.distinct({"a", "b", "c", "elsewhere"}) == {"a", "b", "c", "elsewhere"}
+
+
+def test_many_pictures_of_one_gradient_are_compared_by_their_levels():
+    # Flat pictures share all gradients: 0 to 255, each twice. Neighbours differ by 2 levels, more than copies may.
+    flat = [np.full((16, 16, 3), level, np.uint8) for level in range(0, 256, 2)]
+    marks = {f"{i:03}{copy}": fingerprint(picture) for i, picture in enumerate(flat) for copy in "ab"}
+    assert representatives(marks) == {name: name[:3] + "a" for name in marks}
 
 
 def _saved_again(picture: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.metrics import benjamini_hochberg, interactions
 from c2b_ray.schemas import PREDICTIONS
 from c2b_ray.steps.draw import labelled, labelled_pairs
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import is_pair, pairs, score_pairs
 from c2b_ray.steps.score import images_of_cells, score
 
@@ -45,6 +46,19 @@ SNOW_AT_NIGHT = {
     ("snow", "day"): (180, 20),
     ("snow", "night"): (60, 140),
 }
+
+
+def test_copies_of_one_picture_count_once_in_a_cell():
+    tables = world(SNOW_AT_NIGHT)
+    images = tables[3]["image_id"].to_pylist()
+    marks = [np.random.default_rng(i).bytes(200) for i in range(len(images))]
+    copies = pa.table({"image_id": images, "content": [str(i // 4) for i in range(len(images))], "fingerprint": marks})
+    whole = score_pairs(tables, ["m"], 0.05, 0.05).to_pylist()
+    found = score_pairs(tables, ["m"], 0.05, 0.05, Distinct(copies)).to_pylist()
+    assert [row["n"] for row in found] == [50] * 4
+    assert [row["repeats"] for row in found] == [150] * 4
+    assert [row["repeats"] for row in whole] == [0] * 4
+    assert all(a["interaction_high"] > b["interaction_high"] for a, b in zip(found, whole, strict=True))
 
 
 def test_a_cell_that_its_two_attributes_do_not_explain_is_found():

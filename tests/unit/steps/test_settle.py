@@ -5,8 +5,9 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.metrics import confidence_sequence, sequential_evidence
-from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, SCORES, VERIFICATIONS
+from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES, PREDICTIONS, SCORES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.steps.settle import look, open_groups, settled
@@ -45,12 +46,17 @@ class Made:
             pa.Table.from_pylist(self.predictions, PREDICTIONS),
         )
 
-    def verified(self, marks=None):
-        rows = [row | {"fingerprint": (marks or {}).get(row["image_id"])} for row in self.verifications]
-        return Verified(pa.Table.from_pylist(rows, VERIFICATIONS), CALIBRATION.empty_table())
+    def distinct(self, marks):
+        rows = [{"image_id": row["image_id"], "content": None} for row in self.draws]
+        rows = [row | {"fingerprint": marks.get(row["image_id"])} for row in rows]
+        return Distinct(pa.Table.from_pylist(rows, pa.schema([IMAGES.field(name) for name in COLUMNS])))
 
-    def look(self, verified=None):
-        return look(*self.tables, "m", LEVELS, verified)
+    def verified(self, marks=None):
+        rows = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
+        return Verified(rows, CALIBRATION.empty_table(), self.distinct(marks or {}))
+
+    def look(self, verified=None, distinct=None):
+        return look(*self.tables, "m", LEVELS, verified, distinct)
 
     def settled(self):
         return settled(score(*self.tables, ["m"], *LEVELS), [("m", self.look())], *LEVELS)
@@ -98,6 +104,8 @@ def test_verified_repeats_count_once():
     made = Made().add("snow", [1, 1, 0], names=["a", "b", "c"]).add("rain", [0, 0, 0], names=["x", "y", "z"])
     mark = np.arange(200, dtype=np.uint8).tobytes()
     assert_rounds(made.look(made.verified({"a": mark, "b": mark})), [[1, 0], [0, 0]])
+    # Without a verifier as well.
+    assert_rounds(made.look(distinct=made.distinct({"a": mark, "b": mark})), [[1, 0], [0, 0]])
 
 
 def test_an_image_that_is_not_drawn_yet_stands_for_none_that_is():

@@ -6,6 +6,7 @@ import pytest
 
 from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.steps.verified import Verified, doubt
@@ -25,7 +26,7 @@ class Made:
         proposals, _ = propose("task", list(classes), None, {"weather": list(values)}, seed=0)
         self.captions, _ = caption("task", proposals, None, 1, seed=0)
         self.ids = {(r["target_class"], r["bias_class"]): r["caption_id"] for r in self.captions.to_pylist()}
-        self.draws, self.predictions, self.verifications = [], [], []
+        self.draws, self.predictions, self.verifications, self.images = [], [], [], {}
 
     def add(self, drawn, shows, n, right, class_shown="bus", marks=None, target="bus", name=None, light=None):
         """`n` images drawn for one value that show (are said to show) another, of which `right` are answered so.
@@ -46,12 +47,16 @@ class Made:
                     "attributes": ["lighting", "weather"],
                     "values": [light, shows],
                     "certainties": [None, None],
-                    "fingerprint": marks or mark(len(self.draws)),
                 }
             )
+            mark_of = marks or mark(len(self.draws))
+            self.images[image] = {"image_id": image, "content": str(hash(mark_of)), "fingerprint": mark_of}
             row = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
             self.predictions.append({**row, "predicted_class": target if i < right else "mug"})
         return self
+
+    def distinct(self):
+        return Distinct(pa.Table.from_pylist(list(self.images.values())))
 
     def verified(self, calibration):
         rows = [
@@ -60,12 +65,12 @@ class Made:
             for (value, answer), n in calibration.items()
         ]
         table = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
-        return Verified(table, pa.Table.from_pylist(rows, CALIBRATION))
+        return Verified(table, pa.Table.from_pylist(rows, CALIBRATION), self.distinct())
 
     def scores(self, calibration=None):
         tables = pa.Table.from_pylist(self.draws, DRAWS), pa.Table.from_pylist(self.predictions, PREDICTIONS)
         verified = None if calibration is None else self.verified(calibration)
-        rows = score(self.captions, *tables, ["m"], 0.05, 0.05, verified).to_pylist()
+        rows = score(self.captions, *tables, ["m"], 0.05, 0.05, verified, self.distinct()).to_pylist()
         return {(row["target_class"], row["bias_class"]): row for row in rows}
 
 
@@ -205,7 +210,8 @@ def test_repeats_of_a_picture_count_once():
     made = Made().add("snow", "snow", 5, 5).add("snow", "snow", 4, 0, marks=mark(999)).add("rain", "rain", 6, 6)
     snow = made.scores(PERFECT)["bus", "snow"]
     assert (snow["n"], snow["correct"], snow["repeats"]) == (6, 5, 3)
-    assert made.scores()["bus", "snow"]["repeats"] == 0
+    plain = made.scores()["bus", "snow"]  # without a verifier as well
+    assert (plain["n"], plain["correct"], plain["repeats"]) == (6, 5, 3)
 
 
 def test_a_repeat_of_another_class_s_picture_still_counts_for_its_own():
@@ -214,9 +220,9 @@ def test_a_repeat_of_another_class_s_picture_still_counts_for_its_own():
     for target in ("boat", "bus"):
         made.add("snow", "snow", 1, 1, target, mark(999), target, name=f"{target} copy")
         made.add("snow", "snow", 5, 5, target, target=target).add("rain", "rain", 6, 6, target, target=target)
-    verified = made.verified(PERFECT)
-    assert verified.distinct({"bus copy", "x"}) == {"bus copy", "x"}
-    assert verified.distinct({"bus copy", "boat copy"}) == {"boat copy"}
+    verified, distinct = made.verified(PERFECT), made.distinct()
+    assert distinct.distinct({"bus copy", "x"}) == {"bus copy", "x"}
+    assert distinct.distinct({"bus copy", "boat copy"}) == {"boat copy"}
     cells = {"snow": {"bus copy", "boat copy"}, "rain": {"bus copy"}}
     assert verified.sorted_by_value(("bus", "weather"), {"snow": {"bus copy"}, "rain": set()})["snow"] == {"bus copy"}
     assert verified.sorted_by_value(("boat", "weather"), cells)["snow"] == {"boat copy"}
