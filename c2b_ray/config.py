@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import refuse_keys
@@ -21,6 +21,12 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
+
+Right = Literal["top1", "among_classes", "top5"]
+"""Which answers are right: see `AuditConfig.right`."""
+
+ALL = "all"
+_CLASSES = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 
 Source = Literal["retrieve", "generate", "labelled"]
 _NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
@@ -85,7 +91,10 @@ class AuditConfig(_Strict):
     """An audit: a classifier, a sentence about its task, and where images of it can be found."""
 
     task: Name = Field(description="What the classifier is for, in a sentence.")
-    classes: list[Name] = Field(min_length=1, description="The task's classes, in the words of captions.")
+    classes: Annotated[list[Name], WithJsonSchema(_CLASSES)] = Field(
+        description="The task's classes, in the words of captions; `all`: the classes of `label_map`, or without one "
+        "the classifier's labels.",
+    )
     classifier: Name | list[Name] = Field(description="A model spec, or several that are audited on the same images.")
     images: Images
     verification: Verification | None = Field(
@@ -114,11 +123,25 @@ class AuditConfig(_Strict):
     seed: int = Field(0, ge=0, lt=2**31)
     tau: float = Field(0.05, ge=0, lt=1, description="Smallest |φ| that counts as a bias.")
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
+    right: Right = Field(
+        "top1",
+        description="When an answer is right. top1: the likeliest of all the classifier's labels stands for the class; "
+        "top5: one of the five likeliest does; among_classes: of the audit's classes alone, the class is the "
+        "likeliest, whatever other labels are likelier.",
+    )
     label_map: str | dict[Name, list[int | str]] | None = Field(
         None,
         description="Class → labels of the classifier (indices or names), or the path of a JSON file of that form. "
-        "A class's probability is the mean over its labels. Without it each class must be one of the labels.",
+        "An answer with any of them is the class (by right: among_classes, its probability is the mean over them). "
+        "Without it each class must be one of the labels.",
     )
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _some_classes(cls, classes: Any) -> Any:
+        if classes == []:
+            raise ValueError("name at least one class, or `all`")
+        return [] if classes == ALL else classes
 
     @field_validator("classes")
     @classmethod
@@ -134,6 +157,13 @@ class AuditConfig(_Strict):
                 raise ValueError("name at least one classifier")
             _distinct(classifier, "classifier")
         return classifier
+
+    @field_validator("label_map", mode="before")
+    @classmethod
+    def _labels_alone(cls, label_map: Any) -> Any:
+        if isinstance(label_map, dict) and (strange := _no_label(label_map)) is not None:
+            raise ValueError(strange)
+        return label_map
 
     @field_validator("attributes")
     @classmethod
@@ -161,11 +191,18 @@ class AuditConfig(_Strict):
             raise ValueError("`verification` is for images that were drawn by a caption; labelled ones are known")
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
-        if isinstance(self.label_map, dict):
+        if self.right == "among_classes" and len(self.classes) == 1:
+            raise ValueError("right: among_classes needs two classes or more: of one, every answer would be right")
+        if isinstance(self.label_map, dict) and self.classes:
             for name in self.label_map:
                 if name not in self.classes:
                     raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
+
+    @property
+    def of_all_classes(self) -> bool:
+        """Whether the classes are still to be read from the label map or the classifier."""
+        return not self.classes
 
     @property
     def classifiers(self) -> tuple[str, ...]:
@@ -174,6 +211,15 @@ class AuditConfig(_Strict):
 
 def _key(name: str) -> str:
     return " ".join(name.lower().split())
+
+
+def _no_label(label_map: dict[Any, Any]) -> str | None:
+    """What is wrong with a label map one of whose labels is neither a name nor an index: `true` is no 1."""
+    for name, labels in label_map.items():
+        for label in labels if isinstance(labels, list) else ():
+            if isinstance(label, bool) or not isinstance(label, int | str):
+                return f"{name}: {label!r} is neither a label's name nor its index"
+    return None
 
 
 def _distinct(names: list[str], what: str) -> None:
@@ -269,5 +315,7 @@ def _read_label_map(path: str, classes: list[str]) -> dict[str, list[int | str]]
         raise ConfigError("label_map", f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict) or not all(isinstance(v, list) and v for v in data.values()):
         raise ConfigError("label_map", f"{path}: expected an object of class → list of label indices or names")
+    if (strange := _no_label(data)) is not None:
+        raise ConfigError("label_map", f"{path}: {strange}")
     # A map of a whole label space may hold more classes than this task asks about.
-    return {name: labels for name, labels in data.items() if name in classes}
+    return {name: labels for name, labels in data.items() if name in classes or not classes}

@@ -153,7 +153,8 @@ def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> t
 def _predictions(run: Run, models: Loaders, spec: str, images: pa.Table) -> pa.Table:
     config = run.config
     classifier = models.classifier(spec)()
-    asking = question(spec, classifier, config["classes"], config["label_map"])
+    right = config.get("right", "among_classes")  # the rule of runs from before there were several
+    asking = question(spec, classifier, config["classes"], config["label_map"], right)
     then = run.manifest.get("models", {}).get(f"{CLASSIFIER}{spec}", {}).get("revision")
     if then not in (None, asking.revision):
         raise RunError(

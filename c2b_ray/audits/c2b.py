@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.backend import Backend, backend
 from c2b_ray.audits.budget import first_grant, grant_so_far, next_grant, write_scores
+from c2b_ray.audits.classes import with_classes
 from c2b_ray.audits.drawing import Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.audits.manifest import counts, versions
@@ -50,7 +51,7 @@ def audit(
     `runs/c2b-<run id>`. `via`: where the models run, `actors` (Ray Data's own, and this process) or `serve` (behind
     Ray Serve). Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
     """
-    asked = read_audit(config)
+    asked = with_classes(read_audit(config))
     fields = asked.model_dump(mode="json")
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
@@ -147,6 +148,6 @@ def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: S
     with steps.step(f"classify: {spec}") as on_progress:
         factory = models.classifier(spec)
         label_map = asked.label_map if isinstance(asked.label_map, dict) else None
-        asking = question(spec, factory(), asked.classes, label_map)
+        asking = question(spec, factory(), asked.classes, label_map, asked.right)
         run.update({"models": {f"{CLASSIFIER}{spec}": {"spec": spec, "revision": asking.revision}}})
         pipeline.classify(run.location("images"), factory, asking, run.location("predictions"), on_progress)

@@ -167,6 +167,8 @@ def _thresholds(run_a: Run, run_b: Run) -> tuple[float, float]:
     different = [name for name in ("tau", "alpha") if a[name] != b[name]]
     if set(a["classes"]) != set(b["classes"]):
         different.append("classes")  # among other classes, the same answer means something else
+    if a.get("right") != b.get("right"):
+        different.append("right")
     if different:
         raise RunError(
             f"{run_a.path} and {run_b.path} were asked differently ({', '.join(different)}): audit both classifiers "

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from c2b_ray.audits.classes import with_classes
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest, Question
@@ -44,7 +45,7 @@ class Cost:
 
 def estimate(config: str | Path | dict[str, Any] | AuditConfig) -> list[Cost]:
     """The cost of an audit, line by line; raises what reading it and loading its models would."""
-    asked = read_audit(config)
+    asked = with_classes(read_audit(config))
     if asked.images.sources == ("labelled",):
         least = most = _rows_of_table(asked)
         costs = [Cost("images to read", least, most)]

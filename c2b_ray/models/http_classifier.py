@@ -28,6 +28,8 @@ from c2b_ray.schemas import content_id
 
 KEY_VARIABLE = "C2B_HTTP_KEY"
 BATCH = 32
+BEYOND, OFF = 1e-4, 1e-2
+"""How far rounding may take a probability beyond 1, and the sum of a thousand of them, with four decimals, from 1."""
 PATIENCE = Patience(timeout_s=60, attempts=4, in_flight=4)
 
 
@@ -110,11 +112,27 @@ class HttpClassifier:
                 raise ServiceError(f"{self._url}: row {i} of {kind} is not made of numbers: {repr(row)[:100]}")
             found[i] = numbers
         if kind == "probabilities":
-            if (found < 0).any():
-                raise ServiceError(f"{self._url}: a probability below 0")
+            self._check_probabilities(found)
             with np.errstate(divide="ignore"):
                 found = np.log(found)
         return found
+
+    def _check_probabilities(self, rows: Floats) -> None:
+        """ServiceError for logits or independent scores sent as probabilities: rows that hold a number outside
+        [0, 1], or that do not sum to one. Rows without an answer are left out."""
+        for i, row in enumerate(rows):
+            outside = row[(row < 0) | (row > 1 + BEYOND)]
+            if len(outside):
+                raise ServiceError(
+                    f"{self._url}: row {i} of probabilities: {outside[0]:g} is no probability (if these are logits, "
+                    'answer "logits")'
+                )
+            total = float(row.sum(dtype=np.float64))
+            if abs(total - 1) > OFF:
+                raise ServiceError(
+                    f"{self._url}: row {i} of probabilities sums to {total:g}, expected 1 (of logits, give their "
+                    'softmax, or answer "logits")'
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         # The key stays in the environment: it must not travel inside a pickled model.

@@ -17,6 +17,7 @@ from c2b_ray.report.groups import RIGHT, WRONG, Gallery, Picture
 from c2b_ray.report.page import render
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.thumbnails import thumbnails
+from c2b_ray.steps.answers import UNDECIDED, answers_of
 from c2b_ray.steps.ask import Answer, Rate
 
 MOST_PICTURES = 48  # of each kind
@@ -101,11 +102,12 @@ def _answer(
     answer: Answer, target_class: str, predictions: pa.Table, shown: Mapping[str, str], name: str
 ) -> AnswerView:
     own = predictions.filter(
-        pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_valid(predictions["predicted_class"]))
+        pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
+    taken = answers_of(predictions, answer.classifier).of(target_class)
     kinds = {False: [], True: []}  # type: dict[bool, list[dict[str, Any]]]
-    for row in own:
-        kinds[row["predicted_class"] == target_class].append(row)
+    for row in (row for row in own if taken[row["image_id"]] is not None):
+        kinds[taken[row["image_id"]] == target_class].append(row)
     return AnswerView(
         name=name,
         right=right_line(answer.asked),
@@ -126,13 +128,14 @@ def _gallery(right: bool, rows: Sequence[dict[str, Any]], shown: Mapping[str, st
 
 
 def _picture(row: Mapping[str, Any], shown: Mapping[str, str], name: str, kind: str) -> Picture:
-    label, probability = row["label"] or row["predicted_class"], row["label_probability"]
+    predicted, probability = row["predicted_class"] or "", row["label_probability"]
+    label = row["label"] or predicted or UNDECIDED
     sure = "" if probability is None else f"{probability:.2f}"
     return Picture(
         source=shown.get(row["image_id"], ""),
         alt=f"{name} says {label}{f' with probability {sure}' if sure else ''}: {kind}.",
         label=label,
         probability=sure,
-        stands_for="" if label.lower() == row["predicted_class"].lower() else row["predicted_class"],
+        stands_for="" if label.lower() == predicted.lower() else predicted,
         caption="",
     )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.report.ranking import Cell, Group, Key
+from c2b_ray.steps.answers import UNDECIDED, answers_of
 from c2b_ray.steps.draw import GENERATE
 
 MOST = 6  # of each kind
@@ -27,7 +28,7 @@ class Example:
     right: bool
     label: str
     label_probability: float
-    predicted_class: str
+    predicted_class: str  # empty where the answer lies outside the classes
     caption: str
     retrieved: bool  # by a caption
     generated: bool = False  # from a caption; where neither, labelled by the user
@@ -57,33 +58,35 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
     )
     text = dict(zip(of_cell["caption_id"].to_pylist(), of_cell["text"].to_pylist(), strict=True))
     drawn = draws.filter(pc.is_in(draws["caption_id"], pa.array(list(text), pa.string())))
-    answers = _answers(predictions, cell.classifier, drawn["image_id"])
+    given = _answers(predictions, cell.classifier, drawn["image_id"])
+    answers = {row["image_id"]: row for row in given.to_pylist()}
+    taken = answers_of(given, cell.classifier).of(cell.target_class)
     kinds: dict[bool, dict[str, Example]] = {True: {}, False: {}}
     for draw in drawn.sort_by([("rank", "ascending"), ("caption_id", "ascending")]).to_pylist():
-        answer = answers.get(draw["image_id"])
-        if answer is None:
+        name = taken.get(draw["image_id"])
+        if name is None:
             continue
-        example = _example(draw, answer, text[draw["caption_id"]], cell.target_class)
+        example = _example(draw, answers[draw["image_id"]], text[draw["caption_id"]], name == cell.target_class)
         chosen = kinds[example.right]
         if len(chosen) < MOST:
             chosen.setdefault(example.image_id, example)
     return Examples(wrong=tuple(kinds[False].values()), right=tuple(kinds[True].values()))
 
 
-def _answers(predictions: pa.Table, classifier: str, image_ids: pa.ChunkedArray) -> dict[str, dict[str, Any]]:
+def _answers(predictions: pa.Table, classifier: str, image_ids: pa.ChunkedArray) -> pa.Table:
     wanted = pc.and_(
         pc.and_(pc.equal(predictions["classifier"], classifier), pc.is_in(predictions["image_id"], image_ids)),
-        pc.is_valid(predictions["predicted_class"]),
+        pc.is_null(predictions["error"]),
     )
-    return {row["image_id"]: row for row in predictions.filter(wanted).to_pylist()}
+    return predictions.filter(wanted)
 
 
-def _example(draw: dict[str, Any], answer: dict[str, Any], caption: str, target_class: str) -> Example:
-    predicted, probability = answer["predicted_class"], answer["label_probability"]
+def _example(draw: dict[str, Any], answer: dict[str, Any], caption: str, right: bool) -> Example:
+    predicted, probability = answer["predicted_class"] or "", answer["label_probability"]
     return Example(
         image_id=draw["image_id"],
-        right=predicted == target_class,
-        label=answer["label"] or predicted,
+        right=right,
+        label=answer["label"] or predicted or UNDECIDED,
         label_probability=float("nan") if probability is None else probability,
         predicted_class=predicted,
         caption=caption,

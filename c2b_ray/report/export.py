@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 from c2b_ray.report.redact import clean, cleaned, names_of
 from c2b_ray.store.run import Run
 
-SETTINGS = ("task", "classes", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections")
+SETTINGS = (
+    "task", "classes", "right", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections",
+)  # fmt: skip
 
 
 def scores_csv(run: Run) -> bytes:

@@ -15,6 +15,12 @@ from c2b_ray.report import words
 from c2b_ray.report.redact import clean, cleaned
 
 Row = tuple[str, str]
+_RIGHT = {
+    "top1": "the likeliest of all the classifier's labels stands for the class (right: top1)",
+    "top5": "one of the five likeliest of all its labels stands for the class (right: top5)",
+    "among_classes": "of the audit's classes alone, the class is the likeliest, whatever other labels are likelier "
+    "(right: among_classes)",
+}
 _ROLES = {
     "language_model": "Language model",
     "encoder": "Encoder",
@@ -94,6 +100,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
     named_source = " and ".join(kinds.get(str(one), str(one)) for one in _several(source))
     named = {
         "Task": config.get("task"),
+        "An answer is right when": _RIGHT.get(str(config.get("right"))),
         "Images": named_source or None,
         "Images per caption": config.get("images_per_caption"),
         "Captions per cell": config.get("captions_per_cell"),

@@ -59,4 +59,9 @@ def _taken(
         return UNDECIDED
     if target in (answered if answered is not None else [named]):
         return target
-    return named if named is not None and named != target else label
+    if named is not None and named != target:
+        return named
+    if label is None and answered:  # by top5, several labels are likeliest, and this class has none of the five
+        return UNDECIDED
+    # A label that is spelled as the target, but does not stand for it, is no right answer.
+    return f"{label} (another label)" if label == target else label

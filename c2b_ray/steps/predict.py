@@ -1,6 +1,6 @@
 """images → predictions: what the classifier answers, in its own labels and in the task's classes.
 
-It knows the label map and how probabilities are averaged; it does not know where the classifier runs.
+It knows the label map; which answers count as right is `right`'s. It does not know where the classifier runs.
 """
 
 from __future__ import annotations
@@ -9,38 +9,63 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from c2b_ray.config import Right
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.roles import Classifier, Floats
+from c2b_ray.roles import Classifier
 from c2b_ray.schemas import PREDICTIONS, content_id
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.propose import normalise
+from c2b_ray.steps.right import FIVE, Answer, Classes, answers
 
 LabelMap = Mapping[str, Sequence[int | str]]
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a classifier: its spec and revision, the task's classes, and the labels that stand for each."""
+    """What is asked of a classifier: its name and revision, the task's classes, the labels that stand for each, and
+    which answers are right."""
 
     classifier: str
     revision: str
     classes: tuple[str, ...]
     labels_of_class: tuple[tuple[int, ...], ...]
+    right: Right = "top1"
 
     def prediction_id(self, image_id: str) -> str:
         labels = [list(group) for group in self.labels_of_class]
-        return content_id("predict", image_id, self.classifier, self.revision, list(self.classes), labels)
+        own = (self.classifier, self.revision, list(self.classes), labels, self.right)
+        return content_id("predict", image_id, *own)
 
 
-def question(spec: str, classifier: Classifier, classes: Sequence[str], label_map: LabelMap | None) -> Question:
-    """ConfigError names a class that no label maps to, or a label that the classifier does not have."""
+def question(
+    spec: str, classifier: Classifier, classes: Sequence[str], label_map: LabelMap | None, right: Right = "top1"
+) -> Question:
+    """ConfigError names a class that no label maps to, a label that the classifier does not have or that two classes
+    share, and a rule for right answers that makes no sense of so few classes or labels."""
     labels = classifier.labels
     groups = tuple(_labels_of(name, labels, label_map, spec) for name in classes)
-    return Question(spec, classifier.revision, tuple(classes), groups)
+    _refuse_shared(groups, classes, labels, "classes" if label_map is None else "label_map")
+    if right == "among_classes" and len(classes) < 2:
+        raise ConfigError(
+            "right", f"among_classes would count every answer as {classes[0]!r}, the only class; use top1"
+        )
+    if right == "top5" and len(labels) <= FIVE:
+        raise ConfigError("right", f"{spec} has {len(labels)} labels, so that any of five is always right; use top1")
+    return Question(spec, classifier.revision, tuple(classes), groups, right)
+
+
+def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labels: Sequence[str], field: str) -> None:
+    owner: dict[int, str] = {}
+    for name, group in zip(classes, groups, strict=True):
+        for label in group:
+            if owner.setdefault(label, name) != name:
+                raise ConfigError(
+                    field,
+                    f"the classes {owner[label]!r} and {name!r} share the label {labels[label]!r} (index {label}), so "
+                    "that one answer would be right for both; give it to one of them",
+                )
 
 
 def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spec: str) -> tuple[int, ...]:
@@ -59,12 +84,14 @@ def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spe
         raise ConfigError("label_map", f"no label maps to the class {name!r}; give it at least one label")
     found = []
     for label in chosen:
+        if isinstance(label, bool) or not isinstance(label, int | str):
+            raise ConfigError(f"label_map.{name}", f"{label!r} is neither a label's name nor its index")
         positions = [label] if isinstance(label, int) else index.get(normalise(label), [])
         if not positions or not 0 <= positions[0] < len(labels):
             known = nearest(str(label), index) if isinstance(label, str) else f"it has labels 0 to {len(labels) - 1}"
             raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
         found.append(_only(positions, label, name, spec))
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> int:
@@ -88,53 +115,25 @@ def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Tab
     errors = [given or found for given, found in zip(images["error"].to_pylist(), errors, strict=True)]
     keys = images["key"].to_pylist()
     good = [i for i, error in enumerate(errors) if error is None]
-    answers: dict[int, tuple[str, float, str, float]] = {}
+    known: dict[int, Answer] = {}
     if good:
         logits = classifier.logits([pixels[i] for i in good], [keys[i] for i in good])  # type: ignore[misc]
-        for i, answer in zip(good, _answers(logits, classifier.labels, asked), strict=True):
+        found = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
+        for i, answer in zip(good, found, strict=True):
             if answer is None:
                 errors[i] = "the classifier gave no answer (its logits are not numbers)"
             else:
-                answers[i] = answer
-    ids = images["image_id"].to_pylist()
-    rows = []
-    for i, image_id in enumerate(ids):
-        label, label_probability, predicted, probability = answers.get(i, (None, None, None, None))
-        rows.append(
-            {
-                "prediction_id": asked.prediction_id(image_id),
-                "image_id": image_id,
-                "classifier": asked.classifier,
-                "revision": asked.revision,
-                "label": label,
-                "label_probability": label_probability,
-                "predicted_class": predicted,
-                "class_probability": probability,
-                "error": errors[i],
-            }
-        )
-    return pa.Table.from_pylist(rows, PREDICTIONS)
-
-
-def class_probabilities(logits: Floats, asked: Question) -> NDArray[np.float64]:
-    """Softmax over the labels, then the mean over each class's labels: float64 (images, classes)."""
-    shifted = logits.astype(np.float64)
-    shifted = np.exp(shifted - shifted.max(axis=1, keepdims=True))
-    shares = shifted / shifted.sum(axis=1, keepdims=True)
-    return np.stack([shares[:, list(group)].mean(axis=1) for group in asked.labels_of_class], axis=1)
-
-
-def _answers(logits: Floats, labels: Sequence[str], asked: Question) -> list[tuple[str, float, str, float] | None]:
-    # −inf is a legal logit (a probability of 0 in a table of predictions); NaN, +inf, and a row of −inf alone are not.
-    sound = ~np.isnan(logits).any(axis=1) & np.isfinite(logits.max(axis=1, initial=-np.inf))
-    safe = np.where(sound[:, None], logits, 0)
-    classes = class_probabilities(safe, asked)
-    shifted = np.exp(safe - safe.max(axis=1, keepdims=True))
-    shares = shifted / shifted.sum(axis=1, keepdims=True)
-    top, best = shares.argmax(axis=1), classes.argmax(axis=1)
-    return [
-        (labels[top[i]], float(shares[i, top[i]]), asked.classes[best[i]], float(classes[i, best[i]]))
-        if sound[i]
-        else None
-        for i in range(len(logits))
+                known[i] = answer
+    nothing = Answer(None, None, None, None, None, None)
+    rows = [
+        {
+            "prediction_id": asked.prediction_id(image_id),
+            "image_id": image_id,
+            "classifier": asked.classifier,
+            "revision": asked.revision,
+            **vars(known.get(i, nothing)),
+            "error": errors[i],
+        }
+        for i, image_id in enumerate(images["image_id"].to_pylist())
     ]
+    return pa.Table.from_pylist(rows, PREDICTIONS)

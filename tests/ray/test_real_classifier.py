@@ -40,6 +40,7 @@ def test_texture_drives_the_answers(kind, table, tmp_path):
             "classifier": CLASSIFIERS[kind],
             "images": {"source": "labelled", "table": str(table)},
             "label_map": categories,
+            "right": "among_classes",  # as Geirhos et al. choose among the sixteen
         },
         tmp_path / "run",
     )

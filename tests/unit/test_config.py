@@ -28,7 +28,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
     [
         ({"clases": ["a"]}, "clases", "did you mean 'classes'"),
         ({"images": {"source": "retrieve", "indx": "x"}}, "images.indx", "did you mean 'index'"),
-        ({"classes": []}, "classes", "at least 1"),
+        ({"classes": []}, "classes", "at least one"),
         ({"classes": ["bus", "Bus "]}, "classes", "'Bus' is given twice"),
         ({"attributes": {"weather": ["snow"]}}, "attributes", "'weather' has 1 value"),
         ({"attributes": {"weather": ["snow", "Snow"]}}, "attributes", "twice"),
@@ -65,6 +65,10 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"language_model": None}, "", "nothing to test"),
         ({"label_map": {"buss": [1]}}, "", "did you mean 'bus'"),
         ({"classifier": []}, "classifier", ""),
+        ({"right": "top3"}, "right", "'top1', 'among_classes' or 'top5'"),
+        ({"right": "among_classes", "classes": ["bus"]}, "", "two classes or more"),
+        ({"label_map": {"bus": [True]}}, "label_map", "is neither a label's name nor its index"),
+        ({"label_map": {"bus": [1.0]}}, "label_map", "is neither a label's name nor its index"),
     ],
 )
 def test_each_mistake_names_its_field(changes, field, words):
@@ -124,3 +128,9 @@ def test_keys_in_a_place_are_refused_wherever_one_stands(changes):
     with pytest.raises(SourceError, match="keys in it is refused") as caught:
         read_audit({**GOOD, **changes})
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_label_maps_file_holds_names_and_indices_alone(tmp_path):
+    (tmp_path / "map.json").write_text(json.dumps({"bus": [True], "boat": [1]}))
+    with pytest.raises(ConfigError, match="True is neither"):
+        read_audit({**GOOD, "label_map": str(tmp_path / "map.json")})

@@ -128,8 +128,24 @@ def test_probabilities_become_their_logarithms(served: tuple[str, Service]) -> N
     url, service = served
     service.answer = {"probabilities": [[0.5, 0.25, 0.25, 0, 0]] * 3}
     np.testing.assert_allclose(np.exp(asked(url).logits(IMAGES, KEYS)), service.answer["probabilities"])
-    service.answer = {"probabilities": [[-0.5, 1, 0.5, 0, 0]] * 3}
-    with pytest.raises(ServiceError, match="below 0"):
+    service.answer = {"probabilities": [[0.2, 0.2, 0.2, 0.2, 0.2], None, [0.3332, 0.3332, 0.3332, 0, 0]]}
+    assert np.isnan(asked(url).logits(IMAGES, KEYS)).any(axis=1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ([-0.5, 1, 0.5, 0, 0], "row 1 of probabilities: -0.5 is no probability"),
+        ([1.5, 0, 0, 0, 0], "1.5 is no probability"),
+        ([0.9, 0.8, 0.1, 0, 0], "sums to 1.8, expected 1"),
+        ([0.2, 0.2, 0, 0, 0], "sums to 0.4"),
+        ([0, 0, 0, 0, 0], "sums to 0"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(served: tuple[str, Service], row: list[float], words: str) -> None:
+    url, service = served
+    service.answer = {"probabilities": [[1, 0, 0, 0, 0], row, [1, 0, 0, 0, 0]]}
+    with pytest.raises(ServiceError, match=words):
         asked(url).logits(IMAGES, KEYS)
 
 

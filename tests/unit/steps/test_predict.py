@@ -35,7 +35,7 @@ GOOD = (png(SCENE), None)
 def test_class_probability_is_the_mean_over_the_labels_of_the_class():
     # softmax of log(p) is p: .4 .1 .3 .2; bus = mean(.4, .1) = .25, boat = .3, though the likeliest label is coach
     model = Fixed(["coach", "minibus", "ship", "tree"], [np.log([0.4, 0.1, 0.3, 0.2])])
-    asked = question("x:y", model, ["bus", "boat"], {"bus": [0, "minibus"], "boat": ["ship"]})
+    asked = question("x:y", model, ["bus", "boat"], {"bus": [0, "minibus"], "boat": ["ship"]}, "among_classes")
     (row,) = predict(table(GOOD), model, asked).to_pylist()
     assert (row["label"], row["predicted_class"]) == ("coach", "boat")
     assert row["label_probability"] == pytest.approx(0.4)
@@ -84,4 +84,25 @@ def test_the_id_depends_on_what_was_asked():
     model = Fixed(["bus", "boat"], [])
     a = question("x:y", model, ["bus", "boat"], None)
     b = question("x:y", model, ["bus", "boat"], {"bus": [1], "boat": [0]})
-    assert a.prediction_id("i") != b.prediction_id("i")
+    c = question("x:y", model, ["bus", "boat"], None, "among_classes")
+    assert len({asked.prediction_id("i") for asked in (a, b, c)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("classes", "label_map", "right", "words"),
+    [
+        (["bus", "tram"], {"bus": [0, 1], "tram": ["boat"]}, "top1", "'bus' and 'tram' share the label 'boat'"),
+        (["bus"], {"bus": [True]}, "top1", "neither a label's name nor its index"),
+        (["bus"], {"bus": [1.0]}, "top1", "neither a label's name nor its index"),
+        (["bus"], None, "among_classes", "the only class"),
+        (["bus"], None, "top5", "has 2 labels"),
+    ],
+)
+def test_what_would_make_answers_meaningless_is_refused(classes, label_map, right, words):
+    with pytest.raises(ConfigError, match=words):
+        question("x:y", Fixed(["bus", "boat"], []), classes, label_map, right)
+
+
+def test_underscores_do_not_make_two_classes_of_one_label():
+    with pytest.raises(ConfigError, match="share the label"):
+        question("x:y", Fixed(["traffic light", "bus"], []), ["traffic light", "traffic_light"], None)

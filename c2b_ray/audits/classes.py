@@ -1,0 +1,50 @@
+"""The classes of an audit that asks for all: those of its label map, or the classifier's labels.
+
+It loads classifiers for their labels alone; which answers are right is `steps.right`'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from c2b_ray.config import AuditConfig
+from c2b_ray.errors import ConfigError
+from c2b_ray.models import catalog
+from c2b_ray.steps.propose import normalise
+
+
+def with_classes(config: AuditConfig) -> AuditConfig:
+    """The config with its classes named. ConfigError where several classifiers have different labels, or where two
+    labels are spelled alike, so that no caption could tell them apart."""
+    if not config.of_all_classes:
+        return config
+    if isinstance(config.label_map, dict):
+        return _named(config, list(config.label_map), "the keys of `label_map`")
+    specs = config.classifiers
+    labels = [list(catalog.classifier(spec).labels) for spec in specs]
+    for spec, own in zip(specs[1:], labels[1:], strict=True):
+        if set(own) != set(labels[0]):
+            raise ConfigError(
+                "classes", f"all: {specs[0]} and {spec} have different labels; list the classes, or give `label_map`"
+            )
+    return _named(config, labels[0], f"the labels of {specs[0]}")
+
+
+def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConfig:
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        spellings[normalise(name)].append(name)
+    for key, names in spellings.items():
+        if not key:
+            raise ConfigError("classes", f"all: {whose} hold an empty name; list the classes that are meant")
+        if len(names) > 1:
+            listed = " and ".join(map(repr, names[:2]))
+            raise ConfigError(
+                "classes",
+                f"all: of {whose}, {listed} are the same name, so that nothing tells their images apart; list the "
+                "classes that are meant, or give `label_map`, which may tell labels of one name apart by index",
+            )
+    if config.right == "among_classes" and len(classes) < 2:
+        raise ConfigError("right", f"among_classes needs two classes or more, and {whose} hold one")
+    return config.model_copy(update={"classes": list(classes)})
