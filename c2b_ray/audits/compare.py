@@ -25,7 +25,8 @@ from c2b_ray.store.run import MANIFEST, Run, load_run
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found. `cells` is a table of `schemas.COMPARISON`; `scores` are B's own."""
+    """What `compare` found. `cells` is a table of `schemas.COMPARISON`, `pooled` of `COMPARISON_POOLED`, over all
+    classes together; `scores` are B's own."""
 
     run_a: Run
     run_b: Run
@@ -34,24 +35,30 @@ class Comparison:
     tau: float
     alpha: float
     cells: pa.Table
+    pooled: pa.Table
     scores: pa.Table
 
-    def check(self, fail_on: Sequence[str]) -> list[gates.Check]:
-        """Gates on how the cells changed, and on B's own scores: `phi` and `verdict` are B's, on all of its images."""
+    def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
+        """Gates on how the cells changed, also over all classes, and on B's own scores: `phi` and `verdict` are B's, on
+        all of its images. A gate that could be checked on no cell fails, unless `allow_unchecked`."""
         own = {_place(row): row for row in self.scores.to_pylist()}
         rows = []
         for row in self.cells.to_pylist():
             scored = own.get(_place(row), {})
             rows.append({**scored, **row, "n": scored.get("n", 0), "pairs": row["n"]})
-        return gates.check(fail_on, gates.cells_of(rows, self.classifier_b))
+        rows += [{**row, "pairs": row["n"]} for row in self.pooled.to_pylist()]
+        return gates.check(fail_on, gates.cells_of(rows, self.classifier_b), allow_unchecked)
 
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; the page's path."""
         files.make_directory(out)
         place = str(out).rstrip("/")
         files.write_table(f"{place}/comparison.parquet", self.cells)
+        files.write_table(f"{place}/comparison_pooled.parquet", self.pooled)
         title = str(self.run_b.config.get("task") or "Two classifiers")
-        page = comparison_page(title, (self.classifier_a, self.classifier_b), self.cells, self.tau, self.alpha)
+        page = comparison_page(
+            title, (self.classifier_a, self.classifier_b), (self.cells, self.pooled), self.tau, self.alpha
+        )
         files.write_bytes(f"{place}/comparison.html", page.encode())
         return f"{place}/comparison.html"
 
@@ -77,23 +84,27 @@ def compare(
     else:
         spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")
     tau, alpha = _thresholds(run_a, run_b)
-    cells = step.compare(_side(run_a, spec_a), _side(run_b, spec_b), tau, alpha)
-    scores = run_b.scores
-    return Comparison(
-        run_a, run_b, spec_a, spec_b, tau, alpha, cells, scores.filter(pc.equal(scores["classifier"], spec_b))
-    )
+    sides = _side(run_a, spec_a), _side(run_b, spec_b)
+    cells, pooled = step.compare(*sides, tau, alpha), step.compare_pooled(*sides, tau, alpha)
+    scores = run_b.scores.filter(pc.equal(run_b.scores["classifier"], spec_b))
+    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores)
 
 
-def check(run: str | Path | Run, fail_on: Sequence[str], classifier: str | None = None) -> list[gates.Check]:
-    """Gates on the scores of one run: of all its classifiers, or of one."""
+def check(
+    run: str | Path | Run, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+) -> list[gates.Check]:
+    """Gates on the scores of one run, of single classes and of all together: of all its classifiers, or of one.
+
+    A gate that could be checked on no cell fails, unless `allow_unchecked`.
+    """
     loaded = finished(run)
-    rows = loaded.scores.to_pylist()
+    rows = [*loaded.scores.to_pylist(), *loaded.read("pooled").to_pylist()]
     if classifier is not None:
         chosen = one_of(loaded, classifier, "--classifier")
         rows = [row for row in rows if row["classifier"] == chosen]
     if not rows:
         raise RunError(f"{loaded.path}: the run has no scores, so no gate can be checked")
-    return gates.check(fail_on, gates.cells_of(rows))
+    return gates.check(fail_on, gates.cells_of(rows), allow_unchecked)
 
 
 def classifiers_of(run: Run) -> list[str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.gate import OPTION, Check, failed
+from c2b_ray.steps.gate import ALLOW, OPTION, Check, failed
 from c2b_ray.store import files
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ FailOn = Annotated[
     ),
 ]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the gates' checks as JUnit XML.")]
+AllowUnchecked = Annotated[
+    bool, typer.Option(ALLOW, help="Let a gate pass of which no cell could be checked: no images, or all in doubt.")
+]
 MOST_ROWS = 15
 STYLES = {"worse": "bold red", "better": "bold green"}
 
@@ -42,13 +45,14 @@ def compare(
     as_json: Json = False,
     fail_on: FailOn = None,
     junit_file: Junit = None,
+    allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Compare two classifiers on identical images: what got better, what got worse, from A to B."""
     from c2b_ray.audits.compare import compare as run_compare
 
     _checked_options(fail_on, junit_file)
     found = run_compare(a, b, classifier_a, classifier_b)
-    checks = found.check(fail_on or [])
+    checks = found.check(fail_on or [], allow_unchecked)
     page = found.write(out) if out else None
     _write_junit(junit_file, "c2b compare", checks, _properties(found))
     if as_json:
@@ -66,6 +70,7 @@ def gate(
     classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier; by default all.")] = None,
     as_json: Json = False,
     junit_file: Junit = None,
+    allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Check a run's scores against conditions that must not hold; exit 1 where one does."""
     from c2b_ray.audits.compare import check
@@ -73,7 +78,7 @@ def gate(
     if not fail_on:
         raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")
     _checked_options(fail_on, junit_file)
-    checks = check(run, fail_on, classifier)
+    checks = check(run, fail_on, classifier, allow_unchecked)
     _write_junit(junit_file, "c2b gate", checks, {"run": run})
     if as_json:
         show.print_json({"run": run, "failed": failed(checks), "gates": [asdict(c) for c in checks]})
@@ -120,6 +125,7 @@ def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> d
         },
         "left_out": {name: sum(row[name] for row in rows) for name in ("unshared", "unanswered")},
         "cells": rows,
+        "pooled": found.pooled.to_pylist(),
         "page": page,
         "failed": failed(checks),
         "gates": [asdict(check) for check in checks],
@@ -127,7 +133,7 @@ def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> d
 
 
 def _print(found: Comparison, page: str | None) -> None:
-    from c2b_ray.report.comparison import by_change, left_out, tally
+    from c2b_ray.report.comparison import by_change, left_out, pooled_lines, tally
 
     console = show.out()
     rows = found.cells.to_pylist()
@@ -136,6 +142,8 @@ def _print(found: Comparison, page: str | None) -> None:
         chosen = by_change(rows, change)
         if chosen:
             console.print(_table(f"Got {change}", chosen, STYLES[change]))
+    for line in pooled_lines(found.pooled.to_pylist()):
+        console.print(escape(line), soft_wrap=True)
     console.print(tally(rows))
     if line := left_out(rows):
         console.print(line)

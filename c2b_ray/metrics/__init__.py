@@ -27,6 +27,7 @@ from c2b_ray.metrics.paired import (
     phi_difference_interval,
     phi_difference_p_values,
 )
+from c2b_ray.metrics.pooled import Pooled, pooled_bias_scores
 from c2b_ray.metrics.retrieval import recall_at
 from c2b_ray.metrics.scores import Floats, Ints, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import (
@@ -54,6 +55,7 @@ __all__ = [
     "Evidence",
     "Floats",
     "Ints",
+    "Pooled",
     "Stratified",
     "Verdict",
     "benjamini_hochberg",
@@ -86,6 +88,7 @@ __all__ = [
     "phi_difference",
     "phi_difference_interval",
     "phi_difference_p_values",
+    "pooled_bias_scores",
     "project_to_hyperplane",
     "recall_at",
     "rogan_gladen",

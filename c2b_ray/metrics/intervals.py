@@ -89,20 +89,23 @@ def bias_score_p_values(correct: ArrayLike, total: ArrayLike, tau: float = 0.0) 
     return np.where(np.isnan(phi), np.nan, smallest_excluding(phi, limits, tau))
 
 
-def p_value_of_limit(difference: float, reach: float, confidence: float) -> float:
-    """Two-sided p-value of "no difference" that belongs to an interval which reaches `reach` from it towards 0.
+def p_value_of_limit(difference: float, reach: float, confidence: float, tau: float = 0.0) -> float:
+    """p-value of "|difference| <= tau" that belongs to an interval which reaches `reach` from it towards 0.
 
-    2 * Phi(-z * |difference| / reach), z the normal quantile of `confidence`: p < 1 - confidence exactly where the
-    interval excludes 0. For intervals whose reach is near proportional to z.
+    Phi(-z * (|d| - tau) / reach) + Phi(-z * (|d| + tau) / reach), z the normal quantile of `confidence`: the chance, at
+    a true difference of tau, of one as far out on either side. At tau = 0 it is two-sided: p < 1 - confidence exactly
+    where the interval excludes 0. For intervals whose reach is near proportional to z.
 
-    Returns: float in [0, 1]; NaN for NaN; 1 for no difference, 0 for a difference without any reach.
+    Returns: float in [0, 1]; NaN for NaN; 1 where |difference| <= tau, 0 for a larger one without any reach.
     """
+    checked_margin(tau)
     if np.isnan(difference) or np.isnan(reach):
         return float("nan")
-    if difference == 0:
+    size = abs(difference)
+    if size <= tau:
         return 1.0
-    ratio = np.inf if reach == 0 else abs(difference) / reach
-    return float(2 * ndtr(-deviations(confidence) * ratio))
+    scale = np.inf if reach == 0 else deviations(confidence) / reach
+    return float(ndtr(-scale * (size - tau)) + ndtr(-scale * (size + tau)))
 
 
 def smallest_excluding(phi: Floats, limits: Callable[[Floats], tuple[Floats, Floats]], tau: float) -> Floats:

@@ -56,19 +56,24 @@ class ComparisonView:
     tally: str
     scale: str
     left_out: str
+    pooled: tuple[str, ...]
     sections: tuple[Section, ...]
     tau: str
     alpha: str
     interval_name: str
 
 
-def comparison_page(title: str, classifiers: tuple[str, str], cells: pa.Table, tau: float, alpha: float) -> str:
-    return render("comparison.html.j2", comparison_view(title, classifiers, cells, tau, alpha))
+def comparison_page(
+    title: str, classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], tau: float, alpha: float
+) -> str:
+    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`."""
+    return render("comparison.html.j2", comparison_view(title, classifiers, tables, tau, alpha))
 
 
 def comparison_view(
-    title: str, classifiers: tuple[str, str], cells: pa.Table, tau: float, alpha: float
+    title: str, classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], tau: float, alpha: float
 ) -> ComparisonView:
+    cells, pooled = tables
     rows = cells.to_pylist()
     names = names_of(classifiers)
     return ComparisonView(
@@ -78,6 +83,7 @@ def comparison_view(
         tally=tally(rows),
         scale=f"{words.plural(len(rows), 'cell')}, {words.plural(sum(row['n'] for row in rows), 'pair')} of answers.",
         left_out=left_out(rows),
+        pooled=tuple(pooled_lines(pooled.to_pylist())),
         sections=tuple(_section(change, rows) for change in SECTIONS),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
@@ -91,6 +97,19 @@ def tally(rows: Sequence[Mapping[str, Any]]) -> str:
         f"{words.count(of['worse'])} worse, {words.count(of['better'])} better, {words.count(of['same'])} the same, "
         f"{words.count(of['undetermined'])} undetermined"
     )
+
+
+def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One sentence for each value that changed over all classes together, the largest difference first."""
+    changed = [row for row in rows if row["change"] in ("worse", "better")]
+    changed.sort(key=lambda row: -abs(row["difference"]))
+    return [
+        f"Over {words.plural(row['classes'], 'class', 'classes')}, {row['attribute']}: {row['bias_class']} got "
+        f"{row['change']} by {words.percent(abs(row['difference']))} "
+        f"({words.signed_range(row['difference_low'], row['difference_high'])}, "
+        f"q {words.small_probability(row['q_value'])}, {words.plural(row['n'], 'image')})."
+        for row in changed
+    ]
 
 
 def left_out(rows: Sequence[Mapping[str, Any]]) -> str:

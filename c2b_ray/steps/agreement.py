@@ -21,27 +21,26 @@ MARGIN = 2.0
 def agreement(retrieved: pa.Table, generated: pa.Table, tau: float, alpha: float) -> pa.Table:
     """A table of `schemas.AGREEMENT` from two tables of `schemas.SCORES` of the same cells.
 
-    A cell whose images are in doubt in either is `undetermined` and tests nothing. Else `different` where the
-    difference of φ is not 0 (false discovery rate `alpha` over one classifier's cells) and more than τ; `same` where
-    its 1 − `alpha` interval lies within 2τ of 0; else `undetermined`. The interval combines those of the two φ, which
-    rest on different images (MOVER, Zou & Donner 2008); the p-value is the one that fits its width.
+    A cell whose images are in doubt in either is `undetermined` and tests nothing. Else `different` where the test of
+    |difference| ≤ τ is rejected (false discovery rate `alpha` over all classifiers' cells); `same` where its 1 −
+    `alpha` interval lies within 2τ of 0; else `undetermined`. The interval combines those of the two φ, which rest on
+    different images (MOVER, Zou & Donner 2008); the p-value is the one that fits its width: the chance, at a true
+    difference of τ, of one as far out on either side.
     """
     other = {tuple(row[name] for name in NAMES): row for row in generated.to_pylist()}
     rows = []
     for row in retrieved.to_pylist():
         twin = other.get(tuple(row[name] for name in NAMES))
         if twin is not None:
-            rows.append(_compared(row, twin, alpha))
-    for classifier in {row["classifier"]: None for row in rows}:
-        own = [row for row in rows if row["classifier"] == classifier]
-        q = metrics.benjamini_hochberg(np.array([row["p_value"] for row in own], float))
-        for row, q_value in zip(own, q.tolist(), strict=True):
-            row["q_value"] = q_value
-            row["agreement"] = _verdict(row, tau, alpha)
+            rows.append(_compared(row, twin, tau, alpha))
+    q = metrics.benjamini_hochberg(np.array([row["p_value"] for row in rows], float))
+    for row, q_value in zip(rows, q.tolist(), strict=True):
+        row["q_value"] = q_value
+        row["agreement"] = _verdict(row, tau, alpha)
     return pa.Table.from_pylist(rows, AGREEMENT)
 
 
-def _compared(a: dict[str, float], b: dict[str, float], alpha: float) -> dict[str, object]:
+def _compared(a: dict[str, float], b: dict[str, float], tau: float, alpha: float) -> dict[str, object]:
     difference = b["phi"] - a["phi"]
     below = np.hypot(b["phi"] - b["phi_low"], a["phi_high"] - a["phi"])
     above = np.hypot(b["phi_high"] - b["phi"], a["phi"] - a["phi_low"])
@@ -54,7 +53,7 @@ def _compared(a: dict[str, float], b: dict[str, float], alpha: float) -> dict[st
         "difference": difference,
         "difference_low": float(np.clip(difference - below, -2.0, 2.0)),
         "difference_high": float(np.clip(difference + above, -2.0, 2.0)),
-        "p_value": metrics.p_value_of_limit(difference, towards, 1 - alpha) if trusted else float("nan"),
+        "p_value": metrics.p_value_of_limit(difference, towards, 1 - alpha, tau) if trusted else float("nan"),
     }
 
 

@@ -6,6 +6,8 @@ the formulas are `metrics`'. Knows nothing of runs or files.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,7 @@ import pyarrow as pa
 
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
-from c2b_ray.schemas import COMPARISON
+from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
 from c2b_ray.steps.answers import Taken, answers_of
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.score import images_of_cells
@@ -67,6 +69,51 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
         for i, (name, row) in enumerate(zip(names, rows, strict=True))
     ]
     return pa.Table.from_pylist(table, COMPARISON)
+
+
+def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
+    """A table of `schemas.COMPARISON_POOLED`: a row per attribute value, over all classes together.
+
+    The images of all classes are pairs of one table, each counted once. `change` is `same` where the interval of the
+    difference lies within [-tau, tau]; else `better` or `worse` where McNemar's exact test establishes a difference,
+    however small, at false discovery rate alpha over all values; else `undetermined`. No margin is asked for as in a
+    single cell: what all classes share is one effect, which each of them alone is too small to show.
+    """
+    of_value: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for (_, attribute), group in _cells(a, b).items():
+        for value, counts in group.items():
+            if counts["n"]:
+                of_value[attribute, value].append(counts)
+    rows = []
+    for (attribute, value), cells in of_value.items():
+        n, only_a, only_b = (sum(cell[name] for cell in cells) for name in ("n", "only_a", "only_b"))
+        low, high = metrics.paired_difference_interval(only_a, only_b, n, 1 - alpha)
+        rows.append(
+            {
+                "attribute": attribute,
+                "bias_class": value,
+                "classes": len(cells),
+                "n": n,
+                "only_a": only_a,
+                "only_b": only_b,
+                "difference": (only_b - only_a) / n,
+                "difference_low": float(low),
+                "difference_high": float(high),
+                "p_value": float(metrics.mcnemar_p_values(only_a, only_b)),
+            }
+        )
+    q = metrics.benjamini_hochberg([row["p_value"] for row in rows])
+    for row, q_value in zip(rows, q.tolist(), strict=True):
+        row |= {"q_value": q_value, "change": _change(row, q_value, tau, alpha)}
+    return pa.Table.from_pylist(rows, COMPARISON_POOLED)
+
+
+def _change(row: Mapping[str, Any], q_value: float, tau: float, alpha: float) -> str:
+    if -tau <= row["difference_low"] and row["difference_high"] <= tau:
+        return "same"
+    if q_value > alpha:
+        return "undetermined"
+    return "better" if row["difference"] > 0 else "worse"
 
 
 def _cells(a: Side, b: Side) -> Cells:

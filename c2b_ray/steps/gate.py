@@ -9,9 +9,10 @@
     MEASURE   = a column of the scores or of the comparison, or its size between bars
     OP        = < | <= | > | >=
 
-A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction) it can
-neither hold nor not: the check is skipped and says so. Knows rows of scores and comparisons; nothing of runs or of how
-checks are shown.
+A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction), or in doubt,
+it can neither hold nor not: the check is skipped and says so. A gate that was skipped on all of its cells checked
+nothing, and fails unless it is told otherwise. Where all classes are taken together, the class is `ALL_CLASSES`. Knows
+rows of scores and comparisons; nothing of runs or of how checks are shown.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -39,6 +41,9 @@ WORDS = {
     "none": "verdict",
 }
 EITHER = "undetermined"
+ALL_CLASSES = "all classes"
+EVERY_CELL = "every cell"
+ALLOW = "--allow-unchecked"
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -55,6 +60,9 @@ EVIDENCE = (
     "accuracy_a", "accuracy_b", "difference", "difference_low", "difference_high", "accuracy", "phi", "phi_low",
     "phi_high", "q_value", "n", "pairs",
 )  # fmt: skip
+
+RESTS_ON = {"captions": "unverified images", "verifier": "on the verifier's word"}
+"""What is said of numbers, by the scores' column `basis`, where more than counting is taken on trust."""
 
 _COMPARISON = re.compile(r"(?P<bar>\|?)\s*(?P<measure>[^\W\d]\w*)\s*(?P=bar)\s*(?P<sign><=|>=|<|>)\s*(?P<number>\S+)")
 
@@ -86,31 +94,47 @@ class _Gate:
     cell: str
     column: str
     holds: Callable[[Any], bool]
+    wants_undetermined: bool = False
 
 
 def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Cell]:
-    """A cell per row of scores or of a comparison; `classifier` where the rows do not say."""
+    """A cell per row of scores or of a comparison, or of what is pooled over classes, whose rows name no class.
+
+    `classifier`: whose the rows are, where they do not say.
+    """
     return [
         Cell(
             row.get("classifier", classifier),
-            f"{row['target_class']}/{row['attribute']}/{row['bias_class']}",
+            f"{row.get('target_class', ALL_CLASSES)}/{row['attribute']}/{row['bias_class']}",
             dict(row),
         )
         for row in rows
     ]
 
 
-def check(gates: Sequence[str], cells: Sequence[Cell]) -> list[Check]:
+def check(gates: Sequence[str], cells: Sequence[Cell], allow_unchecked: bool = False) -> list[Check]:
     """Every gate on every cell that it is about, gates and cells in their order.
+
+    A gate that was skipped on all of them has checked nothing, which no build should pass on: unless `allow_unchecked`,
+    one more check says so and has failed.
 
     ConfigError for a gate that does not follow the grammar, that asks for what the cells do not have, or that is about
     no cell; the nearest names are offered.
     """
-    return [_checked(gate, cell) for gate in [_parsed(text, cells) for text in gates] for cell in _chosen(gate, cells)]
+    checks: list[Check] = []
+    for gate in [_parsed(text, cells) for text in gates]:
+        own = [_checked(gate, cell) for cell in _chosen(gate, cells)]
+        checks += own
+        if not allow_unchecked and all(one.outcome == "skipped" for one in own):
+            reason = Counter(one.message for one in own).most_common(1)
+            why = f" ({reason[0][0]})" if reason else ""
+            message = f"none of {len(own)} cells could be checked{why}; {ALLOW} lets that pass"
+            checks.append(Check(gate.text, own[0].classifier if own else "", EVERY_CELL, "failed", message, ""))
+    return checks
 
 
 def failed(checks: Iterable[Check]) -> bool:
-    return any(check.outcome == "failed" for check in checks)
+    return any(one.outcome == "failed" for one in checks)
 
 
 def _parsed(text: str, cells: Sequence[Cell]) -> _Gate:
@@ -119,7 +143,7 @@ def _parsed(text: str, cells: Sequence[Cell]) -> _Gate:
     match = _COMPARISON.fullmatch(condition.replace("−", "-"))
     if match is None:
         column = _column(text, condition, columns)
-        return _Gate(text, cell, column, lambda value: bool(value == condition))
+        return _Gate(text, cell, column, lambda value: bool(value == condition), condition == EITHER)
     measures = columns & MEASURES
     measure, sign, sized = match["measure"], match["sign"], bool(match["bar"])
     if measure not in measures:
@@ -172,7 +196,7 @@ def _checked(gate: _Gate, cell: Cell) -> Check:
         images = cell.values.get("pairs", images)
     if value is None or value != value or not images:
         return Check(gate.text, cell.classifier, cell.name, "skipped", f"{gate.column} is not known: no images", "")
-    if cell.values.get("doubt") and gate.column not in WORDS.values():
+    if cell.values.get("doubt") and not gate.wants_undetermined:
         reason = f"{gate.column} is in doubt: {cell.values['doubt']}"
         return Check(gate.text, cell.classifier, cell.name, "skipped", reason, _evidence(cell.values))
     shown = value if isinstance(value, str) else f"{value:.4g}"
@@ -188,4 +212,5 @@ def _checked(gate: _Gate, cell: Cell) -> Check:
 
 def _evidence(values: Mapping[str, Any]) -> str:
     shown = ((name, values.get(name)) for name in EVIDENCE)
-    return ", ".join(f"{name} {value:.4g}" for name, value in shown if value is not None and value == value)
+    numbers = [f"{name} {value:.4g}" for name, value in shown if value is not None and value == value]
+    return ", ".join([*numbers, *([RESTS_ON[values["basis"]]] if values.get("basis") in RESTS_ON else [])])

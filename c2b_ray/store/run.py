@@ -2,6 +2,7 @@
 
     RUN/run.json           what was asked, by which models, when, how long each step took, what was counted
         proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
+        pooled.parquet                         the scores of each value over all classes together
         calibration.parquet                    where images were verified
         agreement.parquet                      where they come from two sources
         intersections.parquet                  where pairs of attributes were asked for
@@ -47,6 +48,7 @@ TABLES: dict[str, pa.Schema] = {
     "calibration": schemas.CALIBRATION,
     "predictions": schemas.PREDICTIONS,
     "scores": schemas.SCORES,
+    "pooled": schemas.POOLED,
     "agreement": schemas.AGREEMENT,
     "intersections": schemas.INTERSECTIONS,
 }

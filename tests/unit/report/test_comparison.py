@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.report.comparison import MOST_ROWS, comparison_page, comparison_view, left_out
-from c2b_ray.schemas import COMPARISON
+from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
 
 NAN = float("nan")
 
@@ -23,7 +23,9 @@ def row(value: str, change: str, difference: float, **values: Any) -> dict[str, 
 
 
 def view(rows: list[dict[str, Any]], classifiers: tuple[str, str] = ("a", "b")) -> Any:
-    return comparison_view("Task", classifiers, pa.Table.from_pylist(rows, COMPARISON), 0.05, 0.05)
+    return comparison_view(
+        "Task", classifiers, (pa.Table.from_pylist(rows, COMPARISON), COMPARISON_POOLED.empty_table()), 0.05, 0.05
+    )
 
 
 def test_the_largest_difference_comes_first_and_the_unknown_last() -> None:
@@ -53,7 +55,7 @@ def test_places_are_not_named_and_two_of_a_name_are_told_apart() -> None:
     specs = ("onnx:/home/someone/a/net.onnx", "onnx:/home/someone/b/net.onnx")
     shown = view([], specs)
     assert (shown.name_a, shown.name_b) == ("onnx:net.onnx", "onnx:net.onnx (2)")
-    page = comparison_page("<b>", specs, COMPARISON.empty_table(), 0.05, 0.05)
+    page = comparison_page("<b>", specs, (COMPARISON.empty_table(), COMPARISON_POOLED.empty_table()), 0.05, 0.05)
     assert "/home/someone" not in page
     assert "<h1>&lt;b&gt;</h1>" in page
     assert page.count("<p>Nothing.</p>") == 3

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -41,7 +42,7 @@ def test_worked_numbers():
     assert (row["phi_retrieve"], row["phi_generate"]) == (0.1, 0.5)
     assert (row["n_retrieve"], row["phi_low_generate"], row["phi_high_retrieve"]) == (100, 0.44, 0.18)
     assert (row["difference"], row["difference_low"], row["difference_high"]) == pytest.approx((0.4, 0.3, 0.45))
-    assert row["p_value"] == pytest.approx(p_value_of_limit(0.4, 0.1, 0.95))
+    assert row["p_value"] == pytest.approx(p_value_of_limit(0.4, 0.1, 0.95, 0.05))
     assert row["q_value"] == row["p_value"]
     assert row["agreement"] == "different"
 
@@ -70,16 +71,26 @@ def test_same_different_or_undetermined(generated, verdict):
     assert found["agreement"].to_pylist() == [verdict]
 
 
-def test_the_false_discovery_rate_is_one_classifier_s():
-    # p = 2 * Phi(-1.96 * .12/.1) = .0187: alone it is found, beside eleven cells of no difference it is not
-    sure, even = ("snow", 0.12, 0.02, 0.22), [(f"value {i}", 0.0, -0.1, 0.1) for i in range(11)]
+def test_the_false_discovery_rate_is_all_classifiers():
+    # p = Phi(-1.96 * (.16 - .05)/.1) = .0156: alone it is found, beside eleven cells of no difference it is not
+    sure, even = ("snow", 0.16, 0.06, 0.26), [(f"value {i}", 0.0, -0.1, 0.1) for i in range(11)]
     zero = ("snow", 0.0, 0.0, 0.0)
     alone = agreement(scores(zero), scores(sure), 0.05, 0.05)
     assert alone["agreement"].to_pylist() == ["different"]
     among = agreement(scores(zero, *even), scores(sure, *even), 0.05, 0.05)
     assert among["agreement"].to_pylist()[0] == "undetermined"
     apart = [pa.concat_tables([scores(first), scores(*even, classifier="other")]) for first in (zero, sure)]
-    assert agreement(*apart, 0.05, 0.05)["agreement"].to_pylist()[0] == "different"
+    assert agreement(*apart, 0.05, 0.05)["agreement"].to_pylist()[0] == "undetermined"
+
+
+def test_a_difference_of_tau_is_not_called_different_more_often_than_alpha():
+    """The null is |difference| ≤ τ: differences of two φ with standard error .05, whose truth is τ itself."""
+    random, called = np.random.default_rng(7), 0
+    for _ in range(1000):
+        phi = random.normal(0.05, 0.05)
+        found = agreement(scores(("a", 0.0, 0.0, 0.0)), scores(("a", phi, phi - 0.098, phi + 0.098)), 0.05, 0.05)
+        called += found["agreement"].to_pylist() == ["different"]
+    assert called / 1000 <= 0.06  # testing for no difference at all called 0.11 of them, and 0.17 at any |φ| > τ
 
 
 def test_a_cell_without_a_score_is_undetermined_and_of_one_source_alone_left_out():

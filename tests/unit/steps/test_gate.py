@@ -3,7 +3,7 @@ import math
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.gate import cells_of, check, failed
+from c2b_ray.steps.gate import EVERY_CELL, cells_of, check, failed
 
 NAN = math.nan
 
@@ -72,12 +72,27 @@ def test_a_named_cell_alone_is_looked_at():
     assert len(outcomes("against")) == 5
 
 
-def test_a_cell_without_images_neither_fails_nor_passes():
-    (found,) = check(["boat/size/huge:phi<0.5"], SCORES)
-    assert found.outcome == "skipped"
-    assert "not known" in found.message
+def test_a_cell_without_images_is_skipped_and_a_gate_that_checked_nothing_fails():
+    skipped, nothing = check(["boat/size/huge:phi<0.5"], SCORES)
+    assert skipped.outcome == "skipped"
+    assert "not known" in skipped.message
+    assert (nothing.outcome, nothing.cell) == ("failed", EVERY_CELL)
+    assert "--allow-unchecked" in nothing.message
+    (alone,) = check(["boat/size/huge:phi<0.5"], SCORES, allow_unchecked=True)
+    assert not failed([alone])
     assert outcomes("undetermined")["boat/size/huge"] == "skipped"
-    assert not failed([found])
+
+
+def test_a_verdict_in_doubt_is_skipped_unless_the_gate_is_about_that():
+    row = {"classifier": "m", "target_class": "bus", "attribute": "a", "bias_class": "x", "n": 9, "doubt": "impure"}
+    cells = cells_of([{**row, "verdict": "undetermined"}])
+    assert [one.outcome for one in check(["against"], cells)] == ["skipped", "failed"]
+    assert [one.outcome for one in check(["undetermined"], cells)] == ["failed"]
+
+
+def test_all_classes_together_are_a_cell():
+    row = {"classifier": "m", "attribute": "weather", "bias_class": "fog", "n": 90, "verdict": "against"}
+    assert [one.cell for one in check(["*/weather/fog:against"], cells_of([row]))] == ["all classes/weather/fog"]
 
 
 def test_changes_are_gated_in_a_comparison():

@@ -1,0 +1,118 @@
+"""Bias scores of an attribute's values over all classes together: one effect that every class shows a little of.
+
+Knows accuracies and how many images they rest on, a row per class; knows nothing of images or of what classes are.
+Classes and cells are taken as independent samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from c2b_ray.metrics.intervals import wilson
+from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
+from c2b_ray.metrics.scores import Floats
+
+__all__ = ["Pooled", "pooled_bias_scores"]
+
+_HALVINGS = 52
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Of every value, float64 (values,): φ over all classes with limits, p-values of |φ| ≤ τ and of |φ| ≥ τ, accuracy
+    weighted as φ is; `classes` int64: in how many classes the value and another one hold images. NaN where in none."""
+
+    phi: Floats
+    low: Floats
+    high: Floats
+    p_value: Floats
+    none_p_value: Floats
+    accuracy: Floats
+    classes: NDArray[np.int64]
+
+
+def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0, confidence: float = 0.95) -> Pooled:
+    """φ of every value of an attribute, stratified by class.
+
+    phi_j = sum over classes c of w_cj * phi_cj / sum of w_cj,   1/w_cj = 1/n_cj + 1/m^2 * sum of 1/n_ck over k != j
+
+    phi_cj is C2B's Eq. 1 within class c. A class weighs as much as its images can tell of the value, whatever its
+    accuracy: with two values w is Mantel and Haenszel's weight of a risk difference (Greenland & Robins 1985). Classes
+    are compared within themselves alone, so that one that is harder than another and has more images of a value does
+    not feign an effect. Limits are MOVER's (Zou, Huang & Zhang 2009) from the cells' Wilson limits. p is the chance,
+    at |phi| = tau, of a contrast as far out on either side; with tau = 0 it is two-sided. none_p is the larger p-value
+    of two one-sided tests of |phi| >= tau.
+
+    Args: accuracy: (classes, values) in [0, 1], NaN where a cell holds no image; images: (classes, values), 0 or more,
+    need not be whole. tau: 0 or more. confidence: in (0, 1).
+    Returns: `Pooled`. 0: no class-stratified difference. No classes in: NaN.
+    Raises: ValueError where shapes differ or are not two-dimensional, or for tau or the confidence.
+    """
+    a, n = np.asarray(accuracy, np.float64), np.asarray(images, np.float64)
+    if a.ndim != 2 or a.shape != n.shape:
+        raise ValueError(f"accuracy and images must have one shape (classes, values), got {a.shape} and {n.shape}")
+    margin = checked_margin(tau)
+    held = (n > 0) & ~np.isnan(a)
+    weights, classes = _weights(np.where(held, n, 0.0), held)
+    rates = np.where(held, a, 0.0)
+    phi = np.where(classes > 0, np.einsum("jck,ck->j", weights, rates), np.nan)
+    own = np.einsum("jcj->jc", weights)
+    right, seen = np.where(held, rates * n, 0.0), np.where(held, n, 0.0)
+
+    def reach(z: Floats) -> tuple[Floats, Floats]:
+        low, high = wilson(right[None], seen[None], z[:, None, None])
+        down, up = (np.nan_to_num((limit - rates[None]) * weights) ** 2 for limit in (low, high))
+        positive = weights > 0
+        below, above = np.where(positive, down, up).sum(axis=(1, 2)), np.where(positive, up, down).sum(axis=(1, 2))
+        return np.sqrt(below), np.sqrt(above)
+
+    below, above = reach(np.full(len(phi), deviations(confidence)))
+    near, far = (_deviation(phi, reach, edge, towards_zero=True) for edge in (margin, -margin))
+    p = np.where(np.abs(phi) <= margin, 1.0, ndtr(-near) + ndtr(-far))
+    outer = _deviation(phi, reach, margin, towards_zero=False)
+    inner = _deviation(phi, reach, -margin, towards_zero=True)
+    none_p = np.where(np.abs(phi) >= margin, 1.0, ndtr(-np.minimum(outer, inner)))
+    known = classes > 0
+    return Pooled(
+        phi,
+        np.clip(phi - below, -1.0, 1.0),
+        np.clip(phi + above, -1.0, 1.0),
+        np.where(known, p, np.nan),
+        np.where(known, none_p, np.nan),
+        np.where(known, (own * rates.T).sum(axis=1), np.nan),
+        classes,
+    )
+
+
+def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int64]]:
+    """(j, c, k): the weight of each cell's accuracy in each pooled φ; and the number of classes of each."""
+    values = n.shape[1]
+    own = np.eye(values, dtype=bool)
+    others = np.maximum(held.sum(axis=1, keepdims=True) - held, 0)  # (c, j)
+    spread = np.divide(1.0, n, out=np.zeros(n.shape), where=held)
+    of_others = (spread.sum(axis=1, keepdims=True) - spread) / np.maximum(others, 1) ** 2
+    usable = held & (others > 0)
+    telling = np.divide(1.0, spread + of_others, out=np.zeros(n.shape), where=usable)
+    whole = telling.sum(axis=0)
+    share = np.divide(telling, whole, out=np.zeros(n.shape), where=whole > 0)  # (c, j)
+    within = np.where(own[:, None, :], 1.0, -(held[None] / np.maximum(others.T, 1)[:, :, None]))  # (j, c, k)
+    found: Floats = share.T[:, :, None] * within
+    return found, usable.sum(axis=0)
+
+
+def _deviation(
+    phi: Floats, reach: Callable[[Floats], tuple[Floats, Floats]], edge: float, towards_zero: bool
+) -> Floats:
+    """The normal deviate at which φ's limit meets the edge: the one towards 0 on φ's own side, or the one away."""
+    least, most = np.zeros(phi.shape), np.full(phi.shape, MOST_DEVIATIONS)
+    size = np.abs(np.nan_to_num(phi))
+    for _ in range(_HALVINGS):
+        middle = (least + most) / 2
+        below, above = reach(middle)
+        inwards, outwards = np.where(phi > 0, below, above), np.where(phi > 0, above, below)
+        beyond = size - inwards > edge if towards_zero else size + outwards < edge
+        least, most = np.where(beyond, middle, least), np.where(beyond, most, middle)
+    return least
