@@ -26,6 +26,7 @@ from c2b_ray.pipelines import images as pipeline
 from c2b_ray.report import write_report
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import content_id
+from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import pairs
@@ -99,6 +100,18 @@ def _look(
         _classify(spec, asked, run, models, steps)
     with steps.step("score"):
         write_scores(run, asked)
+    _refuse_unanswered(run, asked)
+
+
+def _refuse_unanswered(run: Run, asked: AuditConfig) -> None:
+    """SourceError where hardly any image was answered; what there is, is written before."""
+    told = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, asked.classifiers)
+    if told is not None:
+        run.update({"status": "failed", "failure": told})
+        raise SourceError(
+            f"{run.path}: {told}. Its tables are kept. Mend the cause, delete {run.location('images')} and "
+            f"{run.location('predictions')}, where the failures are noted, and run the audit again"
+        )
 
 
 def _write_hypotheses(

@@ -15,7 +15,7 @@ from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
-from c2b_ray.steps.propose import TEMPERATURE, TOP_P, normalise
+from c2b_ray.steps.propose import TEMPERATURE, TOP_P, described, normalise
 from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA, parse_reply
 
 DEFAULT_TEMPLATE = "a photo of a [CLASS], [ATTRIBUTE]: [VALUE]"
@@ -49,7 +49,8 @@ def caption(
     if language_model is None:
         texts = [fill(DEFAULT_TEMPLATE, row) for row in rows]
     else:
-        template, rejected = _template(task, language_model, seed)
+        classes = proposals["target_class"].unique().to_pylist()
+        template, rejected = _template(described(task, classes), language_model, seed)
         texts, more = _texts(template, rows, language_model, seed)
         rejected += more
     for row, text in zip(rows, texts, strict=True):

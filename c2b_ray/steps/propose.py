@@ -6,6 +6,7 @@ the user's own hypotheses. Replies that cannot be used are kept as rows. It does
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ MAX_TOKENS = 700
 USER = "user"
 OVERLAP = 0.75  # OpenBias: attributes whose value sets overlap this much (of either set) are one
 TRIES = 3
+CLASSES_TOLD = 40  # of a thousand, enough to see what kind they are
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ def propose(
     Given hypotheses join the model's, or stand alone where there is no model. A class whose replies all fail is left
     with the given ones; its replies are in the second table.
     """
-    asked, rejected = ({}, []) if language_model is None else _ask(task, classes, language_model, seed)
+    whole = described(task, classes)
+    asked, rejected = ({}, []) if language_model is None else _ask(whole, classes, language_model, seed)
     own = [Hypothesis(name, tuple(values), USER, (name,)) for name, values in (given or {}).items()]
     merged = merge_all([[*own, *asked.get(name, [])] for name in classes], Judge(encoder, language_model, seed))
     rows = []
@@ -86,6 +89,20 @@ def propose(
                 }
             )
     return pa.Table.from_pylist(rows, PROPOSALS), pa.Table.from_pylist(rejected, REJECTED)
+
+
+def described(task: str, classes: Sequence[str]) -> str:
+    """The task with its classes, as Eq. 2 has it: the first `CLASSES_TOLD` of them where it does not name them itself.
+
+    A sentence of the task rather than a line of the prompt: language models meet it so in tasks that people write.
+    """
+    text = f" {normalise(task)} "
+    if all(re.search(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text) for name in classes):
+        return task
+    told, more = list(classes[:CLASSES_TOLD]), len(classes) - CLASSES_TOLD
+    listed = ", ".join(told) + (f" and {more} more" if more > 0 else "")
+    end = "" if task.rstrip().endswith((".", "?", "!")) else "."
+    return f"{task.rstrip()}{end} Classes: {listed}."
 
 
 def _ask(

@@ -17,6 +17,7 @@ from c2b_ray import prompts
 from c2b_ray.models import transformers_lm
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import ChatRequest, LanguageModel
+from c2b_ray.steps.propose import described
 from c2b_ray.steps.replies import CAPTION_SCHEMA, PROPOSALS_SCHEMA, TEMPLATE_SCHEMA
 from c2b_ray.world import lm_corpus, lm_tasks
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
@@ -70,9 +71,16 @@ def _valid(text: str, schema: Mapping[str, Any]) -> bool:
     return True
 
 
+def _task(rng: Random) -> str:
+    """A task with its classes told, as an audit tells them: the world's, or others, one to fifty."""
+    number = rng.choice((1, 2, 5, 10, 10, 20, 50))
+    others = [lm_tasks.noun(rng, held_out=True) for _ in range(number)]
+    return described(lm_tasks.task(rng, CLASSES, held_out=True), CLASSES[:number] if rng.random() < 0.5 else others)
+
+
 def _propose(rng: Random, temperature: float) -> ChatRequest:
     target_class = rng.choice(CLASSES) if rng.random() < 0.6 else lm_tasks.noun(rng, held_out=True)
-    messages = prompts.messages("propose", task=lm_tasks.task(rng, CLASSES, held_out=True), target_class=target_class)
+    messages = prompts.messages("propose", task=_task(rng), target_class=target_class)
     return ChatRequest(messages, PROPOSALS_SCHEMA, temperature, seed=rng.getrandbits(31))
 
 
@@ -82,7 +90,7 @@ def _proposed(reply: Any) -> float:
 
 
 def _template(rng: Random, temperature: float) -> ChatRequest:
-    messages = prompts.messages("template", task=lm_tasks.task(rng, CLASSES, held_out=True))
+    messages = prompts.messages("template", task=_task(rng))
     return ChatRequest(messages, TEMPLATE_SCHEMA, temperature, seed=rng.getrandbits(31))
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c2b_ray.models.scripted import ScriptedLanguageModel
-from c2b_ray.steps.propose import Hypothesis, merge, propose
+from c2b_ray.steps.propose import Hypothesis, described, merge, propose
 
 
 def reply(**attributes):
@@ -68,3 +68,21 @@ def test_merging_is_idempotent_and_leaves_something_to_compare(raw):
     once = merge(Hypothesis(name, tuple(values), "language_model", (name,)) for name, values in raw)
     assert len({h.attribute for h in once}) == len(once)
     assert all(len(set(h.bias_classes)) == len(h.bias_classes) >= 2 for h in once)
+
+
+def test_the_language_model_is_told_the_classes_unless_the_task_names_them():
+    assert described("Classify photos", ["bus", "boat"]) == "Classify photos. Classes: bus, boat."
+    assert described("What is it?", ["bus"]) == "What is it? Classes: bus."
+    assert described("Tell Buses from traffic lights.", ["bus", "traffic_light"]) == "Tell Buses from traffic lights."
+    assert "Classes: cat" in described("Sort categories", ["cat"])
+    many = described("Classify photos", [f"class {n}" for n in range(1000)])
+    assert many.endswith("class 39 and 960 more.")
+    told = []
+
+    def reply(request):
+        told.append(request.messages[-1].content)
+        return json.dumps({"attributes": [{"name": "sky", "values": ["a", "b"]}]})
+
+    propose("Classify photos", ["bus", "boat"], ScriptedLanguageModel(reply), None, seed=0)
+    assert len(told) == 2
+    assert all("Task: Classify photos. Classes: bus, boat.\n" in text for text in told)
