@@ -30,6 +30,11 @@ _CLASSES = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "strin
 
 Source = Literal["retrieve", "generate", "labelled"]
 _NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
+IMAGES_PER_CAPTION = 40
+"""Of images that are drawn; of labelled ones all are taken."""
+POOL = 10
+"""How many times the images that a cell asks for each caption's pool holds."""
+LARGEST_POOL = 100_000
 
 
 class Images(_Strict):
@@ -45,6 +50,19 @@ class Images(_Strict):
         None,
         description="Parquet or CSV with `image` (a path relative to the table, or bytes), `target_class` and a column "
         "per attribute (source: labelled).",
+    )
+    pool: int | None = Field(
+        None,
+        ge=1,
+        le=LARGEST_POOL,
+        description="Images in each caption's pool: its nearest in the index, fixed before any is looked at (source: "
+        "retrieve). By default ten times as many as a class, attribute and value ask for in all.",
+    )
+    selection: Literal["accepted", "nearest"] | None = Field(
+        None,
+        description="Which images of the pool are drawn (source: retrieve). accepted: those that the verifier says "
+        "show class and value, looked at in random order, the default with `verification`. nearest: the nearest, as in "
+        "the paper, the default without.",
     )
 
     @property
@@ -63,6 +81,9 @@ class Images(_Strict):
                 raise ValueError(f"source: {source} needs `{place}`")
             if source not in self.sources and getattr(self, place) is not None:
                 raise ValueError(f"`{place}` does not belong to source: {said}")
+        for name in ("pool", "selection"):
+            if "retrieve" not in self.sources and getattr(self, name) is not None:
+                raise ValueError(f"`{name}` does not belong to source: {said}; it says how an index is drawn from")
         return self
 
 
@@ -118,8 +139,20 @@ class AuditConfig(_Strict):
         description="Pairs of attributes to look at together: each combination of their values gets a cell, and is "
         "held against what the two attributes, taken alone, explain.",
     )
-    images_per_caption: int = Field(100, ge=1, le=100_000, description="The paper's is 20.")
-    captions_per_cell: int = Field(1, ge=1, le=100, description="Captions per class, attribute and value.")
+    images_per_caption: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description=f"By default {IMAGES_PER_CAPTION} of images that are drawn; of labelled ones, which have one "
+        "caption for each value, all. The paper's is 20.",
+    )
+    captions_per_cell: int = Field(
+        5,
+        ge=1,
+        le=100,
+        description="Captions per class, attribute and value. What is measured varies from caption to caption, and "
+        "only several show by how much.",
+    )
     seed: int = Field(0, ge=0, lt=2**31)
     tau: float = Field(0.05, ge=0, lt=1, description="Smallest |φ| that counts as a bias.")
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
@@ -198,6 +231,37 @@ class AuditConfig(_Strict):
                 if name not in self.classes:
                     raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
+
+    @model_validator(mode="after")
+    def _what_depends(self) -> AuditConfig:
+        """Fills in defaults that depend on other fields, so that a run's config says what was done."""
+        if self.images.sources == ("labelled",):
+            return self
+        if self.images_per_caption is None:
+            object.__setattr__(self, "images_per_caption", IMAGES_PER_CAPTION)
+        if "retrieve" in self.images.sources:
+            object.__setattr__(self, "images", self._resolved(self.images))
+        return self
+
+    def _resolved(self, images: Images) -> Images:
+        per_caption = self.images_per_caption or 1
+        selection = images.selection or ("nearest" if self.verification is None else "accepted")
+        if selection == "accepted" and self.verification is None:
+            raise ValueError("images.selection: accepted needs `verification`: without it no image can be accepted")
+        if images.pool is not None and images.pool < per_caption:
+            raise ValueError(f"images.pool: {images.pool} images cannot give {per_caption} (images_per_caption)")
+        pool = images.pool or min(POOL * per_caption * self.captions_per_cell, LARGEST_POOL)
+        return images.model_copy(update={"pool": pool, "selection": selection})
+
+    @property
+    def slots(self) -> int:
+        """Captions that each cell asks for: of labelled images, one."""
+        return 1 if self.images.sources == ("labelled",) else self.captions_per_cell
+
+    @property
+    def images_per_cell(self) -> int | None:
+        """Distinct images that each cell asks for, from each source; None: all there are."""
+        return None if self.images_per_caption is None else self.images_per_caption * self.slots
 
     @property
     def of_all_classes(self) -> bool:

@@ -5,8 +5,9 @@ It reads the run's tables and decides what is drawn next and what the scores are
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,26 +21,30 @@ from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair, score_pairs
 from c2b_ray.steps.score import distinct_images, images_of_cells, score
+from c2b_ray.steps.select import CellKey, cells_of
 from c2b_ray.steps.settle import Look, look, open_groups, settled
 from c2b_ray.steps.verified import Group, Verified
 from c2b_ray.store.run import Run
 
+Grant = Mapping[str, int]
+"""Caption id → images for each caption that its cell asks for; the cell shares them out."""
+
+ALL = 2**31 - 1
 GROWTH = 2
 """By how much a caption's images grow from look to look, while a cell of its attribute is open."""
 
 
-def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
-    """Images of each caption at first: all that it may get, or with a budget as many as a first look takes.
+def first_grant(captions: pa.Table, asked: AuditConfig) -> Grant:
+    """Images at first: all that a cell may get, or with a budget as many as a first look takes.
 
-    Captions of intersections get all of theirs at once. ConfigError where the budget is too small for a first look.
+    Cells of intersections get all of theirs at once. ConfigError where the budget is too small for a first look.
     """
     most = _most(asked)
-    ids = zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True)
-    of_pair = {caption: is_pair(proposal) for caption, proposal in ids}
-    pairs, sources = sum(of_pair.values()), len(asked.images.sources)
+    of_pair = [is_pair(proposal) for proposal, _ in cells_of(captions)]
+    pairs = sum(of_pair) * asked.slots
+    others, sources = len(of_pair) * asked.slots - pairs, len(asked.images.sources)
     first = most
     if asked.budget is not None:
-        others = len(of_pair) - pairs
         room = asked.budget.images // sources - most * pairs
         first = min(asked.budget.first, most, room // max(1, others))
         if first < 1:
@@ -49,17 +54,24 @@ def first_grant(captions: pa.Table, asked: AuditConfig) -> dict[str, int]:
                 f"{asked.budget.images} are too few for a first look: one image for each of {others} captions and "
                 f"{most} for each of {pairs} of intersections, from {sources} source(s), are {needed} in all",
             )
-    return {caption: most if pair else first for caption, pair in of_pair.items()}
+    rows = zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True)
+    return {caption: most if is_pair(proposal) else first for caption, proposal in rows}
 
 
-def grant_so_far(run: Run, first: Mapping[str, int]) -> dict[str, int]:
+def targets(captions: pa.Table, grant: Grant, asked: AuditConfig) -> dict[CellKey, int]:
+    """Distinct images of each cell, from each source: those of all captions that it asks for, also of those that
+    turned out to repeat another and were left out."""
+    return {key: grant[own[0]] * asked.slots for key, own in cells_of(captions).items()}
+
+
+def grant_so_far(run: Run, first: Grant) -> Grant:
     """What a run's captions were granted before it was interrupted or finished: it goes on from there."""
     noted = run.manifest.get("budget", {}).get("granted", {})
     return {caption: noted.get(caption, images) for caption, images in first.items()}
 
 
-def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[str, int] | None:
-    """Images of each caption at the next look; None where all is settled, the budget is spent or no image is left.
+def next_grant(run: Run, grant: Grant, asked: AuditConfig) -> Grant | None:
+    """Images at the next look; None where all is settled, the budget is spent or no image is left.
 
     Open groups get twice as many, those with the fewest images first; the last of them what the budget has left. A
     group gets no more where a bias class has no image left: evidence is gathered in rounds of one image of each. What
@@ -70,38 +82,48 @@ def next_grant(run: Run, grant: Mapping[str, int], asked: AuditConfig) -> dict[s
     captions, spent = run.captions, run.draws.num_rows
     left_open = open_groups(run.read("scores"))
     most, left = _most(asked), asked.budget.images - spent
-    reached, new = _reached(run), dict(grant)
-    rows = captions.select(["caption_id", "proposal_id", "target_class", "attribute"]).to_pylist()
-    groups: dict[Group, list[str]] = {}
-    for row in rows:
-        if is_pair(row["proposal_id"]):
-            continue
-        groups.setdefault((row["target_class"], row["attribute"]), []).append(row["caption_id"])
+    new, groups = dict(grant), _groups(captions)
+    exhausted = _exhausted(run, targets(captions, grant, asked))
     looked = {"images": spent, "open": len(left_open), "groups": len(groups)}
-    for group in sorted(left_open, key=lambda group: (grant[groups[group][0]], group)):
+    for group in sorted(left_open, key=lambda group: (grant[groups[group].captions[0]], group)):
         own = groups[group]
-        granted = grant[own[0]]
-        if min(reached[group].values()) < granted:
+        if own.cells & exhausted:
             continue
-        each = len(own) * len(asked.images.sources)
+        granted = grant[own.captions[0]]
+        each = len(own.cells) * asked.slots * len(asked.images.sources)
         more = min(min(GROWTH * granted, most) - granted, left // each)
         left -= more * each
-        new |= dict.fromkeys(own, granted + more)
+        new |= dict.fromkeys(own.captions, granted + more)
     _note(run, looked, new, asked)
     return new if new != grant else None
 
 
-def _reached(run: Run) -> dict[Group, dict[str, int]]:
-    """Of every group and bias class, the most images that any of its captions had drawn, from its best source."""
-    ranks: dict[str, int] = {}
-    for caption, rank in zip(run.draws["caption_id"].to_pylist(), run.draws["rank"].to_pylist(), strict=True):
-        ranks[caption] = max(rank + 1, ranks.get(caption, 0))
-    found: dict[Group, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for row in run.captions.to_pylist():
+@dataclass
+class _Group:
+    captions: list[str] = field(default_factory=list)
+    cells: set[CellKey] = field(default_factory=set)
+
+
+def _groups(captions: pa.Table) -> dict[Group, _Group]:
+    """Captions and cells of every (target class, attribute), intersections left out."""
+    found: dict[Group, _Group] = defaultdict(_Group)
+    for row in captions.to_pylist():
         if not is_pair(row["proposal_id"]):
-            cells = found[row["target_class"], row["attribute"]]
-            cells[row["bias_class"]] = max(cells[row["bias_class"]], ranks.get(row["caption_id"], 0))
+            own = found[row["target_class"], row["attribute"]]
+            own.captions.append(row["caption_id"])
+            own.cells.add((row["proposal_id"], row["bias_class"]))
     return found
+
+
+def _exhausted(run: Run, granted: Mapping[CellKey, int]) -> set[CellKey]:
+    """The cells that drew fewer images than they were granted, from each of their sources."""
+    columns = ("caption_id", "proposal_id", "bias_class")
+    rows = zip(*(run.captions[name].to_pylist() for name in columns), strict=True)
+    cell = {caption: (proposal, value) for caption, proposal, value in rows}
+    drawn: dict[CellKey, Counter[str]] = defaultdict(Counter)
+    for caption, source in zip(run.draws["caption_id"].to_pylist(), run.draws["source"].to_pylist(), strict=True):
+        drawn[cell[caption]][source] += 1
+    return {key for key, images in granted.items() if max(drawn[key].values(), default=0) < images}
 
 
 def looks(run: Run, asked: AuditConfig) -> list[tuple[str, Look]]:
@@ -144,9 +166,7 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
 
 def _most(asked: AuditConfig) -> int:
     """Images that any caption may get; a labelled table's rows are all taken, unless a number is given."""
-    labelled = asked.images.sources == ("labelled",)
-    given = "images_per_caption" in asked.model_fields_set or asked.budget is not None
-    return asked.images_per_caption if given or not labelled else 2**31 - 1
+    return ALL if asked.images_per_caption is None else asked.images_per_caption
 
 
 def _note(run: Run, looked: dict[str, Any], granted: Mapping[str, int], asked: AuditConfig) -> None:

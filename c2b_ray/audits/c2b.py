@@ -7,7 +7,6 @@ It composes steps, models and a run directory, and knows neither formulas nor wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.backend import Backend, backend
-from c2b_ray.audits.budget import first_grant, grant_so_far, next_grant, write_scores
+from c2b_ray.audits.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.classes import with_classes
-from c2b_ray.audits.drawing import Plan, from_generator, from_index, from_labels
+from c2b_ray.audits.drawing import Plan, draw, from_generator, from_index, from_labels
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.audits.manifest import counts, versions
-from c2b_ray.config import AuditConfig, Verification, read_audit
+from c2b_ray.audits.verifying import calibration_table, verifier_of
+from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.report import write_report
@@ -32,9 +32,7 @@ from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import calibrate, check_calibration, checks
-from c2b_ray.steps.verify import wanted as to_verify
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.steps.verify import check_calibration
 from c2b_ray.store.run import CLASSIFIER, Run, open_run
 
 RUNS = "runs"
@@ -57,17 +55,16 @@ def audit(
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
     if asked.verification is not None and asked.verification.calibration is not None:  # before images are drawn in vain
-        check_calibration(_calibration(asked.verification.calibration).labels, asked.classes)
+        check_calibration(calibration_table(asked.verification.calibration).labels, asked.classes)
     with open_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via) as models:
             plans = _plans(asked, run, models, steps)
-            grant = grant_so_far(run, first_grant(run.captions, asked))
-            while True:
-                _look(asked, run, models, plans, grant, steps)
-                more = next_grant(run, grant, asked)
-                if more is None:
-                    break
-                grant = more
+            verifier = verifier_of(asked, run, models, steps)
+            grant: Grant | None = grant_so_far(run, first_grant(run.captions, asked))
+            while grant is not None:
+                draw(plans, targets(run.captions, grant, asked), run, verifier, steps)
+                _answer(asked, run, models, steps)
+                grant = next_grant(run, grant, asked)
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
@@ -86,16 +83,8 @@ def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[
     return [plans[source](asked, run, models, steps) for source in asked.images.sources]
 
 
-def _look(
-    asked: AuditConfig, run: Run, models: Backend, plans: Sequence[Plan], grant: Mapping[str, int], steps: Steps
-) -> None:
-    """Draws the images that captions are granted and scores what is there."""
-    drawn = [plan.drawn(grant) for plan in plans]
-    run.write("draws", pa.concat_tables(drawn))
-    for plan, draws in zip(plans, drawn, strict=True):
-        plan.gather(draws, run, steps)
-    if asked.verification is not None:
-        _verify(asked.verification, asked, run, models, steps)
+def _answer(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+    """What the classifiers say of the images drawn, and the scores of these."""
     for spec in asked.classifiers:
         _classify(spec, asked, run, models, steps)
     with steps.step("score"):
@@ -139,28 +128,11 @@ def _write_hypotheses(
         run.write("captions", pa.concat_tables([captions, of_pairs]))
 
 
-def _verify(about: Verification, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
-    factory = models.captioner(about.model)
-    captioner = factory()
-    asking = checks(about.model, captioner.revision, asked.classes, run.captions)
-    run.update({"models": {"verifier": {"spec": about.model, "revision": captioner.revision}}})
-    if about.calibration is not None and not run.has("calibration"):
-        with steps.step("calibrate the verifier"):
-            table = _calibration(about.calibration)
-            run.write("calibration", calibrate(table.labels, table, captioner, asking, asked.seed))
-    with steps.step("verify images") as on_progress:
-        needed = to_verify(run.captions, run.draws, asking)
-        pipeline.verify(run.location("images"), needed, factory, asking, run.location("verifications"), on_progress)
-
-
-def _calibration(place: str) -> LabelledTable:
-    return LabelledTable(place, "verification.calibration")
-
-
 def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
     with steps.step(f"classify: {spec}") as on_progress:
         factory = models.classifier(spec)
         label_map = asked.label_map if isinstance(asked.label_map, dict) else None
         asking = question(spec, factory(), asked.classes, label_map, asked.right)
         run.update({"models": {f"{CLASSIFIER}{spec}": {"spec": spec, "revision": asking.revision}}})
-        pipeline.classify(run.location("images"), factory, asking, run.location("predictions"), on_progress)
+        drawn = run.draws["image_id"].unique()  # not the images that were looked at and left
+        pipeline.classify(run.location("images"), drawn, factory, asking, run.location("predictions"), on_progress)

@@ -1,14 +1,15 @@
-"""Where an audit's images come from: one plan per source, whose first images are drawn first.
+"""Where an audit's images come from: one plan per source, which says what every cell draws and fetches or makes it.
 
-A plan says which images every caption may get, in which order, and how they are had. It composes steps, models and the
-run, and does not know how many images are wanted.
+It composes steps, models and the run, and does not know how many images are wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,33 +17,36 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.backend import Backend
 from c2b_ray.audits.events import Steps
+from c2b_ray.audits.verifying import Verifier
 from c2b_ray.config import AuditConfig
+from c2b_ray.errors import RunError
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.schemas import seed_of
+from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
 from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, retrieve, together
 from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.select import NEAREST, CellKey, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.run import Run
 
 Collect = Callable[[pa.Table, str, pipeline.OnProgress], object]
+Targets = Mapping[CellKey, int]
+"""Images of each cell, from each source."""
+
+
+class Select(Protocol):
+    def __call__(self, targets: Targets, seen: Looked) -> Selection: ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`draws`: of `schemas.DRAWS`; an image of rank r is drawn once its caption is granted more than r images.
+    """`select`: what cells draw, of what is known by now. `wanted`: what `collect` is given of each image, by
+    `image_id`; `doing` says so to people."""
 
-    `wanted`: what `collect` is given of each image, by `image_id`; `doing` says so to people.
-    """
-
-    draws: pa.Table
+    select: Select
     wanted: pa.Table
     collect: Collect
     doing: str
-
-    def drawn(self, granted: Mapping[str, int]) -> pa.Table:
-        """The draws of captions that were granted so many images."""
-        most = [granted[caption] for caption in self.draws["caption_id"].to_pylist()]
-        return self.draws.filter(pc.less(self.draws["rank"], pa.array(most, pa.int32())))
 
     def gather(self, draws: pa.Table, run: Run, steps: Steps) -> None:
         """Collects the images of these draws into the run, those that it lacks."""
@@ -51,54 +55,111 @@ class Plan:
             self.collect(needed, run.location("images"), on_progress)
 
 
+def draw(plans: Sequence[Plan], targets: Targets, run: Run, verifier: Verifier | None, steps: Steps) -> None:
+    """Draws as many images of each cell as `targets` says, or as there are, into the run's `draws` and `pool`.
+
+    Images are looked at in a few rounds, all cells together: what is missing is fetched and verified until no cell
+    lacks anything. What is drawn depends on the pools and what was seen in them, not on the rounds.
+    """
+    about, before = contents(run.proposals, run.captions), None
+    while True:
+        seen = _looked(run, verifier, about)
+        chosen = [plan.select(targets, seen) for plan in plans]
+        missing = pa.concat_tables([one.missing for one in chosen])
+        if not missing.num_rows:
+            break
+        if missing.equals(before):
+            raise RunError(f"{run.path}: {missing.num_rows} images were looked at and are not there; delete the run")
+        for plan, one in zip(plans, chosen, strict=True):
+            if one.missing.num_rows:
+                plan.gather(one.missing, run, steps)
+        if verifier is not None:
+            verifier.verify(missing, run, steps)
+        before = missing
+    run.write("pool", pa.concat_tables([one.looked for one in chosen]))
+    run.write("draws", pa.concat_tables([one.drawn for one in chosen]))
+
+
+def _looked(run: Run, verifier: Verifier | None, about: Mapping[str, Content]) -> Looked:
+    verified = None if verifier is None else run.verifications.select(COLUMNS)
+    return Looked(run.read("images", ["image_id", "fingerprint"]), verified, about)
+
+
 def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
     """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
     path = str(asked.images.table)
     with steps.step("read labels"):
         table = LabelledTable(path)
-        bounded = "images_per_caption" in asked.model_fields_set or asked.budget is not None
-        most = asked.images_per_caption if bounded else None
-        limit = (most, asked.seed)
+        limit = (asked.images_per_caption, asked.seed)
         proposals, captions, draws, wanted = labelled(
             table.labels, table.revision, asked.classes, asked.attributes, limit
         )
         chosen = pairs(proposals, asked.intersections)
         more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
         draws, wanted = pa.concat_tables([draws, more_draws]), together(wanted, more, table.revision)
+        captions = pa.concat_tables([captions, more_captions])
         run.write("proposals", proposals)
-        run.write("captions", pa.concat_tables([captions, more_captions]))
+        run.write("captions", captions)
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}})
-    return Plan(_shuffled(draws, asked), wanted, _fetching(partial(LabelledTable, path)), "fetch images")
+    shuffled = draws if asked.budget is None else _shuffled(draws, asked.seed)
+    return Plan(_first_of(shuffled, captions), wanted, _fetching(partial(LabelledTable, path)), "fetch images")
 
 
 def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
-    """The images of an index that are nearest to each of the run's captions."""
-    path = str(asked.images.index)
+    """Images of an index, from the pools of the run's captions."""
+    path, about = str(asked.images.index), asked.images
+    assert about.pool is not None
+    assert about.selection is not None
+    assert asked.images_per_cell is not None
     with steps.step("retrieve"):
         index = models.index(path)()
         encoder = models.encoder(index.encoder)()
-        draws, wanted = retrieve(run.captions, encoder, index, asked.images_per_caption)
-        about = {
+        captions = run.captions
+        nearest, wanted = retrieve(captions, encoder, index, about.pool)
+        pools = Pools(captions, nearest, about.selection, asked.seed, shuffled=about.selection != NEAREST)
+        if about.selection == NEAREST and asked.budget is not None:
+            pools = pools.fixed(asked.images_per_cell)
+        models_used = {
             "encoder": {"spec": index.encoder, "revision": encoder.revision},
             "index": {"spec": path, "revision": index.revision},
         }
-        run.update({"models": about})
-    return Plan(_shuffled(draws, asked), wanted, _fetching(models.index(path)), "fetch images")
+        run.update({"models": models_used})
+    return Plan(pools.select, wanted, _fetching(models.index(path)), "fetch images")
 
 
 def from_generator(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
     """Images to be made from each of the run's captions."""
     spec = str(asked.images.generator)
+    assert asked.images_per_cell is not None
     with steps.step("load the generator"):
         factory = models.image_generator(spec)
         revision = factory().revision
-        draws, wanted = generated(run.captions, revision, asked.images_per_caption, asked.seed)
+        captions = run.captions
+        check_captions(captions)
+        fewest = min(map(len, cells_of(captions).values()), default=1)
+        most = ceil(asked.images_per_cell / fewest)
+        draws, wanted = generated(captions, revision, most, asked.seed)
         run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
 
     def collect(needed: pa.Table, out: str, on_progress: pipeline.OnProgress) -> object:
         return pipeline.generate(needed, factory, out, on_progress)
 
-    return Plan(draws, wanted, collect, "generate images")
+    return Plan(_first_of(draws, captions), wanted, collect, "generate images")
+
+
+def _first_of(draws: pa.Table, captions: pa.Table) -> Select:
+    """The first images of each caption, which are its own."""
+    cells, owners = cells_of(captions), draws["caption_id"].to_pylist()
+
+    def select(targets: Targets, seen: Looked) -> Selection:
+        share = shares(cells, targets)
+        most = pa.array([share.get(caption, 0) for caption in owners], pa.int64())
+        drawn = draws.filter(pc.less(draws["rank"], most))
+        names = zip(drawn["image_id"].to_pylist(), drawn["caption_id"].to_pylist(), strict=True)
+        missing = pa.array([not seen.looked_at(image, caption) for image, caption in names], pa.bool_())
+        return Selection(drawn, drawn, drawn.filter(missing))
+
+    return select
 
 
 def _fetching(source: Callable[[], ImageSource]) -> Collect:
@@ -108,13 +169,11 @@ def _fetching(source: Callable[[], ImageSource]) -> Collect:
     return collect
 
 
-def _shuffled(draws: pa.Table, asked: AuditConfig) -> pa.Table:
-    """With a budget, ranks in random order within each caption: the nearest images are not like the others."""
-    if asked.budget is None:
-        return draws
+def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
+    """Ranks in random order within each caption: a table's first rows may not be like the others."""
     ranks = draws["rank"].to_numpy().copy()
     captions = np.array(draws["caption_id"].to_pylist(), dtype=object)
     for caption in dict.fromkeys(captions.tolist()):
         here = np.flatnonzero(captions == caption)
-        ranks[here] = np.random.default_rng(seed_of("order", caption, asked.seed)).permutation(len(here))
+        ranks[here] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(here))
     return draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))

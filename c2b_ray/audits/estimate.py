@@ -84,18 +84,18 @@ def _asked_of_language_model(asked: AuditConfig, captions: int) -> list[Cost]:
 
 
 def _drawn(asked: AuditConfig, captions: int) -> tuple[int, int]:
-    sources = len(asked.images.sources)
-    most = captions * asked.images_per_caption * sources
+    sources, most_of_caption = len(asked.images.sources), asked.images_per_caption or 0
+    most = captions * most_of_caption * sources
     if asked.budget is None:
         return most, most
-    first = captions * min(asked.budget.first, asked.images_per_caption) * sources
+    first = captions * min(asked.budget.first, most_of_caption) * sources
     return first, max(first, min(most, asked.budget.images))
 
 
 def _rows_of_table(asked: AuditConfig) -> int:
     table = LabelledTable(str(asked.images.table))
-    most = asked.images_per_caption if "images_per_caption" in asked.model_fields_set else None
-    *_, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, (most, asked.seed))
+    limit = (asked.images_per_caption, asked.seed)
+    *_, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, limit)
     return int(wanted.num_rows)
 
 

@@ -6,6 +6,7 @@ It knows which step runs over which table, and leaves reading, writing and resum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 
-from c2b_ray.pipelines.parts import Parts, opened, read_stage
+from c2b_ray.pipelines.parts import THREADS, Parts, opened
 from c2b_ray.pipelines.places import CPUS
 from c2b_ray.pipelines.raised import carried_rows
 from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stage
@@ -60,8 +61,7 @@ def verify(
 ) -> StageResult:
     """What the captioner sees in each of the `wanted` images (`image_id`, `target_class`, `verification_id`)."""
     parts = opened(images)
-    names = ray.data.from_arrow([pa.table({"name": [name]}) for name in parts.names()])
-    rows = names.map_batches(
+    rows = _names(parts, wanted["image_id"].combine_chunks()).map_batches(
         partial(_images_to_verify, parts=parts, wanted=ray.put(wanted)),
         batch_format="pyarrow",
         batch_size=None,
@@ -73,27 +73,36 @@ def verify(
 
 
 def classify(
-    images: str, classifier: Callable[[], Classifier], asked: Question, out: str, on_progress: OnProgress
+    images: str,
+    wanted: pa.Array,
+    classifier: Callable[[], Classifier],
+    asked: Question,
+    out: str,
+    on_progress: OnProgress,
 ) -> StageResult:
-    """The classifier's predictions of every image under `images`, into Parquet parts under `out`."""
+    """The classifier's predictions of the `wanted` images (ids, each once), into Parquet parts under `out`."""
     parts = opened(images)
-    # The names as rows, not `read_parquet`: its listing of files is an operator with a worker of its own, and starting
-    # one costs seconds of a core.
-    names = ray.data.from_arrow([pa.table({"name": [name]}) for name in parts.names()])
-    rows = names.map_batches(
-        partial(_images_to_ask, parts=parts, asked=asked), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
+    rows = _names(parts, wanted).map_batches(
+        partial(_images_to_ask, parts=parts, asked=asked, wanted=ray.put(wanted)),
+        batch_format="pyarrow",
+        batch_size=None,
+        num_cpus=CPUS,
     )
-    config = replace(CLASSIFY, total=len(read_stage(images, ["image_id"])))
+    config = replace(CLASSIFY, total=len(wanted))
     step = partial(_predict, asked=asked)
     return run_stage(rows, step, classifier, out, id_column="prediction_id", config=config, on_progress=on_progress)
 
 
 @carried_rows
-def _images_to_ask(names: pa.Table, parts: Parts, asked: Question) -> Iterator[pa.Table]:
+def _images_to_ask(
+    names: pa.Table, parts: Parts, asked: Question, wanted: ray.ObjectRef[pa.Array]
+) -> Iterator[pa.Table]:
+    ids = ray.get(wanted)
     for name in names["name"].to_pylist():
         images = parts.read(name)
-        ids = [asked.prediction_id(image_id) for image_id in images["image_id"].to_pylist()]
-        yield images.append_column("prediction_id", pa.array(ids, pa.string()))
+        images = images.filter(pc.is_in(images["image_id"], ids))
+        of_images = [asked.prediction_id(image_id) for image_id in images["image_id"].to_pylist()]
+        yield images.append_column("prediction_id", pa.array(of_images, pa.string()))
 
 
 @carried_rows
@@ -108,6 +117,19 @@ def _images_to_verify(names: pa.Table, parts: Parts, wanted: ray.ObjectRef[pa.Ta
         for column in ("target_class", "verification_id"):
             found = found.append_column(column, own[column])
         yield found
+
+
+def _names(parts: Parts, wanted: pa.Array) -> ray.data.Dataset:
+    """The parts that hold any wanted image, so that no other's bytes are read; the first of all where none does.
+
+    As rows, not `read_parquet`: its listing of files is an operator with a worker of its own, and starting one costs
+    seconds of a core.
+    """
+    names = parts.names()
+    with ThreadPoolExecutor(THREADS) as pool:
+        held = pool.map(lambda name: parts.read(name, ("image_id",))["image_id"], names)
+    holding = [name for name, ids in zip(names, held, strict=True) if pc.any(pc.is_in(ids, wanted)).as_py()]
+    return ray.data.from_arrow([pa.table({"name": [name]}) for name in holding or names[:1]])
 
 
 def _verify(batch: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:

@@ -106,3 +106,29 @@ def _root(parent: NDArray[np.int64], row: int) -> int:
     while parent[row] != row:
         row = int(parent[row])
     return row
+
+
+class Gallery:
+    """Pictures one by one, each once: a near-duplicate of one that is there is turned away.
+
+    What is let in never depends on what comes later, as it does where duplicates of duplicates are joined.
+    """
+
+    def __init__(self) -> None:
+        self._thumbnails: list[NDArray[np.int16]] = []
+        self._with_band: dict[tuple[int, bytes], list[int]] = defaultdict(list)
+
+    def add(self, mark: bytes | None) -> bool:
+        """Whether the picture with this `fingerprint` is a new one. None, of what is no picture, always is."""
+        if mark is None:
+            return True
+        bands = [(start, mark[start : start + BAND]) for start in range(0, 8, BAND)]
+        thumbnail = np.frombuffer(mark[8:], np.uint8).astype(np.int16)
+        for place in {place for band in bands for place in self._with_band.get(band, ())}:
+            gap = np.abs(self._thumbnails[place] - thumbnail)
+            if gap.mean() <= MEAN_DIFFERENCE and gap.max() <= LARGEST_DIFFERENCE:
+                return False
+        for band in bands:
+            self._with_band[band].append(len(self._thumbnails))
+        self._thumbnails.append(thumbnail)
+        return True

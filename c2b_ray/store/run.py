@@ -3,6 +3,8 @@
     RUN/run.json           what was asked, by which models, when, how long each step took, what was counted
         proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
         pooled.parquet                         the scores of each value over all classes together
+        pool.parquet                           what was looked at, drawn or not; rank is the order of looking
+        confirmation.parquet                   draws that confirm findings, where the audit asks for them
         calibration.parquet                    where images were verified
         agreement.parquet                      where they come from two sources
         intersections.parquet                  where pairs of attributes were asked for
@@ -43,6 +45,8 @@ TABLES: dict[str, pa.Schema] = {
     "rejected": schemas.REJECTED,
     "captions": schemas.CAPTIONS,
     "draws": schemas.DRAWS,
+    "pool": schemas.DRAWS,
+    "confirmation": schemas.DRAWS,
     "images": schemas.IMAGES,
     "verifications": schemas.VERIFICATIONS,
     "calibration": schemas.CALIBRATION,

@@ -57,6 +57,7 @@ def audit_file(index, tmp_path):
             "images": {"source": "retrieve", "index": str(index)},
             "attributes": {"weather": ["fog", "clear"]},
             "images_per_caption": 12,
+            "captions_per_cell": 1,
             **changes,
         }
         path = tmp_path / "audit.yaml"
@@ -201,9 +202,11 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
     # two sources, four captions, six images each; then twice as many for one group, and for the other what is left
     assert [look["images"] for look in looks] == [48, 80]
     assert len(sources) == 80
-    # an image that two captions drew is verified once for each class
-    drawn = dict(zip(run.captions["caption_id"].to_pylist(), run.captions["target_class"].to_pylist(), strict=True))
-    pairs = {(row["image_id"], drawn[row["caption_id"]]) for row in run.draws.to_pylist()}
+    # an image that two captions looked at is verified once for each class
+    target = dict(zip(run.captions["caption_id"].to_pylist(), run.captions["target_class"].to_pylist(), strict=True))
+    pairs = {(row["image_id"], target[row["caption_id"]]) for row in run.read("pool").to_pylist()}
+    assert pairs > {(row["image_id"], target[row["caption_id"]]) for row in run.draws.to_pylist()}
+    assert set(run.predictions["image_id"].to_pylist()) == set(run.draws["image_id"].to_pylist())
     seen = [(row["image_id"], row["target_class"]) for row in run.verifications.to_pylist()]
     assert len(seen) == len(set(seen))
     assert set(seen) == pairs
@@ -213,7 +216,7 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
     assert run.manifest["counts"]["image_errors"] == 0
     assert {"generator", "verifier", "index"} <= run.manifest["models"].keys()
     assert Path(run.report).is_file()
-    tables = ("draws", "images", "verifications", "calibration", "predictions", "scores", "agreement")
+    tables = ("draws", "pool", "images", "verifications", "calibration", "predictions", "scores", "agreement")
     before = {name: run.read(name) for name in tables}
     status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
     assert status == 0

@@ -1,9 +1,10 @@
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from c2b_ray.audits.budget import first_grant, grant_so_far, next_grant, write_scores
+from c2b_ray.audits.budget import first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES
@@ -30,6 +31,8 @@ def asked_of(budget=10_000, first=20, **changes):
             "images": {"source": "retrieve", "index": "i"},
             "attributes": ATTRIBUTES,
             "budget": {"images": budget, "first": first} if budget else None,
+            "captions_per_cell": 1,
+            "images_per_caption": 100,
             **changes,
         }
     )
@@ -80,7 +83,7 @@ def test_without_a_budget_every_caption_gets_all_at_once(tmp_path):
         draw(run, grant, asked)
         assert next_grant(run, grant, asked) is None
         assert "budget" not in run.manifest
-    table = asked_of(budget=None, images={"source": "labelled", "table": "t"})
+    table = asked_of(budget=None, images={"source": "labelled", "table": "t"}, images_per_caption=None)
     assert set(first_grant(captions_of(table)[1], table).values()) == {2**31 - 1}
 
 
@@ -177,6 +180,15 @@ def test_the_budget_is_never_overdrawn_and_always_ends(tmp_path, images, place):
     assert spent[-1] <= images
     assert [entry["images"] for entry in looks] == spent
     assert run.manifest["budget"]["images"] == images
+
+
+def test_a_cell_asks_for_as_many_images_as_captions_were_to_be_written_for_it(tmp_path):
+    asked = asked_of(budget=None, images_per_caption=12, captions_per_cell=3)
+    captions = captions_of(asked)[1]
+    grant = first_grant(captions, asked)
+    assert set(targets(captions, grant, asked).values()) == {36}
+    few = captions.filter(pc.less(captions["number"], 1))  # two of three repeated the first and were left out
+    assert set(targets(few, grant, asked).values()) == {36}
 
 
 def test_a_budget_below_a_first_look_says_what_it_takes():

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.drawing import Plan, from_generator, from_labels
@@ -9,12 +10,14 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.generated import checked_image
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
+from c2b_ray.steps.accept import Looked
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.draw import generate
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.predict import predict, question
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
+from c2b_ray.steps.select import cells_of
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import checks, verify, wanted
 from c2b_ray.store.run import open_run
@@ -38,19 +41,27 @@ def labels(tmp_path):
     return {"source": "labelled", "table": str(tmp_path / "scenes.parquet")}
 
 
+NOTHING = Looked(pa.table({"image_id": [], "fingerprint": []}), None, {})
+
+
 def plan_of(asked, path):
     with open_run(path, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
-        return from_labels(asked, run, Steps())
+        return from_labels(asked, run, Steps()), run.captions
+
+
+def all_of(captions, n=2**31 - 1):
+    return dict.fromkeys(cells_of(captions), n)
 
 
 def test_a_budget_draws_in_random_order_and_the_first_stay_the_first(labels, tmp_path):
     def ranks(name, **changes):
-        draws = plan_of(asked_of(labels, **changes), tmp_path / name).draws
+        plan, captions = plan_of(asked_of(labels, **changes), tmp_path / name)
+        draws = plan.select(all_of(captions), NOTHING).drawn
         return {(row["caption_id"], row["image_id"]): row["rank"] for row in draws.to_pylist()}
 
     budget = {"images": 1000}
     plain, one, same, other = (
-        ranks("plain", images_per_caption=100),
+        ranks("plain"),
         ranks("one", budget=budget),
         ranks("same", budget=budget),
         ranks("other", budget=budget, seed=1),
@@ -63,16 +74,15 @@ def test_a_budget_draws_in_random_order_and_the_first_stay_the_first(labels, tmp
         assert sorted(found) == list(range(len(found)))  # each rank once
 
 
-def test_a_grant_draws_the_first_images_of_each_caption_and_gathers_these_alone(labels, tmp_path):
-    plan = plan_of(asked_of(labels, budget={"images": 1000}), tmp_path / "run")
-    first, second = dict.fromkeys(plan.draws["caption_id"].to_pylist())
-    few, more = plan.drawn({first: 2, second: 0}), plan.drawn({first: 4, second: 1})
-    assert few["caption_id"].to_pylist() == [first] * 2
+def test_a_cell_draws_its_first_images_and_gathers_these_alone(labels, tmp_path):
+    plan, captions = plan_of(asked_of(labels, budget={"images": 1000}), tmp_path / "run")
+    first, second = cells_of(captions)
+    few, more = (plan.select(dict(zip((first, second), n, strict=True)), NOTHING).drawn for n in ((2, 0), (4, 1)))
+    assert few["caption_id"].to_pylist() == cells_of(captions)[first] * 2
     assert set(few["image_id"].to_pylist()) < set(more["image_id"].to_pylist())
     assert more.num_rows == 5
-    assert plan.drawn(dict.fromkeys((first, second), 2**31 - 1)).equals(plan.draws)
     collected = []
-    spied = Plan(plan.draws, plan.wanted, lambda *given: collected.append(given), "fetch images")
+    spied = Plan(plan.select, plan.wanted, lambda *given: collected.append(given), "fetch images")
     steps = Steps()
     with open_run(tmp_path / "other", "1" * 20, {}) as run:
         spied.gather(few, run, steps)
@@ -117,14 +127,16 @@ class Models:
 
 
 def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_path):
-    asked = asked_of({"source": "generate", "generator": "toy:painter"}, images_per_caption=40, classes=["bus", "boat"])
+    images = {"source": "generate", "generator": "toy:painter"}
+    asked = asked_of(images, images_per_caption=40, captions_per_cell=1, classes=["bus", "boat"])
     proposals, _ = propose(asked.task, ["bus"], None, asked.attributes, 0)
     captions, _ = caption(asked.task, proposals, None, 1, 0)
     with open_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
         run.write("captions", captions)
         plan = from_generator(asked, run, Models(), Steps())
         assert run.manifest["models"]["generator"] == {"spec": "toy:painter", "revision": "g"}
-    assert plan.draws.schema == DRAWS
+    draws = plan.select(all_of(captions, 40), NOTHING).drawn
+    assert draws.schema == DRAWS
     images = generate(plan.wanted, Generator())
     assert images.schema == IMAGES
     reasons = [row["error"] for row in images.to_pylist() if row["error"]]
@@ -132,7 +144,7 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
     assert sum("black" in reason for reason in reasons) == sum("NaN" in reason for reason in reasons) == 2
     captioner = ScriptedCaptioner(answers=lambda given: see(*given))
     asking = checks("toy:eye", "e", asked.classes, captions)
-    needed = wanted(captions, plan.draws, asking)
+    needed = wanted(captions, draws, asking)
     for column in ("target_class", "verification_id"):
         images = images.append_column(column, needed[column])
     verifications = verify(images, captioner, asking)
@@ -140,7 +152,7 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
     predictions = predict(images, Classifier(), question("m", Classifier(), asked.classes, None))
     distinct = Distinct(images)
     known = Verified(verifications, CALIBRATION.empty_table(), distinct)
-    small, large = score(captions, plan.draws, predictions, ["m"], 0.05, 0.05, known, distinct).to_pylist()
+    small, large = score(captions, draws, predictions, ["m"], 0.05, 0.05, known, distinct).to_pylist()
     for row in (small, large):
         assert (row["n"], row["errors"], row["repeats"], row["doubt"]) == (38, 2, 0, None)
     assert (small["verdict"], large["verdict"]) == ("against", "for")

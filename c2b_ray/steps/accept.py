@@ -1,0 +1,85 @@
+"""verifications → does an image show what a caption says: its class and its value, or both of a pair's values.
+
+It knows what captions say and what a verifier answered; which images are drawn is `select`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.steps.intersect import is_pair, of_run
+
+COLUMNS = ["image_id", "target_class", "class_shown", "attributes", "values", "error"]
+"""Of `schemas.VERIFICATIONS`: what `accepts` needs."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an image of a caption must show: the class, and a value of each attribute."""
+
+    target_class: str
+    values: Mapping[str, str]
+
+
+def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
+    """Caption id → what its images must show; of a pair's caption, a value of each of the two attributes."""
+    pairs = {
+        (pair.proposal_id, f"{x}, {y}"): {pair.a["attribute"]: x, pair.b["attribute"]: y}
+        for pair in of_run(proposals, captions)
+        for x, y in pair.cells()
+    }
+    return {
+        row["caption_id"]: Content(
+            row["target_class"],
+            pairs[row["proposal_id"], row["bias_class"]]
+            if is_pair(row["proposal_id"])
+            else {row["attribute"]: row["bias_class"]},
+        )
+        for row in captions.to_pylist()
+    }
+
+
+def accepts(verification: Mapping[str, Any], content: Content) -> bool:
+    """Whether the verifier saw the class and the values; a row of `schemas.VERIFICATIONS`, made for that class.
+
+    An attribute that the verifier was not asked about refuses no image; one that it was asked about and gave no answer
+    to does. A class that it was not asked about is taken for shown.
+    """
+    if verification["error"] is not None or verification["class_shown"] not in (None, content.target_class):
+        return False
+    shown = dict(zip(verification["attributes"], verification["values"], strict=True))
+    return all(shown[name] == value for name, value in content.values.items() if name in shown)
+
+
+class Looked:
+    """The images of a run that were looked at: fetched or made and, where there is a verifier, verified.
+
+    `images`: a table with the columns `image_id` and `fingerprint`. `verifications`: one with COLUMNS; None: nobody
+    verifies, and every image counts as one that shows what its caption says.
+    """
+
+    def __init__(self, images: pa.Table, verifications: pa.Table | None, contents: Mapping[str, Content]) -> None:
+        columns = (images[name].to_pylist() for name in ("image_id", "fingerprint"))
+        self._fingerprints: dict[str, bytes | None] = dict(zip(*columns, strict=True))
+        self._contents = contents
+        self._verified: dict[tuple[str, str], dict[str, Any]] | None = None
+        if verifications is not None:
+            rows = verifications.select(COLUMNS).to_pylist()
+            self._verified = {(row["image_id"], row["target_class"]): row for row in rows}
+
+    def looked_at(self, image: str, caption: str) -> bool:
+        if self._verified is not None and (image, self._contents[caption].target_class) not in self._verified:
+            return False
+        return image in self._fingerprints
+
+    def accepts(self, image: str, caption: str) -> bool:
+        content = self._contents[caption]
+        return self._verified is None or accepts(self._verified[image, content.target_class], content)
+
+    def fingerprint(self, image: str) -> bytes | None:
+        """Null for what is no picture, and for what was not looked at."""
+        return self._fingerprints.get(image)

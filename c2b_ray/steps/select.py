@@ -1,0 +1,248 @@
+"""pools → draws: which images a cell draws from its captions' pools.
+
+A caption's pool is its nearest images in an index, fixed before any of them is looked at. The nearest to "a bus in the
+snow" are not like other buses in the snow: more of them are at night. So images are looked at in random order within
+the pool, and those that a verifier accepts are drawn, until the cell has as many distinct ones as it asks for or the
+pool is exhausted: what is drawn is a random sample of what is accepted. Without a verifier nothing can be accepted, and
+the nearest are drawn. It does not fetch or verify: it says which images have to be looked at before it can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.schemas import DRAWS, content_id
+from c2b_ray.steps.duplicates import Gallery
+from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.propose import normalise
+
+ACCEPTED, NEAREST = "accepted", "nearest"
+FIRST_LOOK = 2.0
+"""How many times the images that a caption is to draw are looked at first; twice as many whenever they do not do."""
+
+CellKey = tuple[str, str]
+"""Proposal id (of a pair: both) and bias class."""
+
+Rows = NDArray[np.int64]
+
+
+class Seen(Protocol):
+    """What is known of the images that were looked at."""
+
+    def looked_at(self, image: str, caption: str) -> bool: ...
+
+    def accepts(self, image: str, caption: str) -> bool:
+        """Of an image that was looked at: whether it shows what the caption says."""
+        ...
+
+    def fingerprint(self, image: str) -> bytes | None: ...
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Tables of `schemas.DRAWS`. `drawn`: rank is the place among the caption's drawn images; `looked`: all rows of
+    pools down to where looking ended, rank the place in the order of looking; `missing`: rows of images that have to be
+    looked at before more can be drawn."""
+
+    drawn: pa.Table
+    looked: pa.Table
+    missing: pa.Table
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """`pools`: of each caption the rows of its pool, in the order of looking."""
+
+    captions: tuple[str, ...]
+    pools: tuple[Rows, ...]
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.pools), default=0)
+
+    def __iter__(self) -> Iterator[tuple[str, Rows]]:
+        return zip(self.captions, self.pools, strict=True)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A cell, how many images it is to draw, and which it must not."""
+
+    cell: _Cell
+    target: int
+    besides: frozenset[str]
+
+
+@dataclass
+class _Found:
+    """Rows of the pool by purpose, with their ranks."""
+
+    drawn: list[tuple[int, int]] = field(default_factory=list)
+    looked: list[tuple[int, int]] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+
+
+def cells_of(captions: pa.Table) -> dict[CellKey, list[str]]:
+    """The caption ids of every cell, in their order; a caption that repeats another of its cell word for word is left
+    out: it would draw the same images."""
+    found: dict[CellKey, dict[str, str]] = {}
+    columns = ("proposal_id", "bias_class", "text", "caption_id")
+    for proposal, value, text, caption in zip(*(captions[name].to_pylist() for name in columns), strict=True):
+        found.setdefault((proposal, value), {}).setdefault(normalise(text), caption)
+    return {key: list(own.values()) for key, own in found.items()}
+
+
+def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int]) -> dict[str, int]:
+    """Of every caption, how many of its cell's images it draws, where each caption has images of its own."""
+    return {
+        caption: targets[key] // len(own) + (number < targets[key] % len(own))
+        for key, own in cells.items()
+        for number, caption in enumerate(own)
+    }
+
+
+def check_captions(captions: pa.Table) -> None:
+    """ConfigError where two values of an attribute have the same caption: they would draw the same images."""
+    of_text: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in captions.to_pylist():
+        if is_pair(row["proposal_id"]):
+            continue
+        other = of_text.setdefault((row["proposal_id"], normalise(row["text"])), row)
+        if other["bias_class"] != row["bias_class"]:
+            values = f"the values {other['bias_class']!r} and {row['bias_class']!r} of class {row['target_class']!r}"
+            raise ConfigError(
+                f"attributes.{row['attribute']}",
+                f"{values} have the same caption, {row['text']!r}, and would draw the same images; name values that a "
+                "caption tells apart",
+            )
+
+
+class _Unseen:
+    """Nothing is known of any image, and nothing is missing."""
+
+    def looked_at(self, image: str, caption: str) -> bool:
+        return True
+
+    def accepts(self, image: str, caption: str) -> bool:
+        return True
+
+    def fingerprint(self, image: str) -> bytes | None:
+        return None
+
+
+class Pools:
+    """The pools of all cells of an audit.
+
+    `nearest`: of `schemas.DRAWS`, the pool of each caption, rank 0 the nearest. `by`: ACCEPTED or NEAREST.
+    `shuffled`: whether images are looked at in random order, which follows from `seed` and each image's id alone: all
+    captions meet an image at the same place, so that one look answers for many cells.
+    """
+
+    def __init__(self, captions: pa.Table, nearest: pa.Table, by: str, seed: int, shuffled: bool = True) -> None:
+        check_captions(captions)
+        self._captions, self._rows, self._by, self._seed = captions, nearest, by, seed
+        images = nearest["image_id"].combine_chunks().dictionary_encode()
+        names = images.dictionary.to_pylist()
+        self._images = images.indices.to_numpy()
+        self._names: Sequence[str] = names
+        order = nearest["rank"].to_numpy()
+        if shuffled:
+            keys = np.array([content_id("look", image, seed) for image in names], dtype="S20")
+            order = np.argsort(np.argsort(keys))[self._images]
+        owners = nearest["caption_id"].combine_chunks().dictionary_encode()
+        sorted_rows = np.lexsort((order, owners.indices.to_numpy()))
+        ends = np.cumsum(np.bincount(owners.indices.to_numpy(), minlength=len(owners.dictionary)))
+        pools = dict(zip(owners.dictionary.to_pylist(), np.split(sorted_rows, ends[:-1]), strict=False))
+        nothing = np.zeros(0, np.int64)
+        self._cells = {
+            key: _Cell(tuple(own), tuple(pools.get(caption, nothing) for caption in own))
+            for key, own in cells_of(captions).items()
+        }
+
+    def fixed(self, most: int) -> Pools:
+        """Pools of what each cell would draw at most, to be looked at in random order: a budget that ends early has
+        then seen images like those that it has not."""
+        chosen = self.select(dict.fromkeys(self._cells, most), _Unseen())
+        return Pools(self._captions, chosen.drawn, self._by, self._seed)
+
+    def select(self, targets: Mapping[CellKey, int], seen: Seen, besides: Collection[str] = ()) -> Selection:
+        """What the cells draw of distinct images, at most as many as `targets` says, of what is known by now.
+
+        Captions of a cell draw by turns, each its next image; one that has none left leaves its turns to the others.
+        So the first images of more are these: a cell that asks for more later keeps what it drew. `besides`: images
+        that are not to be drawn.
+        """
+        found, left_out = _Found(), frozenset(besides)
+        fill = self._accepted if self._by == ACCEPTED else self._nearest
+        for key, cell in self._cells.items():
+            if targets.get(key, 0) > 0:
+                fill(_Task(cell, targets[key], left_out), seen, found)
+        return Selection(self._table(found.drawn), self._table(found.looked), self._table(found.missing))
+
+    def _accepted(self, task: _Task, seen: Seen, found: _Found) -> None:
+        depth = ceil(FIRST_LOOK * task.target / len(task.cell.captions))
+        while True:
+            looked, missing = [], []
+            for caption, pool in task.cell:
+                for place, row in enumerate(pool[:depth].tolist()):
+                    if (image := self._name(row)) not in task.besides:
+                        looked.append((row, place))
+                        if not seen.looked_at(image, caption):
+                            missing.append((row, place))
+            drawn = [] if missing else self._by_turns(task, depth, seen)
+            if missing or len(drawn) == task.target or depth >= task.cell.longest:
+                break
+            depth *= 2
+        found.looked += looked
+        found.missing += missing
+        found.drawn += [(row, rank) for row, rank, _ in drawn]
+
+    def _nearest(self, task: _Task, seen: Seen, found: _Found) -> None:
+        """Images that were not fetched yet are taken for distinct; once they are, those that are not make room."""
+        for row, rank, caption in self._by_turns(task, task.cell.longest, seen):
+            found.drawn.append((row, rank))
+            found.looked.append((row, rank))
+            if not seen.looked_at(self._name(row), caption):
+                found.missing.append((row, rank))
+
+    def _by_turns(self, task: _Task, depth: int, seen: Seen) -> list[tuple[int, int, str]]:
+        """Row, rank and caption of what a cell's captions draw, in turn, each image and each picture once."""
+        taken, pictures = set(task.besides), Gallery()
+
+        def of(caption: str, pool: Rows) -> Iterator[int]:
+            for row in pool[:depth].tolist():
+                image = self._name(row)
+                if image in taken or (self._by == ACCEPTED and not seen.accepts(image, caption)):
+                    continue
+                taken.add(image)
+                if pictures.add(seen.fingerprint(image)):
+                    yield row
+
+        drawn: list[tuple[int, int, str]] = []
+        turns = [(caption, of(caption, pool)) for caption, pool in task.cell]
+        rank = 0
+        while turns and len(drawn) < task.target:
+            going = []
+            for caption, turn in turns:
+                row = next(turn, None) if len(drawn) < task.target else None
+                if row is not None:
+                    drawn.append((row, rank, caption))
+                    going.append((caption, turn))
+            turns, rank = going, rank + 1
+        return drawn
+
+    def _name(self, row: int) -> str:
+        return self._names[int(self._images[row])]
+
+    def _table(self, rows: list[tuple[int, int]]) -> pa.Table:
+        taken = self._rows.take(pa.array([row for row, _ in rows], pa.int64()))
+        ranks = pa.array([rank for _, rank in rows], pa.int32())
+        return taken.set_column(DRAWS.get_field_index("rank"), DRAWS.field("rank"), ranks)
