@@ -22,7 +22,20 @@ from difflib import get_close_matches
 
 
 class C2BError(Exception):
-    """Base of all errors of this project. The message says what was expected and what to do."""
+    """Base of all errors of this project. The message says what was expected and what to do.
+
+    What an error is about is there as data too, where it is known: `location`, a path or URI; `run`, a run directory;
+    `app`, an app of Ray Serve. A `ConfigError` has its `field` besides. All of it travels between processes.
+    """
+
+    def __init__(
+        self, message: str | None = "", *, location: str | None = None, run: str | None = None, app: str | None = None
+    ) -> None:
+        super().__init__(message or "")
+        self.location, self.run, self.app = location, run, app
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), str(self), vars(self))
 
 
 class InputError(C2BError):
@@ -35,13 +48,11 @@ class ConfigError(InputError):
     `field` is the dotted path of the field, such as `images.index`.
     """
 
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}" if field else message)
+    def __init__(self, field: str, message: str, *, location: str | None = None) -> None:
+        """`location`: the file that holds the field."""
+        text = f"{field}: {message}" if field else message
+        super().__init__(f"{location}: {text}" if location else text, location=location)
         self.field = field
-        self._message = message
-
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str]]:
-        return ConfigError, (self.field, self._message)  # so that it arrives as itself from another process
 
 
 class SpecError(InputError):
@@ -75,12 +86,17 @@ class ReplyError(C2BError):
         super().__init__(message)
         self.reply = reply
 
-    def __reduce__(self) -> tuple[type[ReplyError], tuple[str, str]]:
-        return ReplyError, (str(self), self.reply)
-
 
 class ServiceError(C2BError):
     """A model service that does not answer, or answers with something else than was asked for."""
+
+
+def _again(kind: type[C2BError], message: str, data: dict[str, object]) -> C2BError:
+    """The error as it was raised in another process, whatever arguments its class takes."""
+    error = kind.__new__(kind, message)
+    Exception.__init__(error, message)
+    vars(error).update(data)
+    return error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

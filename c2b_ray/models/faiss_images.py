@@ -91,7 +91,7 @@ class Images:
         name = f"{self._root}/{part.file}"
         try:
             with self._files.open_input_file(name) as stream:
-                file = pq.ParquetFile(stream, metadata=self._footers.get(name))
+                file = pq.ParquetFile(stream, metadata=self._footers.get(name), page_checksum_verification=True)
                 self._footers[name] = file.metadata
                 groups, within = np.divmod(ids - part.first_id, self._manifest.group_rows)
                 # One row group at a time in memory: a group is many images, of which few are wanted.
@@ -110,7 +110,7 @@ class Images:
         name = f"{self._root}/{part.file}"
         try:
             with self._files.open_input_file(name) as stream:
-                file = pq.ParquetFile(stream)
+                file = pq.ParquetFile(stream, page_checksum_verification=True)
                 return file.read([c for c in file.schema_arrow.names if c not in ("id", "bytes")])
         except (OSError, pa.ArrowException) as error:
             raise self._unread(name, error) from error

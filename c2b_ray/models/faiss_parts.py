@@ -53,7 +53,7 @@ class ParquetPart:
     def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
         """Batches of the usable rows without `embedding`, and their embeddings."""
         try:
-            with pq.ParquetFile(self._path) as file:
+            with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
                 for batch in file.iter_batches(batch_size=most):
                     table = pa.Table.from_batches([batch])
                     if missing := {"key", "bytes", "embedding"} - set(table.column_names):
@@ -73,7 +73,9 @@ class GroupWriter:
 
     def __init__(self, path: Path, schema: pa.Schema, group_rows: int) -> None:
         # Images are compressed already.
-        self._writer = pq.ParquetWriter(path, schema, compression="none", use_dictionary=False)
+        self._writer = pq.ParquetWriter(
+            path, schema, compression="none", use_dictionary=False, write_page_checksum=True
+        )
         self._waiting = schema.empty_table()
         self._group_rows = group_rows
 
@@ -98,7 +100,8 @@ def write_rows(root: Path, parts: Sequence[Part]) -> None:
     with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         waiting = schema.empty_table()
         for part in parts:
-            waiting = pa.concat_tables([waiting, pq.ParquetFile(root / part.file).read(names)])
+            file = pq.ParquetFile(root / part.file, page_checksum_verification=True)
+            waiting = pa.concat_tables([waiting, file.read(names)])
             whole = len(waiting) // ROWS_PER_BATCH * ROWS_PER_BATCH
             for start in range(0, whole, ROWS_PER_BATCH):
                 writer.write_batch(_joined(waiting.slice(start, ROWS_PER_BATCH), schema))

@@ -18,13 +18,12 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError, StorageError
-from c2b_ray.filesystems import Stores, refusal, resolve
+from c2b_ray.filesystems import Stores, refusal, resolve, sealed
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, lease
 
@@ -105,9 +104,8 @@ class Parts:
         try:
             # Not read_table: it would take a run directory named `step=3` for a partition and add its column.
             with self.filesystem.open_input_file(f"{self.path}/{name}") as stream:
-                file = pq.ParquetFile(stream)
-                return file.read(columns and [c for c in columns if c in file.schema_arrow.names])
-        except (OSError, pa.ArrowInvalid) as error:
+                return sealed.read(stream, columns)
+        except (OSError, pa.ArrowException) as error:
             why = f"{self.out}/{name} cannot be read ({error}); delete it and run again"
             raise StorageError(refusal(self.out, error) or why) from error
 
@@ -192,9 +190,7 @@ def _counted(table: pa.Table, id_column: str) -> Census:
 def _encoded(table: pa.Table) -> memoryview:
     # Encoded images and embeddings do not shrink, and trying costs more than writing them.
     small = {f.name: "zstd" for f in table.schema if not (pa.types.is_nested(f.type) or _binary(f.type))}
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression=small or "none", use_dictionary=list(small))
-    return memoryview(sink.getvalue())
+    return sealed.encoded(table, compression=small or "none", use_dictionary=list(small))
 
 
 def _binary(kind: pa.DataType) -> bool:

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.sealed import Sealed
 from c2b_ray.store import files
 from c2b_ray.store.run import Run
-
-_BATCH = 64  # rows in memory at a time
 
 
 def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
@@ -28,15 +27,19 @@ def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
     for name in files.entries(run.location("images")):
         if name.startswith("part-") and name.endswith(".parquet"):
             with files.reading(run.location("images")), filesystem.open_input_file(f"{path}/{name}") as stream:
-                _read_part(pq.ParquetFile(stream), wanted, found)
+                try:
+                    _read_part(Sealed(stream), wanted, found)
+                except pa.ArrowException as error:
+                    place = run.location(f"images/{name}")
+                    raise SourceError(f"{place} is damaged ({error}); delete it and run the c2b audit again") from error
     return found
 
 
-def _read_part(part: pq.ParquetFile, wanted: pa.Array, found: dict[str, bytes]) -> None:
-    for group in range(part.num_row_groups):
-        ids = part.read_row_group(group, columns=["image_id"])["image_id"]
+def _read_part(part: Sealed, wanted: pa.Array, found: dict[str, bytes]) -> None:
+    for group in range(part.metadata.num_row_groups):
+        ids = part.read_groups([group], ["image_id"])["image_id"]
         if not pc.any(pc.is_in(ids, wanted)).as_py():
             continue
-        for batch in part.iter_batches(_BATCH, row_groups=[group], columns=["image_id", "bytes"]):
-            chosen = batch.filter(pc.and_(pc.is_in(batch["image_id"], wanted), pc.is_valid(batch["bytes"])))
-            found.update(zip(chosen["image_id"].to_pylist(), chosen["bytes"].to_pylist(), strict=True))
+        rows = part.read_groups([group], ["image_id", "bytes"])
+        chosen = rows.filter(pc.and_(pc.is_in(rows["image_id"], wanted), pc.is_valid(rows["bytes"])))
+        found.update(zip(chosen["image_id"].to_pylist(), chosen["bytes"].to_pylist(), strict=True))

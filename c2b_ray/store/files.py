@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError, StorageError
-from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.filesystems import absent_bucket, refusal, resolve, sealed
 
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
@@ -87,6 +86,31 @@ def entries(location: str | Path) -> list[str]:
     selector = fs.FileSelector(path, allow_not_found=True)
     with answers(location):
         return sorted(info.base_name for info in filesystem.get_file_info(selector))
+
+
+def size(location: str | Path) -> int:
+    """Bytes of a file; SourceError where there is none."""
+    filesystem, path = resolve(location)
+    with reading(location):
+        info = filesystem.get_file_info(path)
+        if info.type != fs.FileType.File:
+            raise FileNotFoundError
+    return int(info.size)
+
+
+def sizes(location: str | Path, prefix: str = "") -> dict[str, int]:
+    """Name → bytes of the files directly inside a directory that begin with `prefix`, by name."""
+    filesystem, path = resolve(location)
+    with answers(location):
+        infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    named = {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
+    return {name: named[name] for name in sorted(named) if name.startswith(prefix)}
+
+
+def remove_file(location: str | Path) -> None:
+    filesystem, path = resolve(location)
+    with refusals(location):
+        filesystem.delete_file(path)
 
 
 def write_bytes(location: str | Path, data: bytes) -> None:
@@ -159,9 +183,7 @@ def upload(folder: Path, location: str, last: str) -> None:
 
 
 def write_table(location: str | Path, table: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    write_bytes(location, sink.getvalue().to_pybytes())
+    write_bytes(location, bytes(sealed.encoded(table, compression="zstd")))
 
 
 def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:
@@ -182,8 +204,8 @@ def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Tab
 def _parquet(location: str | Path, columns: list[str] | None) -> pa.Table:
     filesystem, path = resolve(location)
     try:
-        with reading(location, "table"):
-            return pq.read_table(path, columns=columns, filesystem=filesystem)
+        with reading(location, "table"), filesystem.open_input_file(path) as stream:
+            return sealed.read(stream, columns)
     except (pa.ArrowException, OSError) as error:
         why = " ".join(str(error).split())  # Thrift's complaints have several lines
         raise SourceError(

@@ -1,6 +1,7 @@
 """A run directory: its tables, its manifest, and the rule that one process writes it.
 
-    RUN/run.json           what was asked, by which models, when, how long each step took, what was counted
+    RUN/run.json           what was asked, by which models, when, how long each step took, what was counted, and of a
+                           finished run its tables (`manifest`)
         proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
         pooled.parquet                         the scores of each value over all classes together
         pool.parquet                           what was looked at, drawn or not; rank is the order of looking
@@ -17,6 +18,7 @@ It knows the names and schemas of the tables, not how they come about.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,9 +34,9 @@ from pyarrow import fs
 from c2b_ray import schemas
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import absent_bucket, resolve
-from c2b_ray.store import files, lease
+from c2b_ray.store import files, lease, listing
+from c2b_ray.store.manifest import FORMAT, Manifest, checked, parse
 
-FORMAT = 2
 MANIFEST = "run.json"
 LOCK = ".lock"
 CLASSIFIER = "classifier "
@@ -57,6 +59,9 @@ TABLES: dict[str, pa.Schema] = {
     "intersections": schemas.INTERSECTIONS,
 }
 DIRECTORIES = ("images", "verifications", "predictions")
+_LEFTOVER = re.compile(rf"(?:run\.json|report\.html|(?:{'|'.join(TABLES)})\.parquet)\.tmp-[0-9a-f]{{8}}")
+_COSINE = 1.001
+"""What float16 and float32 make of 1."""
 
 
 class Run:
@@ -73,35 +78,50 @@ class Run:
         return f"{self.path}/{name}"
 
     @property
+    def record(self) -> Manifest:
+        """The manifest, typed. RunError where it is damaged or of another format."""
+        return parse(files.read_bytes(self.location(MANIFEST)), self.location(MANIFEST))
+
+    @property
     def manifest(self) -> dict[str, Any]:
-        try:
-            manifest = json.loads(files.read_bytes(self.location(MANIFEST)))
-        except ValueError as error:
-            raise RunError(f"{self.location(MANIFEST)} is not JSON: {error}") from error
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise RunError(f"{self.location(MANIFEST)}: not a run of format {FORMAT}")
-        return manifest
+        """`record` as a mapping of what is set."""
+        return self.record.as_dict()
 
     @property
     def config(self) -> dict[str, Any]:
-        config = self.manifest.get("config")
-        if not isinstance(config, dict):
-            raise SourceError(f"{self.location(MANIFEST)} holds no config: it is damaged; run its c2b audit anew")
-        return dict(config)
+        return dict(self.record.config)
 
     @property
     def report(self) -> str:
         return self.location("report.html")
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Merges `changes` into the manifest; nested mappings are merged one level deep."""
+        """Merges `changes` into the manifest; nested mappings are merged one level deep.
+
+        A run that becomes `finished` lists its tables as they are at that moment.
+        """
         manifest = self.manifest
         for key, value in changes.items():
             if isinstance(value, Mapping) and isinstance(manifest.get(key), dict):
                 manifest[key] = {**manifest[key], **value}
             else:
                 manifest[key] = value
+        if changes.get("status") == "finished":
+            written = {name: schema.names[0] for name, schema in TABLES.items() if self.has(name)}
+            tables = {name: listing.listed(self, name, column) for name, column in written.items()}
+            manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in tables.items()}
         self._write_manifest(manifest)
+
+    def check(self) -> None:
+        """RunError where a finished run lacks a table that it listed, or has another in its place."""
+        record = self.record
+        if record.status == "finished":
+            listing.check_missing(self, record)
+            listing.check_changed(self, record)
+            listing.check_added(self, record, iter(TABLES))
+
+    def in_parts(self, name: str) -> bool:
+        return name in DIRECTORIES
 
     def has(self, name: str) -> bool:
         if name in DIRECTORIES:
@@ -118,7 +138,15 @@ class Run:
             table = schema.empty_table()
             return table.select(columns) if columns else table
         place = name if name in DIRECTORIES else f"{name}.parquet"
-        return files.read_table(self.location(place), columns)
+        table = files.read_table(self.location(place), columns)
+        if missing := [column for column in columns or schema.names if column not in table.column_names]:
+            raise RunError(
+                f"{self.location(place)}: no column {', '.join(missing)}: a table of another kind or release; run the "
+                "c2b audit anew, into another --out",
+                location=self.location(place),
+                run=self.path,
+            )
+        return table
 
     @property
     def proposals(self) -> pa.Table:
@@ -134,7 +162,16 @@ class Run:
 
     @property
     def draws(self) -> pa.Table:
-        return self.read("draws")
+        draws = self.read("draws")
+        cosines = draws["similarity"].drop_null()
+        if not pc.all(pc.less_equal(pc.abs(cosines), _COSINE), min_count=0).as_py():
+            raise RunError(
+                f"{self.location('draws.parquet')}: a similarity outside [-1, 1]: the table or the index that it came "
+                "from is damaged; rebuild the index and run the c2b audit anew",
+                location=self.location("draws.parquet"),
+                run=self.path,
+            )
+        return draws
 
     @property
     def images(self) -> pa.Table:
@@ -176,22 +213,26 @@ class Run:
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         self._still_ours()
+        checked(dict(manifest), self.location(MANIFEST))
         text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)
         files.write_bytes(self.location(MANIFEST), text.encode())
 
 
 def load_run(path: str | Path) -> Run:
-    """A run that exists. SourceError where there is none at `path`; RunError where it is not a run of this format."""
+    """A run that exists. SourceError where there is none at `path`; RunError where it is not a run of this format, or
+    where it finished and its tables are no longer those that it finished with."""
     run = Run(path)
     if not files.exists(run.location(MANIFEST)):
         raise SourceError(absent_bucket(path) or f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
-    run.manifest  # noqa: B018 — reads and checks it
+    run.check()
     return run
 
 
 @contextmanager
 def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[Run]:
     """A new run at `path`, or the unfinished or finished one with the same id, for this process alone to write.
+
+    It is `running` until it is updated to `finished`, again where it was finished before.
 
     RunError where `path` holds another run or other files, or where another process writes it; StorageError where
     the file system refuses.
@@ -200,11 +241,21 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterat
     files.make_directory(path)
     with _single_writer(run) as still_ours:
         run._still_ours = still_ours
+        for name in files.entries(path):
+            if _LEFTOVER.fullmatch(name):  # of a writer that was killed; there is no other one now
+                files.remove_file(run.location(name))
         if files.exists(run.location(MANIFEST)):
             manifest = run.manifest
             if manifest["run_id"] != run_id:
                 changed = _differences(manifest["config"], config)
-                raise RunError(f"{path} holds another run (its {changed} differs); choose another --out, or delete it")
+                raise RunError(
+                    f"{path} holds another run (its {changed} differs); choose another --out, or delete it",
+                    run=run.path,
+                )
+            if manifest["status"] != "running":
+                listing.check_changed(run, run.record)
+                kept = {key: value for key, value in manifest.items() if key not in ("finished", "tables")}
+                run._write_manifest({**kept, "status": "running"})
         else:
             others = [name for name in files.entries(path) if name not in (LOCK, lease.NAME)]
             if others:

@@ -57,7 +57,7 @@ def test_bad_input_exits_2(run, c2b, monkeypatch, tmp_path, arguments, words):
 
 
 def test_a_run_without_scores_says_so(c2b, tmp_path):
-    run = make_run(tmp_path / "run", Recipe(images_per_cell=1, pictures=False))
+    run = make_run(tmp_path / "run", Recipe(images_per_cell=1, pictures=False, manifest={"status": "running"}))
     (tmp_path / "run" / "scores.parquet").unlink()
     status, _, err = c2b("export", run.path, "--format", "json")
     assert status == 2

@@ -1,11 +1,17 @@
+import json
+import shutil
 import subprocess
 import sys
 
 import pyarrow as pa
 import pytest
 
+from c2b_ray.audits.compare import check
+from c2b_ray.audits.export import export
+from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError, SourceError, StorageError
-from c2b_ray.schemas import PREDICTIONS, REJECTED
+from c2b_ray.report import write_report
+from c2b_ray.schemas import CAPTIONS, DRAWS, PREDICTIONS, REJECTED, SCORES
 from c2b_ray.store import files, load_run
 from c2b_ray.store.run import CLASSIFIER, open_run
 
@@ -15,11 +21,11 @@ ROW = pa.Table.from_pylist([{"step": "propose", "about": "bus", "reply": "?", "r
 def test_a_run_is_opened_again_with_what_it_holds(tmp_path):
     with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
         run.write("rejected", ROW)
-        run.update({"models": {"x": 1}})
-        run.update({"models": {"y": 2}})
+        run.update({"models": {"x": {"spec": "1"}}})
+        run.update({"models": {"y": {"spec": "2"}}})
     with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
         assert run.rejected.equals(ROW)
-        assert run.manifest["models"] == {"x": 1, "y": 2}
+        assert run.manifest["models"] == {"x": {"spec": "1"}, "y": {"spec": "2"}}
     assert load_run(tmp_path / "run").scores.num_rows == 0
     assert [name for name in files.entries(tmp_path / "run") if "tmp" in name] == []
 
@@ -96,11 +102,140 @@ def test_a_damaged_table_names_its_file_and_what_to_do(tmp_path):
                 files.read_table(place if place.parent == tmp_path else place.parent)
 
 
+def write_manifest(run, manifest):
+    files.write_bytes(run.location("run.json"), json.dumps(manifest).encode())
+
+
 def test_a_run_without_its_settings_is_no_run(tmp_path):
     with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
-        run._write_manifest({name: value for name, value in run.manifest.items() if name != "config"})
-        with pytest.raises(SourceError, match=r"run\.json.*no config"):
+        write_manifest(run, {name: value for name, value in run.manifest.items() if name != "config"})
+        with pytest.raises(RunError, match=r"run\.json: config: Field required"):
             run.config  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": 99}, "a run of format 99, made by a later release.*install the newer"),
+        ({"format": 2}, "a run of format 2, made by an earlier release.*anew"),
+        ({"format": None}, "names no format"),
+        ({"status": "half"}, "status: Input should be 'running' or 'finished'"),
+        ({"models": {"encoder": "clip"}}, "models.encoder"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_says_which_field_or_format(tmp_path, change, words):
+    with open_run(tmp_path / "run", "a", {}) as run:
+        write_manifest(run, run.manifest | change)
+    with pytest.raises(RunError, match=words) as raised:
+        load_run(tmp_path / "run")
+    assert raised.value.run == run.location("run.json")
+
+
+def test_a_finished_run_that_is_opened_again_is_running_until_it_finishes(tmp_path):
+    for _ in range(2):
+        with open_run(tmp_path / "run", "a", {}) as run:
+            assert run.record.status == "running"
+            assert run.record.tables is run.record.finished is None
+            run.write("rejected", ROW)
+            run.update({"status": "finished", "finished": "2026-01-01"})
+        assert load_run(tmp_path / "run").record.tables["rejected"].rows == 1
+
+
+def finished_run(place):
+    with open_run(place, "a", {}) as run:
+        run.write("rejected", ROW)
+        run.write("scores", SCORES.empty_table())
+        files.make_directory(run.location("predictions"))
+        row = {"prediction_id": place.name, "image_id": "1", "classifier": "m", "revision": "r"}
+        part = pa.Table.from_pylist([row], PREDICTIONS)
+        files.write_table(run.location("predictions/part-1.parquet"), part)
+        run.update({"status": "finished"})
+    return run
+
+
+def test_a_finished_run_that_lost_or_swapped_a_table_is_damaged_not_empty(tmp_path):
+    run, other = finished_run(tmp_path / "run"), finished_run(tmp_path / "longer-name")
+    write_report(run)
+    page = (tmp_path / "run" / "report.html").read_bytes()
+    more = pa.concat_tables([ROW, ROW])
+    damages = {
+        "scores.parquet is missing": lambda: (tmp_path / "run/scores.parquet").unlink(),
+        "rejected.parquet is not the one": lambda: files.write_table(run.location("rejected.parquet"), more),
+        "predictions/part-1.parquet is missing": lambda: (tmp_path / "run/predictions/part-1.parquet").unlink(),
+        "predictions/part-1.parquet is not one": lambda: shutil.copy(
+            other.location("predictions/part-1.parquet"), run.location("predictions")
+        ),
+        "predictions/part-2.parquet is not one": lambda: shutil.copy(
+            run.location("predictions/part-1.parquet"), run.location("predictions/part-2.parquet")
+        ),
+        "captions was added": lambda: run.write("captions", CAPTIONS.empty_table()),
+    }
+    for words, damage in damages.items():
+        shutil.copytree(tmp_path / "run", tmp_path / "whole")
+        damage()
+        for use in (load_run, export_scores, gate_scores):
+            with pytest.raises(RunError, match=f"its table {words}") as raised:
+                use(run.path)
+            assert raised.value.run == run.path
+        assert (tmp_path / "run" / "report.html").read_bytes() == page
+        shutil.rmtree(tmp_path / "run")
+        (tmp_path / "whole").rename(tmp_path / "run")
+    load_run(run.path)
+
+
+def export_scores(path):
+    return export(path, "csv")
+
+
+def gate_scores(path):
+    return check(path, ["against"])
+
+
+def test_a_swapped_table_stops_a_rerun_and_a_lost_one_does_not(tmp_path):
+    run = finished_run(tmp_path / "run")
+    (tmp_path / "run/scores.parquet").unlink()
+    with open_run(run.path, "a", {}):
+        pass
+    files.write_table(run.location("rejected.parquet"), pa.concat_tables([ROW, ROW]))
+    with open_run(run.path, "a", {}):  # running by now: its tables are still being made
+        run.update({"status": "finished"})
+    files.write_table(run.location("rejected.parquet"), ROW)
+    with pytest.raises(RunError, match="delete it"), open_run(run.path, "a", {}):
+        pass
+
+
+def test_what_a_killed_writer_left_is_cleaned_and_no_reason_to_refuse(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json.tmp-0123abcd").write_text("{")
+    with open_run(tmp_path / "run", "a", {}):
+        pass
+    (tmp_path / "run" / "scores.parquet.tmp-0123abcd").write_text("")
+    (tmp_path / "run" / "mine.tmp-0123abcd").write_text("a user's own")
+    with open_run(tmp_path / "run", "a", {}):
+        pass
+    assert sorted(files.entries(tmp_path / "run")) == [".lock", "mine.tmp-0123abcd", "run.json"]
+
+
+def test_a_table_of_another_schema_and_an_impossible_cosine_are_refused(tmp_path):
+    with open_run(tmp_path / "run", "a", {}) as run:
+        files.write_table(run.location("scores.parquet"), ROW)
+        with pytest.raises(RunError, match=r"scores\.parquet: no column .*classifier"):
+            run.scores  # noqa: B018
+        row = {"caption_id": "c", "image_id": "i", "rank": 0, "source": "retrieve"}
+        for cosine in (1.5, -2.0, float("nan")):
+            run.write("draws", pa.Table.from_pylist([row | {"similarity": cosine}], DRAWS))
+            with pytest.raises(RunError, match=r"draws\.parquet: a similarity outside \[-1, 1\]"):
+                run.draws  # noqa: B018
+        for cosine in (1.0, None, -1.0):
+            run.write("draws", pa.Table.from_pylist([row | {"similarity": cosine}], DRAWS))
+            assert run.draws.num_rows == 1
+
+
+def test_two_audits_that_differ_have_two_ids():
+    table = {"task": "t", "classes": ["bus"], "classifier": "m:x", "images": {"source": "labelled", "table": "t.csv"}}
+    given = read_audit(table | {"images_per_caption": 100})
+    assert given.model_dump() != read_audit(table).model_dump()
+    assert read_audit(table | {"tau": 0.05}).model_dump() == read_audit(table).model_dump()
 
 
 def test_a_file_is_written_with_the_directories_above_it(tmp_path, monkeypatch):

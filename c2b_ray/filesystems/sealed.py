@@ -1,0 +1,141 @@
+"""Parquet files of which every byte that is read is checked: a flipped bit is an error, never another value.
+
+Parquet's own page checksums cover the pages, and neither their headers nor the footer: of all one-bit flips in a small
+table some hundred then still read back as other values. So a seal goes before the footer, where no reader looks:
+
+    pages … | MAGIC | crc32 of the footer | crc32 and place of each column chunk | length of the seal, MAGIC | footer
+
+Other programs read the file as any other. A file without a seal is read by its page checksums, where it has them. It
+knows no paths and no tables.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MAGIC = b"c2bseal1"
+TAIL_BYTES = 2**16
+_CHUNK = struct.Struct("<QQI")
+_END = 8  # of the file: the footer's length and PAR1
+_CLOSE = 4 + len(MAGIC)  # of the seal: its length and MAGIC again
+
+
+def encoded(table: pa.Table, **options: Any) -> memoryview:
+    """The table as a sealed Parquet file. `options` are those of `pyarrow.parquet.write_table`."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, write_page_checksum=True, **options)
+    data = memoryview(sink.getvalue())
+    start = _footer_start(bytes(data[-_END:]), len(data))
+    footer = data[start:-_END]
+    seal = [MAGIC, struct.pack("<I", zlib.crc32(footer))]
+    for first, size in _chunks(_metadata(bytes(footer))).values():
+        seal.append(_CHUNK.pack(first, size, zlib.crc32(data[first : first + size])))
+    body = b"".join(seal)
+    return memoryview(b"".join([data[:start], body, struct.pack("<I", len(body) + _CLOSE), MAGIC, data[start:]]))
+
+
+class Sealed:
+    """A Parquet file behind `stream`, of known `size`. Raises OSError or pa.ArrowException where it is damaged."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._size = stream.size()
+        tail = self._read(max(0, self._size - TAIL_BYTES), self._size)
+        start = _footer_start(tail[-_END:], self._size)
+        needed = 2 * (self._size - start) + TAIL_BYTES // 64  # a seal is shorter than its footer
+        if needed > len(tail) and len(tail) < self._size:
+            tail = self._read(max(0, self._size - needed), self._size)
+        first = self._size - len(tail)
+        footer = tail[start - first : -_END]
+        self._sums = _seal(tail[: start - first], footer)
+        self.metadata = _metadata(footer)
+        if self._sums is not None and set(self._sums) != set(_chunks(self.metadata).values()):
+            raise pa.ArrowInvalid("its seal is of other columns")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.metadata.schema.to_arrow_schema().names)
+
+    def read(self, columns: Collection[str] | None = None) -> pa.Table:
+        """All rows; `columns` that the file has not are left out."""
+        return self.read_groups(range(self.metadata.num_row_groups), columns)
+
+    def read_groups(self, groups: Collection[int], columns: Collection[str] | None = None) -> pa.Table:
+        known = self.names
+        kept = known if columns is None else [name for name in columns if name in known]
+        source: pa.NativeFile = self._stream
+        if self._sums is not None:
+            source = self._checked(set(groups), set(kept))
+        file = pq.ParquetFile(source, metadata=self.metadata, page_checksum_verification=True)
+        return file.read_row_groups(list(groups), columns=kept)
+
+    def _checked(self, groups: set[int], columns: set[str]) -> pa.NativeFile:
+        """The file in memory, with the wanted column chunks alone: memory that is never written is never taken."""
+        assert self._sums is not None
+        whole = np.zeros(self._size, np.uint8)
+        for (group, path), (first, size) in _chunks(self.metadata).items():
+            if group not in groups or path.partition(".")[0] not in columns:
+                continue
+            data = self._read(first, first + size)
+            if zlib.crc32(data) != self._sums[first, size]:
+                raise pa.ArrowInvalid(f"checksum of column {path!r} does not match")
+            whole[first : first + size] = np.frombuffer(data, np.uint8)
+        return pa.BufferReader(pa.py_buffer(whole))
+
+    def _read(self, first: int, end: int) -> bytes:
+        data = bytes(self._stream.read_at(end - first, first))
+        if len(data) != end - first:
+            raise pa.ArrowInvalid("the file ends early")
+        return data
+
+
+def read(stream: pa.NativeFile, columns: Collection[str] | None = None) -> pa.Table:
+    return Sealed(stream).read(columns)
+
+
+def _footer_start(end: bytes, size: int) -> int:
+    if len(end) < _END or end[4:] != b"PAR1":
+        raise pa.ArrowInvalid("Parquet magic bytes not found at its end")
+    start = size - _END - int(struct.unpack("<I", end[:4])[0])
+    if start < 4:
+        raise pa.ArrowInvalid("its footer is longer than the file")
+    return start
+
+
+def _metadata(footer: bytes) -> pq.FileMetaData:
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1"))
+
+
+def _chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], tuple[int, int]]:
+    """Row group and column path → first byte and size of the chunk."""
+    found = {}
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for number in range(row_group.num_columns):
+            column = row_group.column(number)
+            first = column.data_page_offset
+            if column.dictionary_page_offset is not None:
+                first = min(first, column.dictionary_page_offset)
+            found[group, column.path_in_schema] = (first, column.total_compressed_size)
+    return found
+
+
+def _seal(before: bytes, footer: bytes) -> dict[tuple[int, int], int] | None:
+    """First byte and size of each chunk → its checksum; None where the file has no seal."""
+    if before[-len(MAGIC) :] != MAGIC:
+        return None
+    size = int(struct.unpack("<I", before[-_CLOSE : -len(MAGIC)])[0])
+    body = before[-size:-_CLOSE]
+    head = len(MAGIC) + 4
+    if size > len(before) or body[: len(MAGIC)] != MAGIC or (len(body) - head) % _CHUNK.size:
+        raise pa.ArrowInvalid("its seal is damaged")
+    if zlib.crc32(footer) != struct.unpack("<I", body[len(MAGIC) : head])[0]:
+        raise pa.ArrowInvalid("checksum of the footer does not match")
+    return {(first, length): total for first, length, total in _CHUNK.iter_unpack(body[head:])}

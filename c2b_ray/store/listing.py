@@ -1,0 +1,84 @@
+"""Which tables a finished run has, and whether they still are the ones that it finished with.
+
+It knows files, their sizes and hashes, not what is in them: each read checks what it reads (`filesystems.sealed`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from c2b_ray.errors import RunError
+from c2b_ray.store import files
+from c2b_ray.store.manifest import Manifest, TableRecord
+
+if TYPE_CHECKING:
+    from c2b_ray.store.run import Run
+
+HASHED_BYTES = 64 * 2**20
+"""Of larger tables the size alone is compared, so that a run loads fast."""
+
+
+def listed(run: Run, name: str, column: str) -> TableRecord:
+    """The table `name` as it is now; `column` is one that it has."""
+    rows = run.read(name, [column]).num_rows
+    place = run.location(name)
+    if run.in_parts(name):
+        return TableRecord(rows=rows, parts=files.sizes(place, "part-"))
+    size = files.size(f"{place}.parquet")
+    return TableRecord(rows=rows, bytes=size, sha256=_sha256(f"{place}.parquet") if size <= HASHED_BYTES else None)
+
+
+def check_missing(run: Run, record: Manifest) -> None:
+    """RunError where a finished run lacks a table or part that it listed."""
+    if record.tables is None:
+        raise _damaged(run, "run.json", "lists no tables, although the run is finished")
+    for name, entry in record.tables.items():
+        there = files.sizes(run.location(name), "part-") if entry.parts is not None else {}
+        gone = sorted(set(entry.parts or {}) - set(there))
+        if gone or not run.has(name):
+            lost = f"{name}/{gone[0]}" if gone else f"{name}.parquet"
+            raise _damaged(run, lost, "is missing")
+
+
+def check_changed(run: Run, record: Manifest) -> None:
+    """RunError where a table or part of a finished run is another than it listed."""
+    tables = record.tables or {}
+    for name, entry in tables.items():
+        if entry.parts is not None:
+            for part in _other_parts(files.sizes(run.location(name), "part-"), entry.parts):
+                raise _damaged(run, f"{name}/{part}", "is not one that the run finished with", delete=True)
+        elif run.has(name) and not _same_file(run.location(f"{name}.parquet"), entry):
+            raise _damaged(run, f"{name}.parquet", "is not the one that the run finished with", delete=True)
+
+
+def check_added(run: Run, record: Manifest, names: Iterator[str]) -> None:
+    """RunError where a finished run has one of the tables `names` that it did not list."""
+    for name in names:
+        if name not in (record.tables or {}) and run.has(name):
+            raise _damaged(run, name, "was added after the run had finished", delete=True)
+
+
+def _other_parts(there: Mapping[str, int], entries: Mapping[str, int]) -> list[str]:
+    return [name for name, size in there.items() if entries.get(name) != size]
+
+
+def _same_file(place: str, entry: TableRecord) -> bool:
+    if files.size(place) != entry.bytes:
+        return False
+    return entry.sha256 is None or _sha256(place) == entry.sha256
+
+
+def _sha256(location: str) -> str:
+    return hashlib.sha256(files.read_bytes(location)).hexdigest()
+
+
+def _damaged(run: Run, table: str, what: str, delete: bool = False) -> RunError:
+    again = "delete it and run the run's c2b audit again" if delete else "run its c2b audit again"
+    return RunError(
+        f"{run.path}: the run is damaged: its table {table} {what}; copy the run again from where it is whole, or "
+        f"{again}, which makes what is missing",
+        location=run.location(table),
+        run=run.path,
+    )

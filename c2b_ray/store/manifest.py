@@ -1,0 +1,93 @@
+"""What a run says of itself, typed and versioned: `run.json`.
+
+It knows which fields there are and which formats can be read, not where the file lies nor what the tables mean.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from c2b_ray.errors import RunError
+
+FORMAT = 3
+"""1 and 2: before finished runs listed their tables, and before the columns that say why an answer is right."""
+
+
+class _Record(BaseModel):
+    # What is added by a release of the same format is kept by those that do not know it.
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Model(_Record):
+    """A model of a run: its spec, and the revision of its weights once it was loaded."""
+
+    spec: str | None = None
+    revision: str | None = None
+
+
+class TableRecord(_Record):
+    """A table of a finished run: its file's bytes and, up to a size, their hash; or its parts, name → bytes."""
+
+    rows: int = Field(ge=0)
+    bytes: int | None = None
+    sha256: str | None = None
+    parts: dict[str, int] | None = None
+
+
+class Manifest(_Record):
+    """A run's settings, models, and how it went. `tables` is set where `status` is finished."""
+
+    format: Literal[3] = 3
+    run_id: str = Field(min_length=1)
+    status: Literal["running", "finished"]
+    created: str
+    config: dict[str, Any]
+    finished: str | None = None
+    via: str | None = None
+    models: dict[str, Model | list[Model]] = Field(default_factory=dict)
+    seconds: dict[str, float] = Field(default_factory=dict)
+    counts: dict[str, int] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    budget: dict[str, Any] | None = None
+    tables: dict[str, TableRecord] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only what is set, as JSON has it."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def parse(data: bytes, location: str) -> Manifest:
+    """RunError where `data` is no manifest, or one of a format that this release does not read."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{location} is not JSON: {error}", run=location) from error
+    if not isinstance(value, dict) or not isinstance(value.get("format"), int):
+        raise RunError(f"{location}: not a manifest of a run of c2b audit (it names no format)", run=location)
+    if value["format"] > FORMAT:
+        raise RunError(
+            f"{location}: a run of format {value['format']}, made by a later release; this one reads format {FORMAT}: "
+            "install the newer c2b-ray to read it",
+            run=location,
+        )
+    if value["format"] < FORMAT:
+        raise RunError(
+            f"{location}: a run of format {value['format']}, made by an earlier release; this one reads format "
+            f"{FORMAT}: run its c2b audit anew, into another --out",
+            run=location,
+        )
+    return checked(value, location)
+
+
+def checked(value: dict[str, Any], location: str) -> Manifest:
+    try:
+        return Manifest.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise RunError(
+            f"{location}: {field}: {problem['msg']}; it is damaged: run its c2b audit anew", run=location
+        ) from error
