@@ -76,6 +76,15 @@ class Verified:
                 found[value].add(image)
         return found
 
+    def values_shown(self, image: str, target: str) -> Mapping[str, str | None]:
+        """What the verifier says that an image shows, by attribute; empty where it does not say that of the class."""
+        shown = self._class.get((image, target))
+        return self._values.get((image, target), {}) if shown in (target, None) else {}
+
+    def calibration_of(self, attribute: str, values: Sequence[str]) -> Floats:
+        """Images known to show each of these values (rows), by which of them the verifier said."""
+        return self._known(attribute, values)
+
     def correct(
         self, group: Group, cells: Mapping[str, set[str]], answers: Mapping[str, str | None], levels: Levels
     ) -> Corrected | None:
