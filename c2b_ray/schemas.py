@@ -319,6 +319,7 @@ COMPARISON = pa.schema(
         pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
         pa.field("doubt", _text),  # why a change was withheld whatever the numbers say
         pa.field("repeats", pa.int64()),  # shared images that are near-duplicates of others of the cell; not in n
+        pa.field("refused", pa.int64()),  # shared images in which a verifier did not see class and value; not in n
     ]
 )
 

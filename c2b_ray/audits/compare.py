@@ -5,7 +5,7 @@ It composes runs, the comparing step and the gates, and knows no formulas. Nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from c2b_ray.filesystems import resolve
 from c2b_ray.report.comparison import comparison_page
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
+from c2b_ray.steps.accept import COLUMNS, Content, accepts
 from c2b_ray.store import files
 from c2b_ray.store.run import MANIFEST, Run, load_run
 
@@ -128,7 +129,22 @@ def _place(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _side(run: Run, classifier: str) -> step.Side:
-    return step.Side(run.captions, run.draws, run.predictions, classifier, duplicates(run))
+    of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
+    doubts = {_place(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
+    return step.Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), _shows(run), doubts)
+
+
+def _shows(run: Run) -> Callable[[tuple[str, str], str, str], bool] | None:
+    """Whether the run's verifier saw class and value in an image; None where the run has no verifier."""
+    if not run.has("verifications"):
+        return None
+    rows = {(row["image_id"], row["target_class"]): row for row in run.verifications.select(COLUMNS).to_pylist()}
+
+    def shows(group: tuple[str, str], value: str, image: str) -> bool:
+        row = rows.get((image, group[0]))
+        return row is not None and accepts(row, Content(group[0], {group[1]: value}))
+
+    return shows
 
 
 def one_of(run: Run, asked: str | None, option: str) -> str:

@@ -114,12 +114,17 @@ def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def left_out(rows: Sequence[Mapping[str, Any]]) -> str:
     """How many images did not count, in a sentence; empty where all did."""
-    unshared, unanswered = (sum(row[name] for row in rows) for name in ("unshared", "unanswered"))
+    names = ("unshared", "unanswered", "refused", "repeats")
+    unshared, unanswered, refused, repeats = (sum(row[name] or 0 for row in rows) for name in names)
     parts = []
     if unshared:
         parts.append(f"{words.count(unshared)} that only one of the two drew")
     if unanswered:
         parts.append(f"{words.count(unanswered)} that one of them did not answer")
+    if refused:
+        parts.append(f"{words.count(refused)} in which the verifier did not see class and value")
+    if repeats:
+        parts.append(f"{words.plural(repeats, 'near-duplicate')}")
     return f"Left out, counted cell by cell: {words.listed(parts)}." if parts else ""
 
 

@@ -7,8 +7,8 @@ the formulas are `metrics`'. Knows nothing of runs or files.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
-from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.answers import Answers, answers_of
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.score import images_of_cells
 from c2b_ray.steps.verified import Group
@@ -30,13 +30,19 @@ Cells = dict[Group, dict[str, dict[str, Any]]]
 @dataclass(frozen=True)
 class Side:
     """One of the two that are compared: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, which classifier of
-    the predictions is meant, and which images are near-duplicates of others."""
+    the predictions is meant, and which images are near-duplicates of others.
+
+    `shows`: (group, bias class, image) → whether a verifier saw the class and the value; None where nobody looked.
+    `doubts`: (target class, attribute, bias class) → why the side's own score of the cell is in doubt.
+    """
 
     captions: pa.Table
     draws: pa.Table
     predictions: pa.Table
     classifier: str
     distinct: Distinct | None = None
+    shows: Callable[[Group, str, str], bool] | None = None
+    doubts: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
 
 def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
@@ -46,8 +52,9 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     adjusted p-value is at most alpha, `same` where the interval of the difference lies within [-tau, tau], else
     `undetermined`. `p_value` is the larger of two: the score test of |difference| <= tau, which knows the margin, and
     McNemar's exact test, which keeps its level at few images. The false discovery rate is controlled over all cells,
-    for accuracies and for φ each. An image that one side did not draw, that a classifier did not answer, or that is a
-    near-duplicate of another of its cell by A's `distinct`, is left out and counted.
+    for accuracies and for φ each. An image that one side did not draw, that a classifier did not answer, that a
+    verifier refused, or that is a near-duplicate of another of its cell by A's `distinct`, is left out and counted. A
+    cell that is in doubt on either side is undetermined, and out of the family of tests.
 
     RunError where no cell has an image that both sides drew.
     """
@@ -58,7 +65,8 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
             "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
             "or with the same index, seed, classes and `attributes`"
         )
-    columns = _numbers(cells, tau, alpha)
+    doubts = [_doubt(a, b, (*group, value)) for group, of_group in cells.items() for value in of_group]
+    columns = _numbers(cells, doubts, tau, alpha)
     names = [
         {"target_class": target_class, "attribute": attribute, "bias_class": bias_class}
         for (target_class, attribute), group in cells.items()
@@ -77,12 +85,13 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     The images of all classes are pairs of one table, each counted once. `change` is `same` where the interval of the
     difference lies within [-tau, tau]; else `better` or `worse` where McNemar's exact test establishes a difference,
     however small, at false discovery rate alpha over all values; else `undetermined`. No margin is asked for as in a
-    single cell: what all classes share is one effect, which each of them alone is too small to show.
+    single cell: what all classes share is one effect, which each of them alone is too small to show. Cells in doubt are
+    left out.
     """
     of_value: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for (_, attribute), group in _cells(a, b).items():
+    for (target, attribute), group in _cells(a, b).items():
         for value, counts in group.items():
-            if counts["n"]:
+            if counts["n"] and _doubt(a, b, (target, attribute, value)) is None:
                 of_value[attribute, value].append(counts)
     rows = []
     for (attribute, value), cells in of_value.items():
@@ -116,39 +125,33 @@ def _change(row: Mapping[str, Any], q_value: float, tau: float, alpha: float) ->
     return "better" if row["difference"] > 0 else "worse"
 
 
+def _doubt(a: Side, b: Side, cell: tuple[str, str, str]) -> str | None:
+    return a.doubts.get(cell) or b.doubts.get(cell)
+
+
 def _cells(a: Side, b: Side) -> Cells:
     """Counts of every cell that either side has."""
     images_a, images_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
-    answers_a, answers_b = (answers_of(side.predictions, side.classifier) for side in (a, b))
+    answers = answers_of(a.predictions, a.classifier), answers_of(b.predictions, b.classifier)
     cells: Cells = {}
     for group in dict.fromkeys([*images_a, *images_b]):
         of_a, of_b = images_a.get(group, {}), images_b.get(group, {})
         cells[group] = {
-            bias_class: _counts(
-                group[0],
-                of_a.get(bias_class, set()),
-                of_b.get(bias_class, set()),
-                answers_a.of(group[0]),
-                answers_b.of(group[0]),
-                a.distinct,
-            )
-            for bias_class in dict.fromkeys([*of_a, *of_b])
+            value: _counts((group, value), (of_a.get(value, set()), of_b.get(value, set())), answers, a)
+            for value in dict.fromkeys([*of_a, *of_b])
         }
     return cells
 
 
 def _counts(
-    target_class: str,
-    drawn_a: set[str],
-    drawn_b: set[str],
-    answers_a: Taken,
-    answers_b: Taken,
-    distinct: Distinct | None,
+    cell: tuple[Group, str], drawn: tuple[set[str], set[str]], answers: tuple[Answers, Answers], a: Side
 ) -> dict[str, int]:
-    drawn = drawn_a & drawn_b
-    shared = drawn if distinct is None else distinct.distinct(drawn)
-    answered = [(answers_a.get(image), answers_b.get(image)) for image in shared]
-    pairs = [pair for pair in answered if None not in pair]
+    target_class = cell[0][0]
+    of_a, of_b = (of_side.of(target_class) for of_side in answers)
+    common = drawn[0] & drawn[1]
+    shown = common if a.shows is None else {image for image in common if a.shows(*cell, image)}
+    shared = shown if a.distinct is None else a.distinct.distinct(shown)
+    pairs = [pair for pair in ((of_a.get(image), of_b.get(image)) for image in shared) if None not in pair]
     both, only_a, only_b, neither = metrics.paired_counts(
         [answer == target_class for answer, _ in pairs], [answer == target_class for _, answer in pairs]
     )
@@ -156,15 +159,16 @@ def _counts(
     return {
         "n": n,
         "both": both,
-        "unshared": len(drawn_a ^ drawn_b),
+        "unshared": len(drawn[0] ^ drawn[1]),
+        "refused": len(common) - len(shown),
         "unanswered": len(shared) - n,
-        "repeats": len(drawn) - len(shared),
+        "repeats": len(shown) - len(shared),
         "only_a": only_a,
         "only_b": only_b,
     }
 
 
-def _numbers(cells: Cells, tau: float, alpha: float) -> dict[str, list[Any]]:
+def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -> dict[str, list[Any]]:
     """The columns that are computed, a value per cell. Groups are padded to one width, so that each formula runs once:
     a cell without images changes nothing for the others."""
     width = max((len(group) for group in cells.values()), default=0)
@@ -196,10 +200,14 @@ def _numbers(cells: Cells, tau: float, alpha: float) -> dict[str, list[Any]]:
         "phi_p_value": metrics.phi_difference_p_values(*pairs, tau),
     }
     columns = {name: values[held] for name, values in padded.items()}
+    trusted = np.array([doubt is None for doubt in doubts], dtype=bool)
+    for name in ("p_value", "phi_p_value"):
+        columns[name] = np.where(trusted, columns[name], np.nan)
     columns["q_value"] = metrics.benjamini_hochberg(columns["p_value"])
     columns["phi_q_value"] = metrics.benjamini_hochberg(columns["phi_p_value"])
     difference, low, high, q = (
         columns[name] for name in ("difference", "difference_low", "difference_high", "q_value")
     )
     changes = [CHANGES[verdict] for verdict in metrics.verdicts(difference, low, high, q, tau, alpha)]
-    return {**{name: values.tolist() for name, values in columns.items()}, "change": changes}
+    changes = [change if sure else "undetermined" for change, sure in zip(changes, trusted, strict=True)]
+    return {**{name: values.tolist() for name, values in columns.items()}, "change": changes, "doubt": doubts}

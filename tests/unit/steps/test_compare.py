@@ -139,3 +139,18 @@ def test_one_effect_over_ten_classes_is_found_where_no_class_alone_shows_it():
     assert blurred["p_value"] == pytest.approx(2 * 0.5**26)
     assert blurred["change"] == "worse"
     assert rows["sharp"]["change"] == "same"
+
+
+def test_images_that_the_verifier_refused_and_cells_in_doubt_say_nothing():
+    a = side(weather(fog="r" * 100, rain="r" * 100, clear="r" * 100), "a")
+    b = side(weather(fog="w" * 60 + "r" * 40, rain="w" * 60 + "r" * 40, clear="r" * 100), "b")
+    refused = {f"bus/weather/fog-{i}" for i in range(60)}
+    shows = replace(a, shows=lambda group, value, image: image not in refused)
+    doubted = replace(b, doubts={("bus", "weather", "rain"): "38 % of its images show a goldfish"})
+    found = rows(shows, doubted)
+    assert (found["fog"]["n"], found["fog"]["refused"], found["fog"]["difference"]) == (40, 60, 0.0)
+    assert (found["rain"]["change"], found["rain"]["difference"]) == ("undetermined", -0.6)
+    assert "goldfish" in found["rain"]["doubt"]
+    assert math.isnan(found["rain"]["q_value"])
+    pooled = {row["bias_class"]: row for row in compare_pooled(shows, doubted, TAU, ALPHA).to_pylist()}
+    assert set(pooled) == {"fog", "clear"}
