@@ -211,6 +211,11 @@ class ImageIndex(Protocol):
         ...
 
     @property
+    def encoder_revision(self) -> str:
+        """The revision of that encoder when it made them."""
+        ...
+
+    @property
     def dimension(self) -> int: ...
 
     @property

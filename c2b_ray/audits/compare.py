@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.budget import duplicates
+from c2b_ray.audits.identity import check_same_images
 from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.report.comparison import comparison_page
@@ -76,7 +77,8 @@ def compare(
     specs, needed where a run has several classifiers and it is not plain which is meant. Thresholds are the runs' own.
 
     ConfigError where it is not plain which classifiers are meant; RunError for runs that are unfinished, that were
-    asked differently, or that share no image; SourceError where there is no run.
+    asked differently, that share no image, or whose images of one name have other bytes; SourceError where there is no
+    run.
     """
     run_a = finished(a)
     run_b = run_a if b is None else finished(b)
@@ -84,6 +86,7 @@ def compare(
         spec_a, spec_b = _two_of(run_a, classifier_a, classifier_b)
     else:
         spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")
+        check_same_images(run_a, run_b)
     tau, alpha = _thresholds(run_a, run_b)
     sides = _side(run_a, spec_a), _side(run_b, spec_b)
     cells, pooled = step.compare(*sides, tau, alpha), step.compare_pooled(*sides, tau, alpha)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.backend import Backend
 from c2b_ray.audits.events import Steps
+from c2b_ray.audits.identity import check_unchanged
 from c2b_ray.audits.verifying import Verifier
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import RunError
@@ -98,6 +99,7 @@ def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
         more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
         draws, wanted = pa.concat_tables([draws, more_draws]), together(wanted, more, table.revision)
         captions = pa.concat_tables([captions, more_captions])
+        check_unchanged(run, wanted, table)
         run.write("proposals", proposals)
         run.write("captions", captions)
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}})
@@ -119,6 +121,7 @@ def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> P
         pools = Pools(captions, nearest, about.selection, asked.seed, shuffled=about.selection != NEAREST)
         if about.selection == NEAREST and asked.budget is not None:
             pools = pools.fixed(asked.images_per_cell)
+        check_unchanged(run, wanted, index)
         models_used = {
             "encoder": {"spec": index.encoder, "revision": encoder.revision},
             "index": {"spec": path, "revision": index.revision},

@@ -17,6 +17,7 @@ from c2b_ray.models import catalog
 from c2b_ray.models.faiss_plan import Wish
 from c2b_ray.pipelines import clip_retrieval, search
 from c2b_ray.pipelines import index as pipeline
+from c2b_ray.pipelines.places import sizes
 from c2b_ray.pipelines.stage import StageResult
 from c2b_ray.roles import ImageIndex, TextImageEncoder
 from c2b_ray.steps.search import Finder
@@ -34,6 +35,8 @@ def build(
 ) -> dict[str, Any]:
     """Embeds every image of `images` with `encoder` and builds an index at `out`; resumes what was begun.
 
+    An index that is there is left as it is. RunError where the files of `images` are no longer those it was built of.
+
     A folder of clip-retrieval's embeddings is imported, its images below itself. Returns `index`, `images` (indexed),
     `errors` (images that could not be used, listed in `out`/errors.parquet), `kind`, `shards` and `memory`.
     """
@@ -44,12 +47,13 @@ def build(
         with steps.step("load the encoder"):
             factory = models.encoder(encoder)
             made_by = _made_by(images, factory(), encoder, wish)
-        if (summary := pipeline.built(out, made_by)) is not None:
+        listed = sizes(images)
+        if (summary := pipeline.built(out, made_by, listed)) is not None:
             return summary
         with steps.step("embed images") as on_progress:
             pipeline.embed_source(images, factory, made_by, out, on_progress)
     with steps.step("build the index"):
-        return pipeline.build(out, made_by, wish)
+        return pipeline.build(out, made_by, wish, listed)
 
 
 def import_folder(
@@ -71,12 +75,13 @@ def import_folder(
     with steps.step("load the encoder"):
         made_by = _made_by(folder, catalog.encoder(encoder), encoder, wish)
         made_by |= {"images_at": images, "moved_from": moved_from, "skip_bad": skip_bad}
-    if (summary := pipeline.built(out, made_by)) is not None:
+    listed = sizes(folder)
+    if (summary := pipeline.built(out, made_by, listed)) is not None:
         return summary
     with steps.step("look through the embeddings"):
         source = clip_retrieval.partitions(folder, images or folder, moved_from=moved_from, skip_bad=skip_bad)
     with steps.step("build the index"):
-        return pipeline.import_folder(out, made_by, wish, source)
+        return pipeline.import_folder(out, made_by, wish, source, listed)
 
 
 def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:

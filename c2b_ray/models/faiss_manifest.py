@@ -107,6 +107,17 @@ def _check(manifest: Manifest, path: str) -> None:
             f"{path}/{MANIFEST}: dimension, count and group_rows are {sizes}; all are numbers and must be above 0"
         )
     for name, parts in (("parts", manifest.parts), ("shards", manifest.shards)):
+        for part in parts:
+            if not _is_inside(part.file):
+                raise SourceError(
+                    f"{path}/{MANIFEST}: its {name} name {part.file!r}, which is no file of the index; rebuild with "
+                    "c2b index build"
+                )
         firsts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
         if [*(part.first_id for part in parts), manifest.count] != firsts:
             raise SourceError(f"{path}/{MANIFEST}: its {name} do not add up to {manifest.count} images")
+
+
+def _is_inside(file: str) -> bool:
+    """Whether a name stays below the index: a manifest that somebody sends must not name any file of the machine."""
+    return bool(file) and not file.startswith("/") and ".." not in file.split("/") and "\\" not in file

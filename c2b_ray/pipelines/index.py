@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import RunError, SourceError
@@ -30,19 +31,39 @@ from c2b_ray.store import files
 
 MADE_BY = "made_by.json"
 ERRORS = "errors.parquet"
+LISTED = "source.parquet"
+"""Names and sizes of the files that an index was made of: how it is known that there are more by now."""
 
 
-def built(out: str, made_by: dict[str, Any]) -> dict[str, Any] | None:
+def built(out: str, made_by: dict[str, Any], listed: pa.Table) -> dict[str, Any] | None:
     """The summary of the index at `out` where it is whole and `made_by` the same, None where there is none.
 
-    RunError where it was made from something else.
+    `listed`: the source's files now (`places.sizes`). RunError where the index was made from something else, or where
+    files were added, removed or changed since: an index is not added to.
     """
     if not files.exists(f"{out}/{MADE_BY}"):
         return None
     summary: dict[str, Any] = json.loads(files.read_bytes(f"{out}/{MADE_BY}"))
     if summary["made_by"] != made_by:
         raise RunError(f"{out} is an index of other images or another encoder; choose another --out, or delete it")
+    if files.exists(f"{out}/{LISTED}"):
+        _check_source(out, made_by["images"], files.read_table(f"{out}/{LISTED}"), listed)
     return summary
+
+
+def _check_source(out: str, images: str, then: pa.Table, now: pa.Table) -> None:
+    before, after = (dict(zip(*(t[name].to_pylist() for name in ("name", "size")), strict=True)) for t in (then, now))
+    differences = {
+        "new": sorted(after.keys() - before.keys()),
+        "gone": sorted(before.keys() - after.keys()),
+        "of another size": sorted(name for name in before.keys() & after.keys() if before[name] != after[name]),
+    }
+    said = [f"{len(names)} {how} (such as {names[0]!r})" for how, names in differences.items() if names]
+    if said:
+        raise RunError(
+            f"{images} has changed since {out} was built: files {', '.join(said)}. An index is not added to: delete it "
+            "and build it again, or choose another --out"
+        )
 
 
 def embed_source(
@@ -70,8 +91,11 @@ def embed_source(
     run_stage(rows, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 
 
-def build(out: str, made_by: dict[str, Any], wish: Wish) -> dict[str, Any]:
-    """The index at `out` from the embeddings that `embed_source` left, which are removed; returns its summary."""
+def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> dict[str, Any]:
+    """The index at `out` from the embeddings that `embed_source` left, which are removed; returns its summary.
+
+    `listed`: the files that these were made of.
+    """
     place = _building(out)
     errors = read_stage(place, ["key", "error"])
     failed = errors.filter(pc.is_valid(errors["error"]))
@@ -87,6 +111,7 @@ def build(out: str, made_by: dict[str, Any], wish: Wish) -> dict[str, Any]:
         parts = sorted(folder.glob("part-*.parquet"))
         manifest = _written(out, lambda where: faiss_build.write(where, *encoder, parts, wish))
     files.write_table(f"{out}/{ERRORS}", failed)
+    files.write_table(f"{out}/{LISTED}", listed)
     summary = _summary(out, made_by, manifest, failed.num_rows)
     files.remove_directory(place)
     return summary
@@ -106,7 +131,9 @@ def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
     return manifest
 
 
-def import_folder(out: str, made_by: dict[str, Any], wish: Wish, source: Sequence[Partition]) -> dict[str, Any]:
+def import_folder(
+    out: str, made_by: dict[str, Any], wish: Wish, source: Sequence[Partition], listed: pa.Table
+) -> dict[str, Any]:
     """The index at `out` of an embedding folder's partitions, whose images stay where they are."""
     if source[0].dimension != made_by["dimension"]:
         raise SourceError(
@@ -117,6 +144,7 @@ def import_folder(out: str, made_by: dict[str, Any], wish: Wish, source: Sequenc
     manifest = _written(
         out, lambda where: faiss_build.write(where, *encoder, source, wish, group_rows=16384, images_root=folder)
     )
+    files.write_table(f"{out}/{LISTED}", listed)
     return _summary(out, made_by, manifest, manifest.skipped)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems import Stores, concerns_the_store, refusal
+from c2b_ray.filesystems import Stores, concerns_the_store, refusal, resolve
 from c2b_ray.steps.decode import MAX_BYTES
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
@@ -72,6 +72,23 @@ def listing(place: Place) -> Listing:
     found = _walked(place) if isinstance(place.filesystem, fs.LocalFileSystem) else _selected(place)
     found.names.sort()
     return found
+
+
+def sizes(source: str) -> pa.Table:
+    """`name` and `size` (bytes) of every file of a source, a folder or one file, without reading any."""
+    filesystem, path = resolve(source)
+    try:
+        info = filesystem.get_file_info(path.rstrip("/"))
+        folder, _, name = info.path.rpartition("/")
+        if info.type == fs.FileType.Directory:
+            folder = info.path
+            names = listing(Place(source, filesystem, folder)).names
+        else:
+            names = [name]
+        infos = filesystem.get_file_info([f"{folder}/{name}" for name in names])
+    except OSError as error:
+        raise SourceError(refusal(source, error) or f"{source}: cannot be listed: {error}") from error
+    return pa.table({"name": names, "size": pa.array([info.size for info in infos], pa.int64())})
 
 
 def unread(error: BaseException, source: str) -> str:

@@ -198,6 +198,10 @@ class ServedIndex:
         return str(self._described()["encoder"])
 
     @property
+    def encoder_revision(self) -> str:
+        return str(self._described()["encoder_revision"])
+
+    @property
     def dimension(self) -> int:
         return int(self._described()["dimension"])
 

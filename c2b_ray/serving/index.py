@@ -35,7 +35,12 @@ class IndexServer:
     async def describe(self) -> dict[str, Any]:
         """Of the index that the request names, opened if need be."""
         index = await self._shelf.asked_for()
-        return {"encoder": index.encoder, "dimension": index.dimension, "revision": index.revision}
+        return {
+            "encoder": index.encoder,
+            "encoder_revision": index.encoder_revision,
+            "dimension": index.dimension,
+            "revision": index.revision,
+        }
 
     async def search(self, embeddings: Floats, k: int) -> Neighbours:
         """The k nearest images of each embedding."""

@@ -23,6 +23,7 @@ from c2b_ray.steps.decode import decode
 from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.propose import normalise
+from c2b_ray.steps.search import check_encoder
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 BATCH = 256
@@ -47,13 +48,9 @@ def image_id(revision: str, row: int) -> str:
 def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k: int) -> tuple[pa.Table, pa.Table]:
     """The k nearest images of each caption (C2B, Eq. 5): a table of `schemas.DRAWS`, and one of the images to fetch.
 
-    SourceError where the encoder's embeddings do not fit the index.
+    SourceError where the index is another encoder's.
     """
-    if encoder.dimension != index.dimension:
-        raise SourceError(
-            f"the index holds embeddings of {index.encoder} with {index.dimension} dimensions, the encoder gives "
-            f"{encoder.dimension}: build the index with this encoder (c2b index build)"
-        )
+    check_encoder(encoder, index)
     texts, ids = captions["text"].to_pylist(), captions["caption_id"].to_pylist()
     caption_ids, rows, ranks, similarities = [], [], [], []
     for start in range(0, len(texts), BATCH):

@@ -17,17 +17,30 @@ from c2b_ray.schemas import SEARCHES
 
 @dataclass(frozen=True)
 class Finder:
-    """An encoder and an index of its embeddings; SourceError where their dimensions differ."""
+    """An encoder and the index of its embeddings; SourceError where they are another encoder's."""
 
     encoder: TextImageEncoder
     index: ImageIndex
 
     def __post_init__(self) -> None:
-        if self.encoder.dimension != self.index.dimension:
-            raise SourceError(
-                f"the index holds embeddings of {self.index.dimension} dimensions, its encoder {self.index.encoder} "
-                f"now gives {self.encoder.dimension}: build the index again (c2b index build)"
-            )
+        check_encoder(self.encoder, self.index)
+
+
+def check_encoder(encoder: TextImageEncoder, index: ImageIndex) -> None:
+    """SourceError where the index holds the embeddings of another encoder, or of other weights under the same name.
+
+    Texts of one encoder are near to images of another by chance alone.
+    """
+    if encoder.dimension != index.dimension:
+        raise SourceError(
+            f"the index holds embeddings of {index.encoder} with {index.dimension} dimensions, the encoder gives "
+            f"{encoder.dimension}: build the index with this encoder (c2b index build)"
+        )
+    if encoder.revision != index.encoder_revision:
+        raise SourceError(
+            f"the index holds embeddings of {index.encoder} at revision {index.encoder_revision}, the encoder is at "
+            f"revision {encoder.revision}: build the index again (c2b index build), or load the weights that made it"
+        )
 
 
 def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:

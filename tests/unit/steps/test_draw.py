@@ -16,6 +16,7 @@ from c2b_ray.steps.draw import _png, fetch, generate, generated, image_id, label
 from c2b_ray.steps.duplicates import Distinct, fingerprint
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
+from c2b_ray.steps.search import Finder
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 
@@ -31,7 +32,7 @@ class Encoder:
 
 
 class Index:
-    encoder, dimension, revision = "x:y", 2, "r"
+    encoder, encoder_revision, dimension, revision = "x:y", "e", 2, "r"
     vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
 
     def search(self, embeddings, k):
@@ -64,6 +65,14 @@ def test_an_index_of_another_dimension_is_refused():
     index.dimension = 512
     with pytest.raises(SourceError, match=r"512 dimensions, the encoder gives 2.*c2b index build"):
         retrieve(CAPTIONS, Encoder(), index, k=2)
+
+
+def test_an_index_of_the_same_encoder_with_other_weights_is_refused():
+    index = Index()
+    index.encoder_revision = "before"
+    for used in (lambda: retrieve(CAPTIONS, Encoder(), index, k=2), lambda: Finder(Encoder(), index)):
+        with pytest.raises(SourceError, match=r"x:y at revision before, the encoder is at revision e: build"):
+            used()
 
 
 class Files:

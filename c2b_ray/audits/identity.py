@@ -1,0 +1,64 @@
+"""Whether images are still those that a run measured: by the hashes of their bytes, noted when they were fetched.
+
+It compares what a run noted with what a source holds now, or two runs with each other; it changes nothing.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.errors import RunError
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.draw import ImageSource
+from c2b_ray.store.run import Run
+
+BATCH = 256
+NOTED = ["image_id", "key", "content"]
+
+
+def check_unchanged(run: Run, wanted: pa.Table, source: ImageSource) -> None:
+    """RunError where `source` holds other bytes now than the run fetched; `wanted` has its images and their rows.
+
+    Files whose names stayed and whose pictures changed would be classified as they were, and reported as they are.
+    A file that is gone changes nothing: the run has its bytes. Nor does an index that holds its images itself: its
+    revision is of their bytes, and so is the run's name for each image.
+    """
+    if not run.has("images") or "error" not in source.fetch([]).column_names:
+        return
+    noted = run.read("images", NOTED)
+    here = wanted.filter(pc.is_in(wanted["image_id"], noted["image_id"].combine_chunks()))
+    then = dict(zip(noted["image_id"].to_pylist(), noted["content"].to_pylist(), strict=True))
+    changed: list[str] = []
+    for start in range(0, here.num_rows, BATCH):
+        batch = here.slice(start, BATCH)
+        now = source.fetch(batch["row"].to_pylist())
+        columns = batch["image_id"], now["key"], now["bytes"]
+        for image, key, data in zip(*(column.to_pylist() for column in columns), strict=True):
+            if data is not None and content_id(data) != then[image]:
+                changed.append(key)
+    if changed:
+        raise RunError(
+            f"{run.path}: {len(changed)} of its {here.num_rows} images are other files now than it measured, the first "
+            f"is {changed[0]!r}; give another --out to audit them as they are, or put the former files back"
+        )
+
+
+def check_same_images(a: Run, b: Run) -> None:
+    """RunError where images that both runs drew have other bytes in one than in the other."""
+    drawn = pc.unique(b.draws["image_id"])
+    of_a = {row["image_id"]: row for row in a.read("images", NOTED).to_pylist()}
+    of_b = b.read("images", NOTED)
+    changed = [
+        row["key"]
+        for row in of_b.filter(pc.is_in(of_b["image_id"], drawn)).to_pylist()
+        if (other := of_a.get(row["image_id"])) is not None
+        and None not in (row["content"], other["content"])
+        and row["content"] != other["content"]
+    ]
+    if changed:
+        raise RunError(
+            f"{len(changed)} images that {a.path} and {b.path} share had other bytes in one than in the other, the "
+            f"first is {sorted(changed)[0]!r}: files were replaced between the two, so their answers cannot be paired; "
+            "audit both classifiers in one run, or again on the same files"
+        )
