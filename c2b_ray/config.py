@@ -5,15 +5,15 @@ It knows fields and their limits, not what an audit does with them. Paths in a f
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
-from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.errors import ConfigError, InputError, SourceError, nearest
 from c2b_ray.filesystems import refuse_keys
+from c2b_ray.filesystems.documents import read_json, read_yaml
+from c2b_ray.filesystems.spec_paths import located
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -298,58 +298,90 @@ def _distinct(names: list[str], what: str) -> None:
 def read_audit(source: str | Path | dict[str, Any] | AuditConfig) -> AuditConfig:
     """An audit from a YAML file, a mapping, or one that is ready.
 
-    ConfigError names the field. Relative paths of a file's `images` and `label_map` become relative to the file.
+    ConfigError names the field. Relative paths of a file, those inside specs too, become relative to the file.
     """
     if isinstance(source, AuditConfig):
         return source
     if isinstance(source, dict):
-        return _checked(source, Path.cwd(), "")
-    path = Path(source)
+        return _checked(source, Path.cwd(), None)
+    if not isinstance(source, str | Path):
+        raise ConfigError("", f"expected an audit file's path or a mapping of its fields, found {_kind(source)}")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise SourceError(f"{path}: no such file; c2b audit --print-schema shows what an audit file holds") from error
-    except (UnicodeDecodeError, yaml.YAMLError, IsADirectoryError) as error:
-        raise ConfigError("", f"{path} is not a YAML file: {' '.join(str(error).split())}") from error
+        data = read_yaml(source)
+    except SourceError as error:
+        error.args = (f"{error}; c2b audit --print-schema shows what an audit file holds",)
+        raise
     if not isinstance(data, dict):
-        raise ConfigError("", f"{path}: expected a mapping of fields such as task and classes, found {_kind(data)}")
-    return _checked(data, path.parent, f"{path}: ")
+        what = f"expected a mapping of fields such as task and classes, found {_kind(data)}"
+        raise ConfigError("", what, location=str(source))
+    return _checked(data, Path(source).parent, str(source))
 
 
 def _kind(data: object) -> str:
     return "nothing" if data is None else f"a {type(data).__name__}"
 
 
-def _checked(data: dict[str, Any], base: Path, prefix: str) -> AuditConfig:
+def _checked(data: dict[str, Any], base: Path, file: str | None) -> AuditConfig:
+    _refuse_keys(data)
     try:
         config = AuditConfig.model_validate(data)
     except ValidationError as error:
-        raise _first_problem(error, prefix) from error
-    looking = config.verification
-    places = (config.images.index, config.images.table, config.images.generator, *config.classifiers)
-    for place in (*places, *((looking.model, looking.calibration) if looking else ())):
-        refuse_keys(place or "")
+        raise _first_problem(error, file) from error
+    except RecursionError as error:
+        raise ConfigError("", "it is nested too deeply", location=file) from error
     images = config.images.model_copy(
-        update={key: _located(getattr(config.images, key), base) for key in ("index", "table")}
+        update={
+            "index": _located(config.images.index, base),
+            "table": _located(config.images.table, base),
+            "generator": _located_spec(config.images.generator, base),
+        }
     )
     verification = config.verification
     if verification is not None:
-        place = _located(verification.calibration, base)
-        verification = verification.model_copy(update={"calibration": place})
+        places = {
+            "model": _located_spec(verification.model, base),
+            "calibration": _located(verification.calibration, base),
+        }
+        verification = verification.model_copy(update=places)
     label_map = config.label_map
     if isinstance(label_map, str):
         label_map = _read_label_map(_located(label_map, base) or "", config.classes)
-    return config.model_copy(update={"images": images, "verification": verification, "label_map": label_map})
+    specs = [located(spec, base) for spec in config.classifiers]
+    changes = {
+        "images": images,
+        "verification": verification,
+        "label_map": label_map,
+        "classifier": specs[0] if isinstance(config.classifier, str) else specs,
+        "language_model": _located_spec(config.language_model, base),
+    }
+    return config.model_copy(update=changes)
+
+
+def _refuse_keys(value: object, depth: int = 0) -> None:
+    """Before anything is said of the fields, which would repeat what they hold."""
+    if isinstance(value, str):
+        refuse_keys(value)
+    elif isinstance(value, dict | list) and depth < 8:
+        for item in value.values() if isinstance(value, dict) else value:
+            _refuse_keys(item, depth + 1)
+
+
+def _located_spec(spec: str | None, base: Path) -> str | None:
+    return None if spec is None else located(spec, base)
 
 
 def _located(place: str | None, base: Path) -> str | None:
     if place is None or "://" in place or Path(place).is_absolute():
         return place
-    return str((base / place).resolve())
+    if place.startswith("faiss:"):
+        return located(place, base)
+    return str((base / Path(place).expanduser()).resolve())
 
 
-def _first_problem(error: ValidationError, prefix: str) -> ConfigError:
-    problem = error.errors()[0]
+def _first_problem(error: ValidationError, file: str | None) -> ConfigError:
+    """Unknown keys first: a misspelt `task` is named as that, not as a `task` that is missing."""
+    problems = error.errors()
+    problem = next((found for found in problems if found["type"] == "extra_forbidden"), problems[0])
     if problem["type"] == "literal_error":  # one name or a list of them: of the two complaints, the nearer one
         same = [other for other in error.errors() if other["loc"][:2] == problem["loc"][:2]]
         problem = max(same, key=lambda other: len(other["loc"]))
@@ -367,16 +399,14 @@ def _first_problem(error: ValidationError, prefix: str) -> ConfigError:
     elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
         message += f", not {problem['input'][:100]!r}"
     more = sum(other["loc"][:2] != problem["loc"][:2] for other in error.errors())
-    return ConfigError(f"{prefix}{field}", message + (f" (and {more} more)" if more else ""))
+    return ConfigError(field, message + (f" (and {more} more)" if more else ""), location=file)
 
 
 def _read_label_map(path: str, classes: list[str]) -> dict[str, list[int | str]]:
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError("label_map", f"{path}: no such file") from error
-    except ValueError as error:
-        raise ConfigError("label_map", f"{path} is not JSON: {error}") from error
+        data = read_json(path)
+    except InputError as error:
+        raise ConfigError("label_map", str(error)) from error
     if not isinstance(data, dict) or not all(isinstance(v, list) and v for v in data.values()):
         raise ConfigError("label_map", f"{path}: expected an object of class → list of label indices or names")
     if (strange := _no_label(data)) is not None:

@@ -19,6 +19,7 @@ from c2b_ray.audits.classes import with_classes
 from c2b_ray.audits.drawing import Plan, draw, from_generator, from_index, from_labels
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.audits.manifest import counts, versions
+from c2b_ray.audits.preflight import check, check_specs
 from c2b_ray.audits.verifying import calibration_table, verifier_of
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import SourceError
@@ -50,7 +51,10 @@ def audit(
     `runs/c2b-<run id>`. `via`: where the models run, `actors` (Ray Data's own, and this process) or `serve` (behind
     Ray Serve). Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
     """
-    asked = with_classes(read_audit(config))
+    asked = read_audit(config)
+    check_specs(asked)
+    asked = with_classes(asked)
+    check(asked, via)
     fields = asked.model_dump(mode="json")
     run_id = content_id("c2b", fields)
     steps = Steps(listener)

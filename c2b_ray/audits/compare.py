@@ -123,7 +123,9 @@ def finished(run: str | Path | Run) -> Run:
     """The run, whole. RunError where its audit did not come to the end."""
     loaded = run if isinstance(run, Run) else load_run(run)
     if (status := loaded.manifest.get("status")) != "finished":
-        raise RunError(f"{loaded.path}: the run is not finished (status: {status}); run its c2b audit again first")
+        raise RunError(
+            f"{loaded.path}: the run is not finished (status: {status}); run its c2b audit again first", run=loaded.path
+        )
     return loaded
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError
@@ -24,6 +23,10 @@ ENVIRONMENT = (
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED", "C2B_S3_TIMEOUT",
 )  # fmt: skip
 """The variables that say how a store is reached; another process that is to reach it needs the same."""
+
+_KEY_IN_QUERY = re.compile(
+    r"(?i)[?&;#]([\w-]*(key|token|secret|passwd|password|credential|signature)|sig|auth|pwd)=[^&;\s]"
+)
 
 _PROCESS = uuid.uuid4().hex
 
@@ -58,21 +61,31 @@ def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
         return s3.file_system(), s3.within(text)
     if text.startswith("s3:/"):
         raise SourceError(f"{text}: expected s3://bucket/path; as a Path it has lost a slash, pass it as a string")
-    if "://" not in text:
-        return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
-    try:
-        filesystem, path = fs.FileSystem.from_uri(text)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{text}: {error}; expected a local path or s3://bucket/path") from error
-    return filesystem, path
+    if scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", text):  # one slash: what is left of a URI in a Path
+        raise SourceError(
+            f"{text}: {scheme[1]}:// is not read or written here; expected a local path or s3://bucket/path: copy it "
+            "to one of these first",
+            location=text,
+        )
+    if "\0" in text:
+        raise SourceError(f"{text!r} is no path: it holds a NUL character", location=text)
+    return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
 
 
 def refuse_keys(text: str) -> None:
-    """SourceError where `text` holds an s3:// URI with keys in it: it would be kept in manifests and logs."""
-    if re.search(r"s3://[^/?]*[@:]", text):
+    """SourceError where `text` holds a URL with keys in it: they would be kept in manifests and logs.
+
+    The message holds none of the text.
+    """
+    if re.search(r"(?i)s3://[^/?]*[@:]", text):
         raise SourceError(
             "an s3:// URI with keys in it is refused, for it would be kept in manifests and logs; write "
             "s3://bucket/path and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    if re.search(r"://[^/?#\s]*@", text) or _KEY_IN_QUERY.search(text):
+        raise SourceError(
+            "a URL with a password or key in it is refused, for it would be kept in manifests and logs; leave it out, "
+            "and set C2B_HTTP_KEY (http: classifiers) or OPENAI_API_KEY (openai: models)"
         )
 
 

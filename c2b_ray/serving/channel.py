@@ -114,21 +114,26 @@ class Channel:
             cause = getattr(error, "cause", None)
             if isinstance(cause, C2BError):
                 raise cause from error
-            raise ServiceError(f"app {self.app!r} failed in {method}: {type(cause).__name__}: {cause}") from error
+            raise ServiceError(
+                f"app {self.app!r} failed in {method}: {type(cause).__name__}: {cause}", app=self.app
+            ) from error
         except BackPressureError as error:
             raise ServiceError(
                 f"app {self.app!r} had no place in its queue for {self.patience_s:.0f} s: raise its max_replicas or"
-                " max_queued_requests, or run fewer audits at once"
+                " max_queued_requests, or run fewer audits at once",
+                app=self.app,
             ) from error
         except _LOST as error:
             raise ServiceError(
                 f"app {self.app!r} lost {ATTEMPTS} replicas over one call of {method}: {error}; their logs say why,"
-                " often too little memory; the run can be resumed once that is mended"
+                " often too little memory; the run can be resumed once that is mended",
+                app=self.app,
             ) from error
         except (RayError, RayServeException) as error:
             raise ServiceError(
                 f"app {self.app!r} did not answer {method}: {type(error).__name__}: {error}; `serve status` says more;"
-                " the run can be resumed once it is back"
+                " the run can be resumed once it is back",
+                app=self.app,
             ) from error
 
     def _once(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
@@ -164,7 +169,8 @@ class Channel:
         if failed or (alone_since is not None and now - alone_since > self.patience_s):
             said = " ".join([app.message, *(d.message for d in app.deployments.values())]).strip()
             raise ServiceError(
-                f"app {self.app!r} is {app.status} and has no replica: {said or '`serve status` says more'}"
+                f"app {self.app!r} is {app.status} and has no replica: {said or '`serve status` says more'}",
+                app=self.app,
             )
         return now if alone_since is None else alone_since
 
@@ -182,7 +188,8 @@ class Channel:
 def _absent(app: str) -> ServiceError:
     return ServiceError(
         f"no Serve app {app!r} is running: deploy it (`serve deploy deployments/laptop.yaml`),"
-        " or let the audit start its own"
+        " or let the audit start its own",
+        app=app,
     )
 
 

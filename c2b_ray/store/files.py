@@ -39,7 +39,7 @@ def answers(location: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         if words := refusal(location, error):
-            raise StorageError(words) from error
+            raise StorageError(words, location=str(location)) from error
         raise
 
 
@@ -55,7 +55,7 @@ def refusals(location: str | Path) -> Iterator[None]:
             code = next((c for c in _REFUSALS if f"[errno {c}]" in str(error)), None)
         if code not in _REFUSALS:
             raise
-        raise StorageError(f"{location}: {_REFUSALS[code]}") from error
+        raise StorageError(f"{location}: {_REFUSALS[code]}", location=str(location)) from error
 
 
 @contextmanager
@@ -65,7 +65,8 @@ def reading(location: str | Path, what: str = "file") -> Iterator[None]:
         with answers(location):
             yield
     except FileNotFoundError as error:
-        raise SourceError(absent_bucket(location) or f"{location}: no such {what}") from error
+        words = absent_bucket(location) or f"{location}: no such {what}"
+        raise SourceError(words, location=str(location)) from error
 
 
 def make_directory(location: str | Path) -> None:
@@ -210,5 +211,6 @@ def _parquet(location: str | Path, columns: list[str] | None) -> pa.Table:
         why = " ".join(str(error).split())  # Thrift's complaints have several lines
         raise SourceError(
             f"{location}: not a Parquet file that can be read ({why}); where it is damaged or cut short, copy it "
-            "again, or delete it and make it anew: c2b audit, run again, makes a run's scores and parts"
+            "again, or delete it and make it anew: c2b audit, run again, makes a run's scores and parts",
+            location=str(location),
         ) from error

@@ -42,10 +42,11 @@ class Manifest(_Record):
 
     format: Literal[3] = 3
     run_id: str = Field(min_length=1)
-    status: Literal["running", "finished"]
+    status: Literal["running", "finished", "failed"]
     created: str
     config: dict[str, Any]
     finished: str | None = None
+    failure: str | None = None
     via: str | None = None
     models: dict[str, Model | list[Model]] = Field(default_factory=dict)
     seconds: dict[str, float] = Field(default_factory=dict)

@@ -254,7 +254,7 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterat
                 )
             if manifest["status"] != "running":
                 listing.check_changed(run, run.record)
-                kept = {key: value for key, value in manifest.items() if key not in ("finished", "tables")}
+                kept = {key: value for key, value in manifest.items() if key not in ("finished", "failure", "tables")}
                 run._write_manifest({**kept, "status": "running"})
         else:
             others = [name for name in files.entries(path) if name not in (LOCK, lease.NAME)]
@@ -280,7 +280,9 @@ def _single_writer(run: Run) -> Iterator[Callable[[], None]]:
         try:
             lock.acquire()
         except Timeout as error:
-            raise RunError(f"{run.path}: another process is writing this run; wait for it or stop it") from error
+            raise RunError(
+                f"{run.path}: another process is writing this run; wait for it or stop it", run=run.path
+            ) from error
     try:
         yield lambda: None
     finally:

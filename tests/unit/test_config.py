@@ -1,9 +1,10 @@
 import json
+from urllib.parse import quote
 
 import pytest
 
 from c2b_ray.config import AuditConfig, read_audit
-from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.errors import ConfigError, InputError, SourceError
 
 GOOD = {
     "task": "Tell buses from boats.",
@@ -78,13 +79,70 @@ def test_each_mistake_names_its_field(changes, field, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "words"), [("a: [", "not a YAML file"), ("", "found nothing"), ("- a", "a list")])
-def test_a_file_that_is_no_mapping(tmp_path, text, words):
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"a: [", "not a YAML file"),
+        (b"", "found nothing"),
+        (b"- a", "a list"),
+        (b"task: a\ntau: 0.1\ntask: b", "the key 'task' is given twice.*line 3"),
+        (b"images: {index: a, index: b}", "the key 'index' is given twice"),
+        (b"[" * 20_000, "nested too deeply"),
+        (b"\xff\xfe\x00binary", "not text in UTF-8"),
+        (b"task: \x00", "not a YAML file"),
+        (b"task: 2026-02-31", "not a YAML file"),
+        (b"? [a, b]\n: c", "not a YAML file"),
+    ],
+)
+def test_a_file_that_is_no_mapping(tmp_path, data, words):
     path = tmp_path / "audit.yaml"
-    path.write_text(text)
+    path.write_bytes(data)
     with pytest.raises(ConfigError, match=words) as caught:
         read_audit(path)
+    assert caught.value.location == str(path)
     assert "audit.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["a\0b", "/dev/zero", ".", ["a.yaml"], 3, None])
+def test_what_is_no_audit_file_is_an_input_error(source):
+    with pytest.raises(InputError):
+        read_audit(source)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"tsak": "x"}, "tsak", "unknown key; did you mean 'task'"),
+        ({"images": {"sorce": "retrieve"}}, "images.sorce", "did you mean 'source'"),
+    ],
+)
+def test_an_unknown_key_is_named_before_the_key_that_is_missing_for_it(change, field, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_audit({**{key: value for key, value in GOOD.items() if key != "task"}, **change})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("onnx:net.onnx?labels=my%20names.txt&batch=2", "onnx:BASE/net.onnx?labels=BASE/my%20names.txt&batch=2"),
+        ("table:../predictions.csv", "table:PARENT/predictions.csv"),
+        ("table:s3://bucket/predictions.csv", "table:s3://bucket/predictions.csv"),
+        ("onnx:/elsewhere/net.onnx", "onnx:/elsewhere/net.onnx"),
+        ("open_clip:local-dir:clip?labels=bus,tram", "open_clip:local-dir:BASE/clip?labels=bus,tram"),
+        ("timm:resnet18?weights=own.safetensors", "timm:resnet18?weights=BASE/own.safetensors"),
+        ("torchvision:resnet50?weights=IMAGENET1K_V2", "torchvision:resnet50?weights=IMAGENET1K_V2"),
+        ("http://host/predict?labels=a.txt", "http://host/predict?labels=a.txt"),
+        ("world:resnet-control-0", "world:resnet-control-0"),
+    ],
+)
+def test_paths_inside_specs_are_relative_to_the_file(tmp_path, spec, expected):
+    base = tmp_path / "in here"
+    base.mkdir()
+    path = base / "audit.yaml"
+    path.write_text(json.dumps({**GOOD, "classifier": [spec]}))
+    quoted = expected.replace("=BASE", f"={quote(str(base))}")
+    assert read_audit(path).classifier == [quoted.replace("BASE", str(base)).replace("PARENT", str(tmp_path))]
 
 
 def test_a_file_that_is_absent(tmp_path):
@@ -111,6 +169,15 @@ def test_places_of_verification_are_relative_to_the_file_and_specs_are_not(tmp_p
     assert read_audit({**GOOD, "verification": {"model": "m"}}).verification.calibration is None
 
 
+@pytest.mark.parametrize(
+    "spec", ["http://me:hunter2@host/x", "http://host/x?api_key=hunter2", "openai:http://host/v1?token=hunter2#m"]
+)
+def test_keys_in_a_models_url_are_refused(spec):
+    with pytest.raises(SourceError, match="password or key in it is refused") as caught:
+        read_audit({**GOOD, "classifier": ["world:x", spec]})
+    assert "hunter2" not in str(caught.value)
+
+
 KEYS = "s3://KEY:hunter2@bucket/place"
 
 
@@ -134,3 +201,7 @@ def test_a_label_maps_file_holds_names_and_indices_alone(tmp_path):
     (tmp_path / "map.json").write_text(json.dumps({"bus": [True], "boat": [1]}))
     with pytest.raises(ConfigError, match="True is neither"):
         read_audit({**GOOD, "label_map": str(tmp_path / "map.json")})
+    (tmp_path / "map.json").write_text('{"bus": [1], "bus": [2]}')
+    with pytest.raises(ConfigError, match="the key 'bus' is given twice") as caught:
+        read_audit({**GOOD, "label_map": str(tmp_path / "map.json")})
+    assert caught.value.field == "label_map"

@@ -1,0 +1,90 @@
+"""YAML and JSON files as users write them, read strictly: a key twice is an error, and so is all that is no document.
+
+It knows no field of any document. What is wrong is an InputError that names the file, and the line where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from c2b_ray.errors import ConfigError, SourceError
+
+LARGEST = 64 * 2**20
+"""Bytes of a document; a label map of a million classes is half of it."""
+
+
+class _Strict(yaml.SafeLoader):
+    """YAML's safe loader, which refuses a mapping that has a key twice rather than keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            # As written: `1` and `"1"` would be two keys of Python, and one to whoever reads the file.
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is given twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: str | Path) -> Any:
+    """What a YAML file holds. SourceError where there is no such file, ConfigError where it is not YAML."""
+    text = _text(path, "YAML")
+    try:
+        return yaml.load(text, _Strict)  # noqa: S506 — a safe loader
+    except RecursionError as error:
+        raise _no_document(path, "YAML", "it is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-02-31
+        raise _no_document(path, "YAML", " ".join(str(error).split())) from error
+
+
+def read_json(path: str | Path) -> Any:
+    """What a JSON file holds. SourceError where there is no such file, ConfigError where it is not JSON."""
+    try:
+        return json.loads(_text(path, "JSON"), object_pairs_hook=_each_once)
+    except RecursionError as error:
+        raise _no_document(path, "JSON", "it is nested too deeply") from error
+    except ValueError as error:
+        raise _no_document(path, "JSON", str(error)) from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} is given twice")
+        found[key] = value
+    return found
+
+
+def _text(path: str | Path, kind: str) -> str:
+    """SourceError for no file, ConfigError for a directory, a device or a file that is no text."""
+    try:
+        # Asked before it is opened: a pipe would be waited for, /dev/zero read without end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise _no_document(path, kind, "a directory or device is there; name a file")
+        with open(path, "rb") as stream:
+            data = stream.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise _no_document(path, kind, f"it is larger than {LARGEST} bytes")
+        return data.decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: no such file", location=str(path)) from error
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}", location=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise _no_document(path, kind, f"it is not text in UTF-8 ({error.reason} at byte {error.start})") from error
+    except ValueError as error:  # NUL in its name
+        raise SourceError(f"{str(path)!r} is no path: {error}", location=str(path)) from error
+
+
+def _no_document(path: str | Path, kind: str, why: str) -> ConfigError:
+    return ConfigError("", f"not a {kind} file: {why}", location=str(path))
