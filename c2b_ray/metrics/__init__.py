@@ -7,11 +7,15 @@ default.
 
 from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
 from c2b_ray.metrics.consistency import error_consistency
+from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
 from c2b_ray.metrics.interaction import interaction_interval, interaction_p_values, interactions
 from c2b_ray.metrics.intervals import (
+    ContrastTest,
     bias_score_interval,
     bias_score_p_values,
+    contrast_test,
+    equivalence_p_values,
     p_value_of_limit,
     rogan_gladen,
     wilson_interval,
@@ -52,6 +56,7 @@ from c2b_ray.metrics.testing import (
 
 __all__ = [
     "MOST_IMAGES",
+    "ContrastTest",
     "Evidence",
     "Floats",
     "Ints",
@@ -63,7 +68,12 @@ __all__ = [
     "bias_score_p_values",
     "bias_scores",
     "confidence_sequence",
+    "contrast_interval",
+    "contrast_none_p_values",
+    "contrast_p_values",
+    "contrast_test",
     "directional_bias_amplification",
+    "equivalence_p_values",
     "error_consistency",
     "evidence_paths",
     "frechet_distance",

@@ -9,6 +9,8 @@ from c2b_ray.metrics import (
     bias_score_interval,
     bias_score_p_values,
     bias_scores,
+    contrast_test,
+    equivalence_p_values,
     p_value_of_limit,
     rogan_gladen,
     wilson_interval,
@@ -52,31 +54,21 @@ def test_a_confidence_that_is_none_is_refused(confidence):
             interval([1, 2], [3, 3], confidence)
 
 
-def test_with_two_cells_the_interval_is_newcombes():
-    rng = np.random.default_rng(5)
-    total = rng.integers(1, 60, (40, 2))
-    correct = rng.integers(0, total + 1)
-    correct[:4], total[:4] = [[0, 9], [9, 0], [0, 0], [9, 9]], 9
-    low, high = bias_score_interval(correct, total, 0.9)
-    for i, ((c1, c2), (t1, t2)) in enumerate(zip(correct.tolist(), total.tolist(), strict=True)):
-        theirs = confint_proportions_2indep(c1, t1, c2, t2, method="newcomb", compare="diff", alpha=0.1)
-        assert (low[i, 0], high[i, 0]) == pytest.approx(theirs, abs=1e-12)
-        assert (low[i, 1], high[i, 1]) == pytest.approx((-theirs[1], -theirs[0]), abs=1e-12)
+def test_with_two_large_cells_the_interval_is_miettinen_and_nurminens():
+    # the score test at the most likely accuracies under the null, to which the saddlepoint tends
+    low, high = bias_score_interval([800, 700], [1000, 1000], 0.9)
+    theirs = confint_proportions_2indep(800, 1000, 700, 1000, method="score", compare="diff", alpha=0.1)
+    assert (low[0], high[0]) == pytest.approx(theirs, abs=5e-4)
+    assert (low[1], high[1]) == pytest.approx((-high[0], -low[0]), abs=1e-9)
 
 
-def test_the_interval_of_three_cells_and_an_empty_one():
-    # 15/20 has Wilson limits .5312991, .8881383; every phi is 0, and both others add their distance at 1/2 each:
-    # low = -sqrt(.2187009^2 + 2 * (.1381383/2)^2) = -sqrt(.0478301 + .0095411) = -.2395229
-    # high = sqrt(.1381383^2 + 2 * (.2187009/2)^2) = sqrt(.0190822 + .0239151) = .2073577
-    low, high = bias_score_interval([15, 15, 0, 15], [20, 20, 0, 20])
-    np.testing.assert_allclose(low, [-0.2395229, -0.2395229, np.nan, -0.2395229], atol=2e-7)
-    np.testing.assert_allclose(high, [0.2073577, 0.2073577, np.nan, 0.2073577], atol=2e-7)
-
-
-def test_an_interval_does_not_vanish_when_every_image_was_right():
-    low, high = bias_score_interval([20, 20], [20, 20])
-    # Wilson's lower limit of 20/20 is 20/(20 + 1.96^2) = .8388748
-    np.testing.assert_allclose([low, high], [[-0.1611252] * 2, [0.1611252] * 2], atol=1e-7)
+def test_an_interval_does_not_vanish_when_every_image_was_right_and_an_empty_cell_is_left_out():
+    low, high = bias_score_interval([20, 20, 0, 20], [20, 20, 0, 20])
+    # Clopper & Pearson's lower limit of 20/20 is .025^(1/20) = .832: phi of two such cells is known about as well
+    np.testing.assert_allclose(bias_score_interval([20, 20], [20, 20])[0], -(1 - 0.025**0.05), atol=0.02)
+    np.testing.assert_array_equal(np.isnan(low), [False, False, True, False])
+    assert (low[[0, 1, 3]] < -0.1).all()
+    assert (high[[0, 1, 3]] > 0.05).all()
 
 
 @settings(deadline=None, max_examples=25)
@@ -94,18 +86,24 @@ def test_intervals_contain_the_score_nest_and_follow_their_cells(rows, confidenc
     assert (phi[known] <= high[known]).all()
     assert (wider_low[known] <= low[known]).all()
     assert (high[known] <= wider_high[known]).all()
-    np.testing.assert_allclose(bias_score_interval(correct[order], total[order], confidence)[0], low[order], atol=1e-14)
+    np.testing.assert_allclose(bias_score_interval(correct[order], total[order], confidence)[0], low[order], atol=1e-8)
 
 
 @settings(deadline=None, max_examples=25)
-@given(cells, st.sampled_from([0.0, 0.05, 0.2]), st.floats(0.001, 0.9))
-def test_p_is_at_most_alpha_exactly_when_the_interval_excludes_the_null(rows, tau, alpha):
+@given(cells, st.sampled_from([0.0, 0.05, 0.2]), st.floats(0.001, 0.45))
+def test_p_and_interval_agree(rows, tau, alpha):
     correct, total = np.array(rows).T
-    p = bias_score_p_values(correct, total, tau)
-    assume(not (np.abs(p - alpha) < 1e-9).any())
+    p, none = bias_score_p_values(correct, total, tau), equivalence_p_values(correct, total, tau)
+    assume(not (np.abs(np.concatenate([p, none]) - alpha) < 1e-6).any())
     low, high = bias_score_interval(correct, total, 1 - alpha)
-    np.testing.assert_array_equal(p <= alpha, (low > tau) | (high < -tau))
+    inner_low, inner_high = bias_score_interval(correct, total, 1 - 2 * alpha)
+    assert (p <= alpha)[(low > tau) | (high < -tau)].all()
+    assert ((inner_low > tau) | (inner_high < -tau))[p <= alpha].all()
+    if tau == 0:
+        np.testing.assert_array_equal(p <= alpha, (low > 0) | (high < 0))
+    np.testing.assert_array_equal(none <= alpha, (inner_low > -tau) & (inner_high < tau))
     np.testing.assert_array_equal(np.isnan(p), np.isnan(low))
+    np.testing.assert_array_equal(np.isnan(none), np.isnan(low))
 
 
 def test_p_values_at_the_ends():
@@ -119,15 +117,48 @@ def test_p_values_at_the_ends():
         bias_score_p_values([4, 3], [5, 5], -0.1)
 
 
-@pytest.mark.parametrize("n", [20, 50, 200])
-def test_the_test_keeps_its_level_at_the_edge_of_the_null(n):
-    # no simulation: every outcome of two cells that has any weight, at true accuracies that differ by exactly tau
-    for tau, most in ((0.0, 0.058), (0.05, 0.035)):
-        for accuracy in (0.15, 0.8, 0.93):
-            weights = np.outer(binom.pmf(np.arange(n + 1), n, accuracy + tau), binom.pmf(np.arange(n + 1), n, accuracy))
-            outcomes = np.argwhere(weights > 1e-5)
-            p = bias_score_p_values(outcomes, np.full(outcomes.shape, n), tau)[:, 0]
-            assert weights[tuple(outcomes[p <= 0.05].T)].sum() <= most
+def every_outcome(sizes):
+    grid = np.stack(np.meshgrid(*(np.arange(n + 1) for n in sizes), indexing="ij"), axis=-1).reshape(-1, 2)
+    return grid, np.broadcast_to(sizes, grid.shape)
+
+
+def chance(event, sizes, accuracies):
+    first, second = (binom.pmf(np.arange(n + 1), n, a) for n, a in zip(sizes, accuracies, strict=True))
+    return first @ event.reshape(len(first), len(second)) @ second
+
+
+@pytest.mark.parametrize("sizes", [(20, 20), (20, 200), (200, 20), (23, 61), (50, 50), (37, 150)])
+@pytest.mark.parametrize("tau", [0.05, 0.0])
+def test_the_test_keeps_its_level_at_the_edge_of_the_null_far_into_the_tail(sizes, tau):
+    # no simulation: every outcome of two cells, at true accuracies that differ by exactly tau
+    p = bias_score_p_values(*every_outcome(sizes), tau)[:, 0]
+    for accuracy in (0.5, 0.7, 0.85, 0.9, 0.94, 0.96, 0.98, 0.99, 1.0):
+        for level, most in ((0.05, 1.2), (0.001, 1.5), (1e-4, 2)):
+            assert chance(p <= level, sizes, (accuracy - tau, accuracy)) <= most * level
+            assert chance(p <= level, sizes, (accuracy, accuracy - tau)) <= most * level
+
+
+def test_the_test_has_the_power_of_an_interval_null():
+    # counting both tails of |phi| <= tau it was .30
+    p = bias_score_p_values(*every_outcome((100, 100)), 0.05)[:, 0]
+    assert chance(p <= 0.05, (100, 100), (0.8, 0.65)) >= 0.46
+
+
+@pytest.mark.parametrize("sizes", [(20, 20), (20, 90), (60, 60)])
+def test_the_interval_holds_the_truth(sizes):
+    low, high = (limits[:, 0] for limits in bias_score_interval(*every_outcome(sizes)))
+    for accuracies in ((0.5, 0.5), (0.9, 0.85), (0.85, 0.9), (0.99, 0.99), (1.0, 0.95), (0.95, 1.0), (0.97, 0.7)):
+        truth = accuracies[0] - accuracies[1]
+        assert chance((low <= truth + 1e-9) & (high >= truth - 1e-9), sizes, accuracies) > 0.94
+
+
+def test_none_keeps_its_level_where_a_cell_is_biased_by_tau():
+    sizes = (150, 300)
+    p = equivalence_p_values(*every_outcome(sizes), 0.1)[:, 0]
+    for accuracies in ((0.9, 0.8), (0.8, 0.9), (1.0, 0.9), (0.9, 1.0), (0.6, 0.5)):
+        assert chance(p <= 0.05, sizes, accuracies) <= 0.06
+    assert chance(p <= 0.05, sizes, (0.95, 0.95)) > 0.9
+    assert equivalence_p_values([9, 9], [10, 10], 0.0).tolist() == [1, 1]
 
 
 def test_the_test_keeps_its_level_with_four_unequal_cells():
@@ -135,9 +166,30 @@ def test_the_test_keeps_its_level_with_four_unequal_cells():
     totals = np.array([30, 80, 50, 20])
     correct = np.random.default_rng(8).binomial(totals, [0.85, 0.8, 0.8, 0.8], size=(2000, 4))
     p = bias_score_p_values(correct, np.broadcast_to(totals, correct.shape), 0.05)
-    assert ((p <= 0.05).mean(axis=0) < 0.035).all()
+    assert ((p <= 0.05).mean(axis=0) < 0.058).all()
+    assert (p[:, 0] <= 0.05).mean() > 0.035
     low, high = bias_score_interval(correct, np.broadcast_to(totals, correct.shape))
-    assert 0.94 < ((low[:, 0] <= 0.05) & (high[:, 0] >= 0.05)).mean() < 0.97
+    assert 0.94 < ((low[:, 0] <= 0.05) & (high[:, 0] >= 0.05)).mean() < 0.975
+
+
+def test_a_contrast_test_of_whole_images_is_the_tests_of_their_counts():
+    correct, total = np.array([[45, 30, 0, 44], [7, 0, 3, 9]]), np.array([[50, 50, 0, 50], [9, 0, 4, 9]])
+    accuracy = np.divide(correct, total, out=np.full(total.shape, np.nan), where=total > 0)
+    found = contrast_test(accuracy, total, 0.05, 0.9)
+    np.testing.assert_allclose(found.phi, bias_scores(correct, total))
+    np.testing.assert_allclose((found.phi_low, found.phi_high), bias_score_interval(correct, total, 0.9), atol=1e-7)
+    np.testing.assert_allclose(found.p_value, bias_score_p_values(correct, total, 0.05))
+    np.testing.assert_allclose(found.none_p_value, equivalence_p_values(correct, total, 0.05))
+
+
+def test_fewer_effective_images_tell_less():
+    known, less = (contrast_test([0.9, 0.7, 0.8], [n, n, n], 0.05) for n in (100, 60.5))
+    assert (less.phi_low < known.phi_low).all()
+    assert (less.phi_high > known.phi_high).all()
+    assert less.p_value[1] > known.p_value[1]
+    for accuracy, effective in (([1.2, 0.5], [5, 5]), ([0.5, 0.5], [-1, 5]), ([0.5, 0.5], [5])):
+        with pytest.raises(ValueError, match="effective"):
+            contrast_test(accuracy, effective, 0.05)
 
 
 @settings(deadline=None, max_examples=40)

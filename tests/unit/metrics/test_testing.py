@@ -140,10 +140,10 @@ def test_inverse_sampling_without_two_failures_is_unknown():
 
 
 def test_verdict_and_p_value_agree_on_a_single_test():
-    correct, total = [45, 30, 44], [50, 50, 50]
-    low, high = bias_score_interval(correct, total)
+    correct, total = [44, 31, 44], [50, 50, 50]
+    low, high = bias_score_interval(correct, total, 0.9)
     p = bias_score_p_values(correct, total, 0.05)
-    phi = np.array([0.16, -0.29, 0.13])  # .9 - (.6 + .88)/2; .6 - (.9 + .88)/2; .88 - (.9 + .6)/2
+    phi = np.array([0.13, -0.26, 0.13])  # .88 - (.62 + .88)/2; .62 - .88
     assert verdicts(phi, low, high, p, 0.05, 0.05) == ["undetermined", "against", "undetermined"]
     assert low[0] < 0.05 < p[0]
     assert high[1] < -0.05

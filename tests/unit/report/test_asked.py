@@ -36,7 +36,7 @@ def test_what_was_found_is_said_in_words() -> None:
     # Wilson's limits of 4 of 20: 8.07 % and 41.6 %; 94 of 120 are right in all; 0.2 − 0.9 = −0.7
     assert said[0] == "4 of 20 right: 20 % (8–42 %)"
     assert said[1].startswith("All of the run’s images of a bus: 94 of 120 right: 78 %")
-    assert said[2].startswith("Difference to the 100 of them not drawn here: −0.70 (−0.83 to −0.4")
+    assert said[2].startswith("Difference to the 100 of them not drawn here: −0.70 (−0.85 to −0.4")
     assert said[2].endswith("p < 0.001.")
     assert said[3:] == ["Most often taken for boat (16).", "1 image could not be answered."]
     assert [(kind.title, len(kind.pictures)) for kind in view.galleries] == [

@@ -1,0 +1,253 @@
+"""Tests and limits of a weighted sum of accuracies, such as a bias score: exact enough far out in the tail.
+
+Knows counts, which need not be whole (an effective number of images), and signed weights; knows nothing of what the sum
+means. Cells are taken as independent samples.
+
+The tail probability of a sum T = sum of w_k * correct_k / total_k, were the true sum phi0, is computed at the most
+likely accuracies with that sum, from counts with half a right and half a wrong answer added (Jeffreys 1946), by the
+saddlepoint approximation (Lugannani & Rice 1980, in the form of Barndorff-Nielsen 1986):
+
+    P(T >= t) = Phi(-r),   r = d + log(u / d) / d,   d = sign(s) * sqrt(2 * (s * t - K(s))),   u = s * sqrt(K''(s))
+
+with K the sum's cumulant generating function and K'(s) = t. Estimating the nuisance accuracies under the null is
+Storer & Kim's (1990) test; a normal approximation in place of the saddlepoint is Miettinen & Nurminen's (1985) score
+test, whose tail at unequal totals and accuracies near 1 is too light by a factor of 25 at 1e-4.
+
+Where one cell is far coarser than the rest is noisy (20 images against 200 that are all right), T moves in steps, and
+t is moved by up to half a step towards the null: by h/2 * exp(-2 * pi^2 * v / h^2), h the cell's step w/total and v the
+other cells' variance, which is how much of the steps that noise leaves (the first harmonic of a Gaussian on a lattice).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, logit, ndtr
+
+from c2b_ray.metrics.levels import checked_margin, deviations
+from c2b_ray.metrics.scores import Floats, Ints
+
+__all__ = ["contrast_interval", "contrast_none_p_values", "contrast_p_values"]
+
+PSEUDO = 0.5  # right answers, and as many wrong ones, added to every cell
+STEPS = 5.0  # weight of the sum's own steps in the move of t
+ROUNDS = 80  # of a search; about ten are taken
+FARTHEST = 1e9  # where a search ends, in units of its scale
+PRECISION = 1e-12
+CLOSE = 1e-9  # to the deviate of a limit
+NEAR = 1e-3  # deviates within which log(u / d) / d is its limit
+EDGE = 1e-6  # how near to the ends of its range a sum is looked at
+
+
+def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float = 0.0) -> Floats:
+    """p-value of every weighted sum of accuracies S for the interval null |S| <= tau.
+
+    p = P(T beyond t, away from 0 | S = tau * sign(t)) + P(T beyond t, the same way | S = -tau * sign(t))
+
+    the probability of a sum so far out, were the truth at either end of the null: near one-sided where 2 * tau is
+    beyond chance's reach, twice the one-sided p at tau = 0, continuous in between (Hodges & Lehmann 1954).
+
+    Args: correct, total: of shapes that broadcast to (..., sums, cells), 0 <= correct <= total, not nec. whole;
+    weights: signed, the same; 0 where total is 0. tau: finite, 0 or more.
+    Returns: float64 (..., sums) in [0, 1]; 1 where |S| <= tau; NaN where a weight is.
+    Raises: ValueError for tau.
+    """
+    checked_margin(tau)
+    c, n, w, shape = _rows(correct, total, weights)
+    observed = _sums(c, n, w)
+    p = np.where(np.isnan(observed), np.nan, 1.0)
+    beyond = np.abs(observed) > tau
+    c, n = c[beyond], n[beyond]
+    w = w[beyond] * np.sign(observed[beyond])[:, None]
+    tails = [ndtr(-_deviate(c, n, w, np.full(len(w), end))) for end in ((tau, -tau) if tau else (0.0, 0.0))]
+    p[beyond] = np.minimum(tails[0] + tails[1], 1.0)
+    return p.reshape(shape)
+
+
+def contrast_none_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float) -> Floats:
+    """p-value of every weighted sum of accuracies S for the null |S| >= tau: small where S is certainly within.
+
+    p = max(P(T <= t | S = tau), P(T >= t | S = -tau)), two one-sided tests (Schuirmann 1987)
+
+    Args: as for `contrast_p_values`.
+    Returns: float64 (..., sums) in [0, 1]; 1 where |S| >= tau, so everywhere at tau = 0; NaN where a weight is.
+    Raises: ValueError for tau.
+    """
+    checked_margin(tau)
+    c, n, w, shape = _rows(correct, total, weights)
+    observed = _sums(c, n, w)
+    p = np.where(np.isnan(observed), np.nan, 1.0)
+    within = np.abs(observed) < tau
+    c, n, w = c[within], n[within], w[within]
+    end = np.full(len(w), -tau)
+    p[within] = ndtr(-np.minimum(_deviate(c, n, w, end), _deviate(c, n, -w, end)))
+    return p.reshape(shape)
+
+
+def contrast_interval(
+    correct: ArrayLike, total: ArrayLike, weights: ArrayLike, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Limits of every weighted sum of accuracies: the sums that neither one-sided test rejects at (1 - confidence)/2.
+
+    So the interval of 1 - 2 * alpha lies above tau where P(T >= t | S = tau) < alpha, which is `contrast_p_values` but
+    for the far end of its null, and exactly so for the interval of 1 - alpha at tau = 0; it lies within [-tau, tau]
+    exactly where `contrast_none_p_values` is below alpha.
+
+    Args: as for `contrast_p_values`; confidence: in (0, 1).
+    Returns: (low, high), float64 (..., sums), low <= S <= high, within what the sum can be. NaN where a weight is.
+    Raises: ValueError for the confidence.
+    """
+    c, n, w, shape = _rows(correct, total, weights)
+    z = deviations(confidence)
+    low, high = _limit(c, n, w, z), -_limit(c, n, -w, z)
+    return low.reshape(shape), high.reshape(shape)
+
+
+def _rows(correct: ArrayLike, total: ArrayLike, weights: ArrayLike) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
+    arrays = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (correct, total, weights)))
+    shape = arrays[0].shape
+    c, n, w = (np.reshape(array, (int(np.prod(shape[:-1])), shape[-1])) for array in arrays)
+    return c, n, w, shape[:-1]
+
+
+def _sums(c: Floats, n: Floats, w: Floats) -> Floats:
+    sums: Floats = (w * np.divide(c, n, out=np.zeros(n.shape), where=n > 0)).sum(axis=-1)
+    return sums
+
+
+def _limit(c: Floats, n: Floats, w: Floats, z: float) -> Floats:
+    """The lower limit: the sum phi0 at which P(T >= t | phi0) = Phi(-z)."""
+    limits = _sums(c, n, w)
+    known = np.flatnonzero(~np.isnan(limits))
+    c, n, w, inside = c[known], n[known], w[known], limits[known]
+    least = np.minimum(w, 0.0).sum(axis=-1)
+    smooth = (c + 1) / (n + 2)
+    error = np.sqrt((w**2 * smooth * (1 - smooth) / np.maximum(n, PRECISION) * (w != 0)).sum(axis=-1))
+    # The usual limit first: most lie next to it.
+    outside = np.maximum(inside - z * error, (inside + least) / 2)
+    value_in, value_out = np.full(len(w), -z), _deviate(c, n, w, outside) - z
+    near = value_out < 0
+    inside, value_in = np.where(near, outside, inside), np.where(near, value_out, value_in)
+    outside = np.where(near, least, outside)
+    value_out[near] = _deviate(c[near], n[near], w[near], least[near]) - z
+
+    def excess(at: Floats, rows: Ints) -> Floats:
+        return _deviate(c[rows], n[rows], w[rows], at) - z
+
+    crossed = _crossing(excess, (inside, outside), (value_in, value_out))
+    limits[known] = np.minimum(crossed, limits[known])
+    return limits
+
+
+def _crossing(
+    function: Callable[[Floats, Ints], Floats], ends: tuple[Floats, Floats], values: tuple[Floats, Floats]
+) -> Floats:
+    """Where functions, below 0 at the first end and above at the second, are 0; the second end where none is reached.
+
+    Illinois' false position (Dowell & Jarratt 1971). function: of points and of the rows that they belong to.
+    """
+    inside, outside = (end.copy() for end in ends)
+    value_in, value_out = (value.copy() for value in values)
+    at, moved = outside.copy(), np.zeros(len(outside))
+    rows = np.flatnonzero(value_out > 0)
+    for _ in range(ROUNDS):
+        if not len(rows):
+            break
+        share = value_in[rows] / (value_in[rows] - value_out[rows])
+        at[rows] = inside[rows] + np.clip(share, 0.01, 0.99) * (outside[rows] - inside[rows])
+        value = function(at[rows], rows)
+        low, high = rows[value < 0], rows[value >= 0]
+        value_out[low[moved[low] > 0]] /= 2
+        value_in[high[moved[high] < 0]] /= 2
+        inside[low], value_in[low], moved[low] = at[low], value[value < 0], 1.0
+        outside[high], value_out[high], moved[high] = at[high], value[value >= 0], -1.0
+        rows = rows[(np.abs(value) > CLOSE) & (np.abs(inside[rows] - outside[rows]) > PRECISION)]
+    return at
+
+
+def _deviate(c: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
+    """r of P(T >= t | phi0) = Phi(-r), of every row."""
+    low, high = np.minimum(w, 0.0).sum(axis=-1), np.maximum(w, 0.0).sum(axis=-1)
+    room = EDGE * (high - low)
+    p = _constrained(c + PSEUDO, n + 2 * PSEUDO, w, np.clip(phi0, low + room, high - room))
+    step = w / np.maximum(n, PRECISION) * (n > 0)
+    t = np.clip(_sums(c, n, w) - _shift(p, n, step), low + room, high - room)
+    s = _tilt(p, n, w, step, t)
+    moved = s[:, None] * step
+    tilted = expit(logit(p) + moved)
+    scatter = n * tilted * (1 - tilted)
+    variance = (step**2 * scatter).sum(axis=-1)
+    # log(1 - p + p*e^x): exact where x is small, and without overflow where it is large.
+    small = np.abs(moved) < 1
+    growth = np.where(
+        small, np.log1p(p * np.expm1(np.where(small, moved, 0.0))), np.logaddexp(np.log1p(-p), np.log(p) + moved)
+    )
+    d = np.sign(s) * np.sqrt(np.maximum(2 * (s * t - (n * growth).sum(axis=-1)), 0.0))
+    far = np.abs(d) > NEAR
+    ratio = np.divide(s * np.sqrt(variance), d, out=np.ones(d.shape), where=far)
+    # As d vanishes, log(u / d) / d tends to a sixth of the skewness.
+    cubes = (step**3 * scatter * (1 - 2 * tilted)).sum(axis=-1)
+    skewness = np.divide(cubes, variance**1.5, out=np.zeros(d.shape), where=variance > 1e-100)
+    r: Floats = d + np.divide(np.log(np.maximum(ratio, 1e-300)), d, out=skewness / 6, where=far)
+    return r
+
+
+def _shift(p: Floats, n: Floats, step: Floats) -> Floats:
+    """By how much t is moved to the null, for the steps in which the sum moves."""
+    variance = step**2 * n * p * (1 - p)
+    whole = variance.sum(axis=-1, keepdims=True)
+    rough = np.exp(-(np.pi**2) * np.divide(whole - variance, step**2, out=np.zeros(n.shape), where=step != 0))
+    coarsest: Floats = (np.abs(step) * rough).max(axis=-1, initial=0.0)
+    finest = np.abs(np.where(step == 0, np.inf, step)).min(axis=-1, initial=FARTHEST)
+    common = finest * np.minimum(1.0, STEPS * finest**2 / np.maximum((step**2 * n).sum(axis=-1) / 4, 1e-300))
+    shift: Floats = np.maximum(coarsest, common) / 2
+    return shift
+
+
+def _constrained(x: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
+    """The most likely accuracies whose weighted sum is phi0: (x - n*p) / (p * (1 - p)) = L * w, for one L per row."""
+
+    def value(at: Floats) -> tuple[Floats, Floats]:
+        p, root = _at_multiplier(x, n, w, at)
+        return (w * p).sum(axis=-1) - phi0, -(w * w * p * (1 - p) / root).sum(axis=-1)
+
+    p, _ = _at_multiplier(x, n, w, _root(value, n.max(axis=-1, initial=1.0)))
+    return np.clip(p, 1e-300, 1 - 1e-16)
+
+
+def _at_multiplier(x: Floats, n: Floats, w: Floats, multiplier: Floats) -> tuple[Floats, Floats]:
+    force = multiplier[:, None] * w
+    # (f - n)^2 + 4f(n - x) and (f + n)^2 - 4fx are the same: the one without cancelling is taken.
+    root = np.sqrt(np.where(force > 0, (force - n) ** 2 + 4 * force * (n - x), (force + n) ** 2 - 4 * force * x))
+    right = 2 * x / np.where(force + n > 0, force + n + root, 1.0)
+    wrong = 2 * (n - x) / np.where(n - force > 0, n - force + root, 1.0)
+    return np.where(force > -n / 2, right, 1 - wrong), root
+
+
+def _tilt(p: Floats, n: Floats, w: Floats, step: Floats, t: Floats) -> Floats:
+    """s with K'(s) = t."""
+    odds = logit(p)
+
+    def value(at: Floats) -> tuple[Floats, Floats]:
+        q = expit(odds + at[:, None] * step)
+        return t - (w * q).sum(axis=-1), -(step * w * q * (1 - q)).sum(axis=-1)
+
+    return _root(value, n.max(axis=-1, initial=1.0))
+
+
+def _root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) -> Floats:
+    """Where falling functions are 0: Newton's method; halving, on a scale for all magnitudes, where it leaves."""
+    at = np.zeros(scale.shape)
+    low, high = -FARTHEST * scale, FARTHEST * scale
+    for _ in range(ROUNDS):
+        value, slope = function(at)
+        low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
+        with np.errstate(over="ignore"):
+            newton = at - np.divide(value, slope, out=np.full(at.shape, np.inf), where=slope < 0)
+        halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
+        found = np.where((newton > low) & (newton < high), newton, halfway)
+        still = (np.abs(found - at) > PRECISION * (scale + np.abs(at))) & (np.abs(value) > 1e-15)
+        at = np.where(np.abs(value) > 1e-15, found, at)
+        if not still.any():
+            break
+    return at
