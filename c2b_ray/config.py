@@ -129,6 +129,11 @@ class AuditConfig(_Strict):
         description="Hypotheses of one's own, name → values. They join the language model's, or replace them where "
         "`language_model` is null. A labelled table's columns stand in for both.",
     )
+    templates: dict[Name, str] = Field(
+        default_factory=dict,
+        description="Attribute → how its captions are worded, with the places [CLASS] and [VALUE], such as lighting: "
+        '"a photo of a [CLASS] in [VALUE] light". Other attributes are worded by the language model, or by rules.',
+    )
     budget: Budget | None = Field(
         None,
         description="Draws images only until each verdict is settled, most where evidence is thin; "
@@ -208,6 +213,16 @@ class AuditConfig(_Strict):
                 raise ValueError(f"{name!r} has {len(values)} value(s); φ compares at least two")
         return attributes
 
+    @field_validator("templates")
+    @classmethod
+    def _with_both_places(cls, templates: dict[str, str]) -> dict[str, str]:
+        _distinct(list(templates), "attribute")
+        for name, template in templates.items():
+            for place in ("[CLASS]", "[VALUE]"):
+                if template.count(place) != 1:
+                    raise ValueError(f"{name}: {template!r} must hold {place} once")
+        return templates
+
     @field_validator("intersections")
     @classmethod
     def _pairs_of_two(cls, intersections: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -224,6 +239,12 @@ class AuditConfig(_Strict):
             raise ValueError("`verification` is for images that were drawn by a caption; labelled ones are known")
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
+        known = {_key(name) for name in self.attributes or {}}
+        for name in self.templates:
+            if labelled:
+                raise ValueError("`templates` are for captions; labelled images have none")
+            if self.language_model is None and _key(name) not in known:
+                raise ValueError(f"templates: no attribute is {name!r}; {nearest(name, self.attributes or {})}")
         if self.right == "among_classes" and len(self.classes) == 1:
             raise ValueError("right: among_classes needs two classes or more: of one, every answer would be right")
         if isinstance(self.label_map, dict) and self.classes:

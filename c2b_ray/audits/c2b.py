@@ -126,7 +126,9 @@ def _write_hypotheses(
         run.update({"models": {"language_model": {"spec": asked.language_model}}})
         chosen = pairs(proposals, asked.intersections)
     with steps.step("caption"):
-        captions, more = caption(asked.task, proposals, language_model, asked.captions_per_cell, asked.seed)
+        captions, more = caption(
+            asked.task, proposals, language_model, asked.captions_per_cell, asked.seed, asked.templates
+        )
         of_pairs, most = caption_pairs(chosen, captions, language_model, asked.seed)
         run.write("rejected", pa.concat_tables([rejected, more, most]))
         run.write("captions", pa.concat_tables([captions, of_pairs]))

@@ -9,13 +9,12 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from c2b_ray.steps.words import article as article
+
 UNKNOWN = "—"
 THIN = "\u202f"  # a narrow space that never breaks
 FIXED = "\u00a0"  # a full space that never breaks
 MINUS = "\u2212"
-_VOWEL_SOUNDS = ("hour", "honest", "heir")
-_CONSONANT_SOUNDS = ("uni", "eu", "use", "usa", "one", "ukulele")
-_DETERMINERS = ("a ", "an ", "the ", "no ", "some ", "two ")
 
 
 def percent(share: float) -> str:
@@ -88,18 +87,6 @@ def shortened(text: str, most: int) -> str:
         return line
     cut = line[: most - 1]
     return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[most // 2 :] else cut}…"
-
-
-def article(name: str) -> str:
-    """'a ' or 'an ' before a class's name; nothing before a plural or a name that brings its own."""
-    word = name.strip().lower()
-    if not word or word.startswith(_DETERMINERS):
-        return ""
-    if word.endswith("s") and not word.endswith(("ss", "us", "is", "ns")):
-        return ""
-    if word.startswith(_VOWEL_SOUNDS):
-        return "an "
-    return "an " if word[0] in "aeiou" and not word.startswith(_CONSONANT_SOUNDS) else "a "
 
 
 def moment(iso: str) -> str:

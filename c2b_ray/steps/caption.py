@@ -1,12 +1,16 @@
 """proposals → captions: a template for the task, then a caption for each class and bias class (C2B, Eq. 3 and 4).
 
-Without a language model, and for cells whose replies cannot be used, a fixed template is filled in. It does not know
-which model answers, nor what the captions are for.
+Without a language model, and for cells whose replies cannot be used, `wording` says it; a user's own template of an
+attribute is filled in whatever model there is. The captions of one attribute are all different, for the same sentence
+twice draws the same images. It does not know which model answers, nor what the captions are for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +19,24 @@ from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
+from c2b_ray.steps import words
+from c2b_ray.steps.naming import names_class, names_value
 from c2b_ray.steps.propose import TEMPERATURE, TOP_P, described, normalise
 from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA, parse_reply
+from c2b_ray.steps.wording import FRAMES, caption_of
 
-DEFAULT_TEMPLATE = "a photo of a [CLASS], [ATTRIBUTE]: [VALUE]"
+TRIES = 100  # wordings of one content
 MAX_TOKENS = 96
 IDENTITY = ("proposal_id", "bias_class", "number")
+GENERAL = "a photo of a [CLASS] [VALUE]"
+_KEPT = ("proposal_id", "target_class", "attribute", "bias_class", "number")
+_OPENING = re.compile(r"^an? (?:photo|picture|image|snapshot|photograph|shot|view)(?: of| showing) ", re.IGNORECASE)
 Cell = dict[str, Any]
 
 
 def cells(proposals: pa.Table, captions_per_cell: int) -> list[Cell]:
-    """A row per caption to be written: class, attribute, bias class and its number within the cell."""
+    """A row per caption to be written: class, attribute, bias class and its number within the cell, and what else
+    tells whether a caption names the value: other names of it that were merged, and the attribute's other values."""
     return [
         {
             "proposal_id": row["proposal_id"],
@@ -33,6 +44,8 @@ def cells(proposals: pa.Table, captions_per_cell: int) -> list[Cell]:
             "attribute": row["attribute"],
             "bias_class": bias_class,
             "number": number,
+            "same": [m["from"] for m in row["merged"] or () if m["kind"] == "value" and m["into"] == bias_class],
+            "others": [other for other in row["bias_classes"] if other != bias_class],
         }
         for row in proposals.to_pylist()
         for bias_class in row["bias_classes"]
@@ -41,32 +54,88 @@ def cells(proposals: pa.Table, captions_per_cell: int) -> list[Cell]:
 
 
 def caption(
-    task: str, proposals: pa.Table, language_model: LanguageModel | None, captions_per_cell: int, seed: int
+    task: str,
+    proposals: pa.Table,
+    language_model: LanguageModel | None,
+    captions_per_cell: int,
+    seed: int,
+    templates: Mapping[str, str] | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Tables of `schemas.CAPTIONS` (one row per cell and number, whatever was rejected) and `schemas.REJECTED`."""
+    """Tables of `schemas.CAPTIONS` (one row per cell and number, whatever was rejected) and `schemas.REJECTED`.
+
+    `templates`: of attributes, with the places [CLASS] and [VALUE]; their captions are not asked for.
+    """
     rows = cells(proposals, captions_per_cell)
+    own = {normalise(attribute): template for attribute, template in (templates or {}).items()}
+    replies: dict[int, str] = {}
+    template: str | None = None
     rejected: list[dict[str, str]] = []
-    if language_model is None:
-        texts = [fill(DEFAULT_TEMPLATE, row) for row in rows]
-    else:
+    asked = [k for k, row in enumerate(rows) if normalise(row["attribute"]) not in own]
+    if language_model is not None and asked:
         classes = proposals["target_class"].unique().to_pylist()
         template, rejected = _template(described(task, classes), language_model, seed)
-        texts, more = _texts(template, rows, language_model, seed)
+        texts, more = _texts(template or GENERAL, [rows[k] for k in asked], language_model, seed)
+        replies = {k: text for k, text in zip(asked, texts, strict=True) if text is not None}
         rejected += more
-    for row, text in zip(rows, texts, strict=True):
-        row["text"] = text
-        row["caption_id"] = content_id("caption", row["proposal_id"], row["bias_class"], row["number"], text)
-    return pa.Table.from_pylist(rows, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
+    used: dict[str, set[str]] = defaultdict(set)
+    kept = []
+    for k, row in enumerate(rows):
+        before = used[row["proposal_id"]]
+        if k in replies and normalise(replies[k]) in before:
+            reason = ReplyError("another caption of this attribute says the same", replies[k])
+            rejected.append(_rejection("caption", _about(row), reason))
+            del replies[k]
+        wordings = _wordings(own.get(normalise(row["attribute"])) or template, row)
+        text = replies.get(k) or next(one for one in wordings if normalise(one) not in before)
+        before.add(normalise(text))
+        caption_id = content_id("caption", row["proposal_id"], row["bias_class"], row["number"], text)
+        kept.append({**{name: row[name] for name in _KEPT}, "text": text, "caption_id": caption_id})
+    return pa.Table.from_pylist(kept, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
+
+
+def _wordings(template: str | None, row: Cell) -> Iterator[str]:
+    """Captions of a cell from the one of its number on, each another: the template's, then those of general wording."""
+    values = [(row["attribute"], row["bias_class"])]
+    general = (caption_of(row["target_class"], values, number) for number in range(TRIES))
+    of_template = () if template is None else (fill(reworded(template, n), row) for n in range(len(FRAMES)))
+    numbered = (f"{caption_of(row['target_class'], values)}, number {number}" for number in range(1, 10**6))
+    return chain(of_template, general, numbered)
+
+
+def reworded(template: str, number: int) -> str:
+    """The template with its opening, such as "a photo of", in other words; number 0: as it is."""
+    if number == 0:
+        return template
+    kind, link = FRAMES[number]
+    opening = f"{words.article(kind)}{kind} {link} "
+    rest = _OPENING.sub("", template, count=1)
+    return f"{opening}{rest[:1].lower()}{rest[1:]}" if rest != template else f"{opening}{template}"
 
 
 def fill(template: str, row: Cell) -> str:
-    places = {"[CLASS]": "target_class", "[ATTRIBUTE]": "attribute", "[VALUE]": "bias_class"}
-    for place, column in places.items():
-        template = template.replace(place, row[column])
+    """The template with its places filled; `a` and `an` before a place fit what fills it. Where nothing stands between
+    class and value, the value is worded as `wording` does."""
+    name = " ".join(row["target_class"].replace("_", " ").split())
+    plain = caption_of(row["target_class"], [(row["attribute"], row["bias_class"])])
+    prefix = f"{words.article('photo')}photo of "
+    if "[CLASS] [VALUE]" in template and plain.startswith(prefix):
+        whole = plain.removeprefix(prefix)
+        bare = whole.removeprefix(words.article(whole.removeprefix("a ").removeprefix("an ")))
+        return _filled(template, "[CLASS] [VALUE]", bare)
+    for place, text in (("[CLASS]", name), ("[ATTRIBUTE]", row["attribute"]), ("[VALUE]", row["bias_class"])):
+        template = _filled(template, place, text)
     return template
 
 
-def _template(task: str, language_model: LanguageModel, seed: int) -> tuple[str, list[dict[str, str]]]:
+def _filled(template: str, place: str, text: str) -> str:
+    def with_article(match: re.Match[str]) -> str:
+        article = words.article(text)
+        return f"{article.capitalize() if match[1][0] == 'A' else article}{text}"
+
+    return re.sub(rf"\b([Aa]n?) {re.escape(place)}", with_article, template).replace(place, text)
+
+
+def _template(task: str, language_model: LanguageModel, seed: int) -> tuple[str | None, list[dict[str, str]]]:
     request = ChatRequest(
         prompts.messages("template", task=task),
         schema=TEMPLATE_SCHEMA,
@@ -81,13 +150,14 @@ def _template(task: str, language_model: LanguageModel, seed: int) -> tuple[str,
         if "[CLASS]" not in template or "[VALUE]" not in template:
             raise ReplyError("the template lacks the place [CLASS] or [VALUE]", reply.text)
     except ReplyError as error:
-        return DEFAULT_TEMPLATE, [_rejection("template", task, error)]
+        return None, [_rejection("template", task, error)]
     return template, []
 
 
 def _texts(
     template: str, rows: Sequence[Cell], language_model: LanguageModel, seed: int
-) -> tuple[list[str], list[dict[str, str]]]:
+) -> tuple[list[str | None], list[dict[str, str]]]:
+    """The model's caption of each row; None where it cannot be used."""
     requests = [
         ChatRequest(
             prompts.messages(
@@ -106,18 +176,29 @@ def _texts(
         )
         for row in rows
     ]
-    texts, rejected = [], []
-    for row, reply in zip(rows, language_model.chat(requests) if requests else [], strict=True):
+    texts: list[str | None] = []
+    rejected = []
+    for row, reply in zip(rows, language_model.chat(requests), strict=True):
         try:
-            text = " ".join(str(parse_reply(reply, CAPTION_SCHEMA)["caption"]).split())
-            if normalise(row["target_class"]) not in normalise(text):
-                raise ReplyError("the caption does not name the class", reply.text)
+            texts.append(
+                _checked(" ".join(str(parse_reply(reply, CAPTION_SCHEMA)["caption"]).split()), row, reply.text)
+            )
         except ReplyError as error:
-            text = fill(template, row)
-            about = f"{row['target_class']}/{row['attribute']}/{row['bias_class']}"
-            rejected.append(_rejection("caption", about, error))
-        texts.append(text)
+            texts.append(None)
+            rejected.append(_rejection("caption", _about(row), error))
     return texts, rejected
+
+
+def _checked(text: str, row: Cell, whole: str) -> str:
+    if not names_class(text, row["target_class"]):
+        raise ReplyError("the caption does not name the class", whole)
+    if not names_value(text, row["attribute"], row["bias_class"], row["others"], row["same"]):
+        raise ReplyError(f"the caption does not say that {row['attribute']} is {row['bias_class']}", whole)
+    return text
+
+
+def _about(row: Cell) -> str:
+    return f"{row['target_class']}/{row['attribute']}/{row['bias_class']}"
 
 
 def _rejection(step: str, about: str, error: ReplyError) -> dict[str, str]:

@@ -19,6 +19,7 @@ from c2b_ray.steps.caption import MAX_TOKENS, Cell
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.propose import TEMPERATURE, TOP_P, normalise
 from c2b_ray.steps.replies import CAPTION_SCHEMA, parse_reply
+from c2b_ray.steps.wording import caption_of
 
 PROMPT = "pair"
 Texts = dict[tuple[str, str, int], str]
@@ -117,9 +118,12 @@ def _words(text: str) -> set[str]:
 
 
 def _continued(row: Cell, first: str, second: str) -> str:
-    """The first caption with what the second says after the class; with attribute and value where it says nothing."""
+    """The first caption with what the second says after the class; both values in general words where it says
+    nothing there."""
     match = re.search(rf"(?<!\w){re.escape(row['target_class'])}(?!\w)", second, re.IGNORECASE)
     rest = second[match.end() :].strip().rstrip(".") if match else ""
     if not re.search(r"\w", rest):
-        rest = f", {row['pair'].b['attribute']}: {row['values'][1]}"
+        pair, (x, y) = row["pair"], row["values"]
+        both = [(pair.a["attribute"], x), (pair.b["attribute"], y)]
+        return caption_of(row["target_class"], both, row["number"])
     return f"{first.rstrip('. ')}{'' if rest[0] in ',;:.' else ' '}{rest}"

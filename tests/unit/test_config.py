@@ -66,6 +66,12 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"language_model": None}, "", "nothing to test"),
         ({"label_map": {"buss": [1]}}, "", "did you mean 'bus'"),
         ({"classifier": []}, "classifier", ""),
+        ({"templates": {"sky": "a [CLASS]"}}, "templates", "must hold [VALUE] once"),
+        (
+            {"templates": {"sk": "[CLASS] [VALUE]"}, "attributes": {"sky": ["a", "b"]}, "language_model": None},
+            "",
+            "no attribute is 'sk'; did you mean 'sky'",
+        ),
         ({"right": "top3"}, "right", "'top1', 'among_classes' or 'top5'"),
         ({"right": "among_classes", "classes": ["bus"]}, "", "two classes or more"),
         ({"label_map": {"bus": [True]}}, "label_map", "is neither a label's name nor its index"),

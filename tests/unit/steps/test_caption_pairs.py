@@ -25,15 +25,15 @@ WRITTEN = ("a photo of a bus in the snow.", "A rainy bus", "a bus by day", "a ph
 def test_without_a_model_the_first_caption_goes_on_with_the_second():
     captions, rejected = caption_pairs(PAIRS, single(), None, seed=0)
     assert captions["bias_class"].to_pylist() == ["day, snow", "day, rain", "night, snow", "night, rain"]
-    assert captions["text"].to_pylist()[2] == "a photo of a bus, lighting: night, weather: snow"
+    assert captions["text"].to_pylist()[2] == "a photo of a bus at night in the snow"
     assert rejected.num_rows == 0
     assert all(map(is_pair, captions["proposal_id"].to_pylist()))
     texts = caption_pairs(PAIRS, single(*WRITTEN), None, seed=0)[0]["text"].to_pylist()
     assert texts == [
         "a bus by day in the snow",
-        "a bus by day, weather: rain",  # what shows the rain stands before the class
+        "a photo of a bus by day in the rain",  # what shows the rain stands before the class
         "a photo of the Bus at night in the snow",
-        "a photo of the Bus at night, weather: rain",
+        "a photo of a bus at night in the rain",
     ]
 
 
@@ -47,8 +47,11 @@ def test_a_reply_must_name_the_class_and_show_both():
         ]
     )
     captions, rejected = caption_pairs(PAIRS, single(*WRITTEN), model, seed=0)
-    assert captions["text"].to_pylist()[:2] == ["a bus in the snow on a bright day", "a bus by day, weather: rain"]
-    assert captions["text"].to_pylist()[3] == "a photo of the Bus at night, weather: rain"
+    assert captions["text"].to_pylist()[:2] == [
+        "a bus in the snow on a bright day",
+        "a photo of a bus by day in the rain",
+    ]
+    assert captions["text"].to_pylist()[3] == "a photo of a bus at night in the rain"
     reasons = [(row["about"], row["reason"]) for row in rejected.to_pylist()]
     assert reasons[:2] == [
         ("bus/lighting × weather/day, rain", "the caption does not show that weather is rain"),

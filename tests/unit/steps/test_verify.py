@@ -88,7 +88,7 @@ def test_an_image_is_asked_for_its_class_and_every_attribute_of_it():
         ("snow", "rain"),
         ("small", "large", "tiny"),
     ]
-    assert questions[1].texts == ("a photo of a bus, weather: snow", "a photo of a bus, weather: rain")
+    assert questions[1].texts == ("a photo of a bus in the snow", "a photo of a bus in the rain")
 
 
 def test_bad_images_are_errors_of_their_rows_and_ask_nothing():
