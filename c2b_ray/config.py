@@ -158,6 +158,11 @@ class AuditConfig(_Strict):
         description="Captions per class, attribute and value. What is measured varies from caption to caption, and "
         "only several show by how much.",
     )
+    confirm: bool = Field(
+        False,
+        description="Measures findings once more, on as many images that had no part in finding them: made with other "
+        "seeds, or accepted by the verifier among those of the pool that were not drawn.",
+    )
     seed: int = Field(0, ge=0, lt=2**31)
     tau: float = Field(0.05, ge=0, lt=1, description="Smallest |φ| that counts as a bias.")
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
@@ -257,6 +262,8 @@ class AuditConfig(_Strict):
     def _what_depends(self) -> AuditConfig:
         """Fills in defaults that depend on other fields, so that a run's config says what was done."""
         if self.images.sources == ("labelled",):
+            if self.confirm:
+                raise ValueError("confirm: a labelled table has no fresh images; generate or retrieve some")
             return self
         if self.images_per_caption is None:
             object.__setattr__(self, "images_per_caption", IMAGES_PER_CAPTION)
@@ -271,6 +278,11 @@ class AuditConfig(_Strict):
             raise ValueError("images.selection: accepted needs `verification`: without it no image can be accepted")
         if images.pool is not None and images.pool < per_caption:
             raise ValueError(f"images.pool: {images.pool} images cannot give {per_caption} (images_per_caption)")
+        if self.confirm and selection == "nearest":
+            raise ValueError(
+                "confirm: beyond the nearest images are others that show less of what the caption says; confirm needs "
+                "`verification`, and images.selection: accepted"
+            )
         pool = images.pool or min(POOL * per_caption * self.captions_per_cell, LARGEST_POOL)
         return images.model_copy(update={"pool": pool, "selection": selection})
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.agreement import agreement
+from c2b_ray.steps.confirm import confirmed
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
@@ -155,6 +156,8 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
     if asked.budget is not None:
         cells = distinct_images(images_of_cells(captions, draws), distinct)
         whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
+    if run.has("confirmation"):
+        whole = confirmed(whole, scores(run.read("confirmation")))
     run.write("scores", whole)
     if asked.intersections:
         tables = (run.proposals, captions, draws, predictions)

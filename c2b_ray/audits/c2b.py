@@ -16,7 +16,7 @@ import pyarrow as pa
 from c2b_ray.audits.backend import Backend, backend
 from c2b_ray.audits.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.classes import with_classes
-from c2b_ray.audits.drawing import Plan, draw, from_generator, from_index, from_labels
+from c2b_ray.audits.drawing import Drawing, Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.events import Listener, Steps
 from c2b_ray.audits.manifest import counts, versions
 from c2b_ray.audits.preflight import check, check_specs
@@ -30,6 +30,7 @@ from c2b_ray.schemas import content_id
 from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
+from c2b_ray.steps.confirm import to_confirm
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
@@ -63,12 +64,15 @@ def audit(
     with open_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via) as models:
             plans = _plans(asked, run, models, steps)
-            verifier = verifier_of(asked, run, models, steps)
+            drawing = Drawing(plans, run, verifier_of(asked, run, models, steps), steps)
             grant: Grant | None = grant_so_far(run, first_grant(run.captions, asked))
             while grant is not None:
-                draw(plans, targets(run.captions, grant, asked), run, verifier, steps)
+                drawing.draw(targets(run.captions, grant, asked))
                 _answer(asked, run, models, steps)
                 grant = next_grant(run, grant, asked)
+            if asked.confirm and (cells := to_confirm(run.scores, run.captions, run.draws)):
+                drawing.confirm(cells)
+                _answer(asked, run, models, steps)
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
@@ -140,5 +144,6 @@ def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: S
         label_map = asked.label_map if isinstance(asked.label_map, dict) else None
         asking = question(spec, factory(), asked.classes, label_map, asked.right)
         run.update({"models": {f"{CLASSIFIER}{spec}": {"spec": spec, "revision": asking.revision}}})
-        drawn = run.draws["image_id"].unique()  # not the images that were looked at and left
+        # Not the images that were looked at and left.
+        drawn = pa.concat_tables([run.draws, run.read("confirmation")])["image_id"].unique()
         pipeline.classify(run.location("images"), drawn, factory, asking, run.location("predictions"), on_progress)

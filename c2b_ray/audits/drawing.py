@@ -5,7 +5,8 @@ It composes steps, models and the run, and does not know how many images are wan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -20,7 +21,7 @@ from c2b_ray.audits.events import Steps
 from c2b_ray.audits.identity import check_unchanged
 from c2b_ray.audits.verifying import Verifier
 from c2b_ray.config import AuditConfig
-from c2b_ray.errors import RunError
+from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
@@ -36,7 +37,7 @@ Targets = Mapping[CellKey, int]
 
 
 class Select(Protocol):
-    def __call__(self, targets: Targets, seen: Looked) -> Selection: ...
+    def __call__(self, targets: Targets, seen: Looked, besides: Collection[str] = ()) -> Selection: ...
 
 
 @dataclass(frozen=True)
@@ -56,29 +57,61 @@ class Plan:
             self.collect(needed, run.location("images"), on_progress)
 
 
-def draw(plans: Sequence[Plan], targets: Targets, run: Run, verifier: Verifier | None, steps: Steps) -> None:
-    """Draws as many images of each cell as `targets` says, or as there are, into the run's `draws` and `pool`.
+@dataclass(frozen=True)
+class Drawing:
+    """Draws from the plans of an audit into its run; `verifier`: None where it has none."""
 
-    Images are looked at in a few rounds, all cells together: what is missing is fetched and verified until no cell
-    lacks anything. What is drawn depends on the pools and what was seen in them, not on the rounds.
-    """
-    about, before = contents(run.proposals, run.captions), None
-    while True:
-        seen = _looked(run, verifier, about)
-        chosen = [plan.select(targets, seen) for plan in plans]
-        missing = pa.concat_tables([one.missing for one in chosen])
-        if not missing.num_rows:
-            break
-        if missing.equals(before):
-            raise RunError(f"{run.path}: {missing.num_rows} images were looked at and are not there; delete the run")
-        for plan, one in zip(plans, chosen, strict=True):
-            if one.missing.num_rows:
-                plan.gather(one.missing, run, steps)
-        if verifier is not None:
-            verifier.verify(missing, run, steps)
-        before = missing
-    run.write("pool", pa.concat_tables([one.looked for one in chosen]))
-    run.write("draws", pa.concat_tables([one.drawn for one in chosen]))
+    plans: Sequence[Plan]
+    run: Run
+    verifier: Verifier | None
+    steps: Steps
+
+    def draw(self, targets: Targets) -> None:
+        """As many images of each cell as `targets` says, or as there are, into the run's `draws` and `pool`."""
+        chosen = self._chosen(targets, ())
+        looked, drawn = (pa.concat_tables([getattr(one, name) for one in chosen]) for name in ("looked", "drawn"))
+        self.run.write("pool", looked)
+        self.run.write("draws", drawn)
+        if looked.num_rows and not drawn.num_rows:
+            raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
+
+    def confirm(self, targets: Targets) -> None:
+        """As many again, of images that the run did not draw, into `confirmation` and `confirmation_pool`."""
+        chosen = self._chosen(targets, frozenset(self.run.draws["image_id"].to_pylist()))
+        self.run.write("confirmation_pool", pa.concat_tables([one.looked for one in chosen]))
+        self.run.write("confirmation", pa.concat_tables([one.drawn for one in chosen]))
+
+    def _chosen(self, targets: Targets, besides: Collection[str]) -> list[Selection]:
+        """Images are looked at in a few rounds, all cells together: what is missing is fetched and verified until no
+        cell lacks anything. What is drawn depends on the pools and what was seen in them, not on the rounds."""
+        run, before = self.run, None
+        about = contents(run.proposals, run.captions)
+        while True:
+            seen = _looked(run, self.verifier, about)
+            chosen = [plan.select(targets, seen, besides) for plan in self.plans]
+            missing = pa.concat_tables([one.missing for one in chosen])
+            if not missing.num_rows:
+                return chosen
+            if missing.equals(before):
+                raise RunError(
+                    f"{run.path}: {missing.num_rows} images were looked at and are not there; delete the run"
+                )
+            for plan, one in zip(self.plans, chosen, strict=True):
+                if one.missing.num_rows:
+                    plan.gather(one.missing, run, self.steps)
+            if self.verifier is not None:
+                self.verifier.verify(missing, run, self.steps)
+            before = missing
+
+
+def _nothing_accepted(run: Run) -> str:
+    rows = run.verifications
+    reason = Counter(rows["error"].drop_null().to_pylist()).most_common(1)
+    why = f"{reason[0][1]} could not be verified ({reason[0][0]})" if reason else "they show another class or value"
+    return (
+        f"of {rows.num_rows} images that were looked at the verifier accepted none: {why}. Give the audit an index "
+        "that holds such images, or look into its verifications whether the verifier is right"
+    )
 
 
 def _looked(run: Run, verifier: Verifier | None, about: Mapping[str, Content]) -> Looked:
@@ -140,7 +173,7 @@ def from_generator(asked: AuditConfig, run: Run, models: Backend, steps: Steps) 
         captions = run.captions
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)
-        most = ceil(asked.images_per_cell / fewest)
+        most = ceil(asked.images_per_cell / fewest) * (2 if asked.confirm else 1)
         draws, wanted = generated(captions, revision, most, asked.seed)
         run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
 
@@ -151,16 +184,20 @@ def from_generator(asked: AuditConfig, run: Run, models: Backend, steps: Steps) 
 
 
 def _first_of(draws: pa.Table, captions: pa.Table) -> Select:
-    """The first images of each caption, which are its own."""
-    cells, owners = cells_of(captions), draws["caption_id"].to_pylist()
+    """The first images of each caption, which are its own; `draws` has them in the order of drawing."""
+    cells = cells_of(captions)
 
-    def select(targets: Targets, seen: Looked) -> Selection:
-        share = shares(cells, targets)
-        most = pa.array([share.get(caption, 0) for caption in owners], pa.int64())
-        drawn = draws.filter(pc.less(draws["rank"], most))
-        names = zip(drawn["image_id"].to_pylist(), drawn["caption_id"].to_pylist(), strict=True)
-        missing = pa.array([not seen.looked_at(image, caption) for image, caption in names], pa.bool_())
-        return Selection(drawn, drawn, drawn.filter(missing))
+    def select(targets: Targets, seen: Looked, besides: Collection[str] = ()) -> Selection:
+        share, kept, missing = shares(cells, targets), [], []
+        names = zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True)
+        left_out, had = frozenset(besides), Counter[str]()
+        for row, (caption, image) in enumerate(names):
+            if had[caption] < share.get(caption, 0) and image not in left_out:
+                had[caption] += 1
+                kept.append(row)
+                missing.append(not seen.looked_at(image, caption))
+        drawn = draws.take(pa.array(kept, pa.int64()))
+        return Selection(drawn, drawn, drawn.filter(pa.array(missing, pa.bool_())))
 
     return select
 
@@ -179,4 +216,5 @@ def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
     for caption in dict.fromkeys(captions.tolist()):
         here = np.flatnonzero(captions == caption)
         ranks[here] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(here))
-    return draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))
+    shuffled = draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))
+    return shuffled.take(pc.sort_indices(shuffled, [("rank", "ascending")]))

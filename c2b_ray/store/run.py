@@ -5,7 +5,8 @@
         proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
         pooled.parquet                         the scores of each value over all classes together
         pool.parquet                           what was looked at, drawn or not; rank is the order of looking
-        confirmation.parquet                   draws that confirm findings, where the audit asks for them
+        confirmation.parquet                   draws that confirm findings, where the audit asks for them,
+        confirmation_pool.parquet              and what was looked at for them
         calibration.parquet                    where images were verified
         agreement.parquet                      where they come from two sources
         intersections.parquet                  where pairs of attributes were asked for
@@ -49,6 +50,7 @@ TABLES: dict[str, pa.Schema] = {
     "draws": schemas.DRAWS,
     "pool": schemas.DRAWS,
     "confirmation": schemas.DRAWS,
+    "confirmation_pool": schemas.DRAWS,
     "images": schemas.IMAGES,
     "verifications": schemas.VERIFICATIONS,
     "calibration": schemas.CALIBRATION,

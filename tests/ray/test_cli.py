@@ -226,6 +226,36 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
     assert again.manifest["budget"]["looks"] == looks
 
 
+def test_findings_are_measured_again_on_fresh_images(audit_file, place, c2b, tmp_path):
+    asked = {
+        "images": {"source": "retrieve", "index": str(place / "index")},
+        "verification": {"model": "world:clip"},
+        "images_per_caption": 5,
+        "confirm": True,
+        "tau": 0.0,
+        "alpha": 0.9,  # anything is a finding
+    }
+    status, _, err = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
+    assert status == 0, err
+    run = load_run(tmp_path / "run")
+    fresh, known = run.read("confirmation"), set(run.draws["image_id"].to_pylist())
+    assert fresh.num_rows > 0
+    assert not known & set(fresh["image_id"].to_pylist())
+    assert set(run.predictions["image_id"].to_pylist()) == known | set(fresh["image_id"].to_pylist())
+    rows = run.scores.to_pylist()
+    found = {row["target_class"] for row in rows if row["verdict"] in ("for", "against")}
+    assert found
+    assert {row["target_class"] for row in rows if row["phi_confirmed"] is not None} == found
+    assert all(
+        row["phi_confirmed_low"] <= row["phi_confirmed"] <= row["phi_confirmed_high"]
+        for row in rows
+        if row["target_class"] in found
+    )
+    status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
+    assert status == 0
+    assert load_run(tmp_path / "run").scores.equals(run.scores)
+
+
 def test_bad_images_are_rows_with_an_error(tmp_path, c2b):
     folder = tmp_path / "photos"
     folder.mkdir()

@@ -158,6 +158,24 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
     assert (small["verdict"], large["verdict"]) == ("against", "for")
 
 
+def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
+    images = {"source": "generate", "generator": "toy:painter"}
+    asked = asked_of(images, images_per_caption=7, captions_per_cell=2, confirm=True)
+    proposals, _ = propose(asked.task, ["bus"], None, asked.attributes, 0)
+    captions, _ = caption(asked.task, proposals, None, 1, 0)  # one of two captions repeated the other and is left out
+    with open_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
+        run.write("captions", captions)
+        plan = from_generator(asked, run, Models(), Steps())
+    first = plan.select(all_of(captions, 14), NOTHING)
+    fresh = plan.select(all_of(captions, 14), NOTHING, besides=first.drawn["image_id"].to_pylist())
+    assert first.drawn.num_rows == fresh.drawn.num_rows == 28
+    assert set(plan.wanted["image_id"].to_pylist()) == {
+        *first.drawn["image_id"].to_pylist(),
+        *fresh.drawn["image_id"].to_pylist(),
+    }
+    assert fresh.missing.equals(fresh.drawn)
+
+
 def see(pixels, asked):
     if "show?" in asked.text and "small" in asked.choices:
         return "small" if pixels.mean() < 64 else "large"

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from c2b_ray.audits.compare import compare
-from c2b_ray.audits.drawing import draw, from_labels
+from c2b_ray.audits.drawing import Drawing, from_labels
 from c2b_ray.audits.events import Steps
 from c2b_ray.audits.identity import check_unchanged
 from c2b_ray.config import AuditConfig
@@ -57,7 +57,7 @@ def measure(photos, name):
         for table, rows in (("images", images), ("predictions", pa.Table.from_pylist(answers, PREDICTIONS))):
             files.make_directory(run.location(table))
             files.write_table(run.location(f"{table}/part-0.parquet"), rows)
-        draw([plan], dict.fromkeys(cells_of(run.captions), 100), run, None, Steps())
+        Drawing([plan], run, None, Steps()).draw(dict.fromkeys(cells_of(run.captions), 100))
         run.update({"status": "finished"})
     return run
 

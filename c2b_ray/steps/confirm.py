@@ -1,0 +1,53 @@
+"""scores → what a finding is worth on images that had no part in finding it.
+
+Findings are the largest of many φ, and so are too large on the images that they were found on. It says which cells draw
+fresh images, and joins what these say; it does not know where images come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+
+import pyarrow as pa
+
+from c2b_ray.schemas import SCORES
+from c2b_ray.steps.select import CellKey
+
+_NAMES = ("classifier", "target_class", "attribute", "bias_class")
+
+
+def to_confirm(scores: pa.Table, captions: pa.Table, draws: pa.Table) -> dict[CellKey, int]:
+    """Of every cell of an attribute with a finding, as many images as it drew (from the source that gave it most).
+
+    φ compares the cells of an attribute, so all of them need fresh images.
+    """
+    columns = (scores[name].to_pylist() for name in ("target_class", "attribute", "verdict"))
+    groups = {
+        (target, attribute) for target, attribute, said in zip(*columns, strict=True) if said in ("for", "against")
+    }
+    cell = {
+        row["caption_id"]: (row["proposal_id"], row["bias_class"])
+        for row in captions.to_pylist()
+        if (row["target_class"], row["attribute"]) in groups
+    }
+    drawn: dict[CellKey, Counter[str]] = defaultdict(Counter)
+    for caption, source in zip(draws["caption_id"].to_pylist(), draws["source"].to_pylist(), strict=True):
+        if caption in cell:
+            drawn[cell[caption]][source] += 1
+    return {key: max(images.values()) for key, images in drawn.items()}
+
+
+def confirmed(scores: pa.Table, fresh: pa.Table) -> pa.Table:
+    """The scores with φ and its limits on fresh images; null where there are none.
+
+    `fresh`: a table of `schemas.SCORES`, of the images drawn for confirmation alone.
+    """
+    of = {tuple(row[name] for name in _NAMES): row for row in fresh.to_pylist()}
+    rows = scores.to_pylist()
+    for row in rows:
+        found = of.get(tuple(row[name] for name in _NAMES), {})
+        for name in ("phi", "phi_low", "phi_high"):
+            value = found.get(name)
+            row[name.replace("phi", "phi_confirmed", 1)] = None if value is None or math.isnan(value) else value
+    return pa.Table.from_pylist(rows, SCORES)
