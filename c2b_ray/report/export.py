@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from c2b_ray.report.redact import clean, cleaned, names_of
+from c2b_ray.report.redact import clean, clean_setting, cleaned, told_apart
 from c2b_ray.store.run import Run
+from c2b_ray.text import cell, visible_json
 
 SETTINGS = (
     "task", "classes", "right", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections",
@@ -26,8 +27,14 @@ SETTINGS = (
 
 
 def scores_csv(run: Run) -> bytes:
+    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it."""
+    scores = exported(run.scores)
+    for number, field in enumerate(scores.schema):
+        if pa.types.is_string(field.type):
+            texts = [None if text is None else cell(text) for text in scores[field.name].to_pylist()]
+            scores = scores.set_column(number, field, pa.array(texts, field.type))
     sink = pa.BufferOutputStream()
-    pa_csv.write_csv(exported(run.scores), sink)
+    pa_csv.write_csv(scores, sink)
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -46,7 +53,8 @@ def scores_json(run: Run) -> bytes:
         "scores": exported(run.scores).to_pylist(),
         "intersections": exported(run.intersections).to_pylist(),
     }
-    return (json.dumps(finite(whole), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
+    text = json.dumps(finite(whole), ensure_ascii=False, allow_nan=False, indent=2)
+    return (visible_json(text) + "\n").encode()
 
 
 def scores_parquet(run: Run) -> bytes:
@@ -60,14 +68,13 @@ FORMATS: Mapping[str, Callable[[Run], bytes]] = {"csv": scores_csv, "json": scor
 
 def exported(scores: pa.Table) -> pa.Table:
     """The scores with nothing in them that should stay on the machine, and null for NaN."""
-    names = names_of(pc.unique(scores["classifier"]).to_pylist())
     columns = []
     for field in scores.schema:
         column = scores[field.name]
-        if field.name == "classifier":
-            column = pa.chunked_array([pa.array([names[spec] for spec in column.to_pylist()], field.type)])
-        elif pa.types.is_string(field.type):
-            texts = [None if text is None else clean(text) for text in column.to_pylist()]
+        if pa.types.is_string(field.type):
+            shorten = clean_setting if field.name == "classifier" else clean
+            names = told_apart(pc.unique(column).drop_null().to_pylist(), shorten)
+            texts = [None if text is None else names[text] for text in column.to_pylist()]
             column = pa.chunked_array([pa.array(texts, field.type)])
         elif pa.types.is_floating(field.type):
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, field.type), column)

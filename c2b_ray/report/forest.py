@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from c2b_ray.report import words
 from c2b_ray.report.ranking import Cell, Group
+from c2b_ray.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,12 +134,12 @@ def _for_page(svg: str, labels: list[str], told: str, height: int) -> str:
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--{variable})")
     opening = (
-        f'<svg class="forest" role="img" aria-label="{escape(told)}" viewBox="0 0 {WIDTH} {height}" '
+        f'<svg class="forest" role="img" aria-label="{escape(visible(told))}" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg">'
     )
     svg = re.sub(r"^<svg[^>]*>", lambda _: opening, svg).replace("xlink:href", "href")
     svg = re.sub(r">\s+<", "><", re.sub(r"\s+", " ", svg)).strip()
-    return re.sub(r"@(\d+)@", lambda match: escape(labels[int(match[1])]), svg)
+    return re.sub(r"@(\d+)@", lambda match: escape(visible(labels[int(match[1])])), svg)
 
 
 def _attributes(style: str) -> str:

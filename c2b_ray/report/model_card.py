@@ -22,6 +22,7 @@ from c2b_ray.report.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.report.redact import clean, clean_setting
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.store.run import CLASSIFIER, Run
+from c2b_ray.text import visible
 
 MOST_FINDINGS = 20
 TASK = {"type": "image-classification", "name": "Image Classification"}
@@ -84,12 +85,12 @@ def images_used(run: Run, classifier: str) -> int:
 
 def escaped(text: str) -> str:
     """The text, in the middle of a line, as Markdown that shows it as it is; without credentials and places."""
-    return _SPECIAL.sub(r"\\\1", _line(clean(text)))
+    return _SPECIAL.sub(r"\\\1", visible(" ".join(clean(text).split())))
 
 
 def _line(text: str) -> str:
     """On one line: a line of three dashes would end the front matter."""
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))
 
 
 def _dataset(manifest: Mapping[str, Any], images: int) -> dict[str, Any]:

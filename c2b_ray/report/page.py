@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from c2b_ray.report.view import View
+from c2b_ray.text import visible
 
 
 def page(view: View) -> str:
@@ -39,11 +41,17 @@ def _trusted(markup: str) -> Markup:
     return Markup(markup)  # noqa: S704 — the style sheet is ours, and forest.py escapes its labels
 
 
+def _shown(value: Any) -> Any:
+    """What a template prints: names with characters that would turn or hide the text beside them show these."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
 def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("c2b_ray.report", "templates"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -5,65 +5,74 @@ Knows what such things look like, and the environment's own secrets; does not kn
 
 from __future__ import annotations
 
-import os
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote_plus
 
-HIDDEN = "[removed]"
-SECRET_NAME = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
-LEAST_SECRET = 10  # shorter values of such variables are words like EMPTY or none
+from c2b_ray.text import without_credentials
 
-_CREDENTIALS = (
-    (re.compile(r"(?<=://)[^\s/@]+@"), ""),
-    (re.compile(r"(?i)([?&;][\w-]*(?:key|token|secret|passw\w*|credential|signature|sig)=)[^&;\s#]+"), rf"\1{HIDDEN}"),
-    (re.compile(r"(?i)\b((?:authorization|x-api-key):\s*(?:bearer\s+)?|bearer\s+)[^\s\[]+"), rf"\1{HIDDEN}"),
-    (re.compile(r"\b(?:sk|pk|rk)-[\w-]{16,}|\b(?:hf|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}"), HIDDEN),
-    (re.compile(r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"), HIDDEN),
-)
+_SPEC = re.compile(r"^([a-z][a-z0-9_-]*:(?!//)(?:local-dir:)?)([^?]*)(?:\?(.*))?$", re.DOTALL)
 _WHOLE_PATH = re.compile(r"^([a-z_]+:)?(?:file:/*)?(?:/(?!/)|[A-Za-z]:\\)(?:.*[/\\])?([^/\\]+)[/\\]*$")
 _PATH = re.compile(r"(?:file:/+|(?<![\w./])/(?!/)|\b[A-Za-z]:\\)(?:[^\s/\\'\"]+[/\\])+([^\s/\\'\"]*)")
 
 
 def clean(text: str) -> str:
     """The text without credentials, and with each absolute path or file: URL in it cut to its last part."""
-    return _PATH.sub(r"\1", _without_credentials(text))
+    return _PATH.sub(r"\1", without_credentials(text))
 
 
 def clean_setting(text: str) -> str:
-    """`clean` for a text that may be one path as a whole, blanks included, or a model spec of one."""
-    text = _without_credentials(text)
+    """`clean` for a text that may be one path as a whole, blanks included, or a model spec with paths in it.
+
+    Of a spec the name's path and each option's are cut on their own: `onnx:/a/net.onnx?labels=/x/names.txt` is
+    `onnx:net.onnx?labels=names.txt`.
+    """
+    text = without_credentials(text)
+    spec = _SPEC.match(text)
+    if spec is None:
+        return _cut(text)
+    options = "&".join(_cut_option(option) for option in spec[3].split("&")) if spec[3] else ""
+    return f"{spec[1]}{_cut(spec[2])}{'?' if options else ''}{options}"
+
+
+def _cut_option(option: str) -> str:
+    key, equals, value = option.partition("=")
+    return f"{key}{equals}{_cut(unquote_plus(value))}" if "/" in unquote_plus(value) else option
+
+
+def _cut(text: str) -> str:
     whole = _WHOLE_PATH.match(text)
     return f"{whole[1] or ''}{whole[2]}" if whole else _PATH.sub(r"\1", text)
 
 
 def cleaned(value: Any) -> Any:
-    """`clean_setting` for every string inside a JSON value."""
+    """`clean_setting` for every string inside a JSON value; keys that differ stay apart."""
     if isinstance(value, str):
         return clean_setting(value)
     if isinstance(value, Mapping):
-        return {clean_setting(str(key)): cleaned(item) for key, item in value.items()}
+        names = names_of([str(key) for key in value])
+        return {names[str(key)]: cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [cleaned(item) for item in value]
     return value
 
 
 def names_of(specs: Sequence[str]) -> dict[str, str]:
-    """What each spec is called on the page: `clean_setting`, numbered where two would be called the same."""
-    names: dict[str, str] = {}
-    for spec in dict.fromkeys(specs):
-        name, number = clean_setting(spec), 1
-        while name in names.values():
-            number += 1
-            name = f"{clean_setting(spec)} ({number})"
-        names[spec] = name
-    return names
+    """What each spec is called on the page: `clean_setting`, with a short hash of the spec where two would be called
+    the same. The hash does not depend on the order nor on which page it is."""
+    return told_apart(specs, clean_setting)
 
 
-def _without_credentials(text: str) -> str:
-    for name, value in os.environ.items():
-        if len(value) >= LEAST_SECRET and value in text and SECRET_NAME.search(name):
-            text = text.replace(value, HIDDEN)
-    for pattern, replacement in _CREDENTIALS:
-        text = pattern.sub(replacement, text)
-    return text
+def told_apart(texts: Sequence[str], shorten: Callable[[str], str]) -> dict[str, str]:
+    """What each text is shortened to; where several come to the same, each with a short hash of the whole."""
+    distinct = list(dict.fromkeys(texts))
+    short = {text: shorten(text) for text in distinct}
+    shared = {name for name, count in Counter(short.values()).items() if count > 1}
+    return {text: f"{name} #{_hash(text)}" if name in shared else name for text, name in short.items()}
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]

@@ -23,7 +23,7 @@ from c2b_ray.steps.decode import decode
 from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.propose import normalise
-from c2b_ray.steps.search import check_encoder
+from c2b_ray.steps.search import check_encoder, nearest_of
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 BATCH = 256
@@ -54,7 +54,7 @@ def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k
     texts, ids = captions["text"].to_pylist(), captions["caption_id"].to_pylist()
     caption_ids, rows, ranks, similarities = [], [], [], []
     for start in range(0, len(texts), BATCH):
-        found = index.search(encoder.encode_texts(texts[start : start + BATCH]), k)
+        found = nearest_of(index, encoder.encode_texts(texts[start : start + BATCH]), k)
         kept = found.ids >= 0
         rank = np.broadcast_to(np.arange(found.ids.shape[1]), found.ids.shape)
         caption_ids += [i for i, n in zip(ids[start : start + BATCH], kept.sum(axis=1), strict=True) for _ in range(n)]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.errors import SourceError
-from c2b_ray.roles import ImageIndex, TextImageEncoder
+from c2b_ray.roles import Floats, ImageIndex, Neighbours, TextImageEncoder
 from c2b_ray.schemas import SEARCHES
 
 
@@ -43,11 +43,28 @@ def check_encoder(encoder: TextImageEncoder, index: ImageIndex) -> None:
         )
 
 
+COSINE = 1.01
+"""The largest cosine that is one: half precision, and what an index compresses, round so far beyond 1."""
+
+
+def nearest_of(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
+    """The index's answer. SourceError where a similarity is no cosine, as a damaged index gives."""
+    found = index.search(embeddings, k)
+    cosines = found.similarities[found.ids >= 0]
+    if not bool(np.all(np.abs(cosines) <= COSINE)):  # NaN fails the comparison too
+        worst = cosines[~(np.abs(cosines) <= COSINE)][0]
+        raise SourceError(
+            f"the index gives a similarity of {worst:g} where a cosine lies in [-1, 1]: it is damaged, or its vectors "
+            "are not of unit length; rebuild it with c2b index build"
+        )
+    return found
+
+
 def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
     """A table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an error."""
     texts = captions["caption"].to_pylist()
     asked = [n for n, text in enumerate(texts) if text.strip()]
-    found = finder.index.search(finder.encoder.encode_texts([texts[n] for n in asked]), k)
+    found = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in asked]), k)
     kept = found.ids >= 0
     distinct, places = np.unique(found.ids[kept], return_inverse=True)
     keys = finder.index.metadata(distinct.tolist())["key"].combine_chunks().take(pa.array(places.reshape(-1)))

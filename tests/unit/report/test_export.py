@@ -6,14 +6,18 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from c2b_ray.report import write_report
 from c2b_ray.report.export import FORMATS, scores_csv, scores_json, scores_parquet
+from c2b_ray.report.model_card import escaped
 from c2b_ray.schemas import SCORES
 from c2b_ray.store.run import Run
+from c2b_ray.text import uncell
 
 
 def test_csv_has_a_row_per_cell_and_blanks_for_the_unknown(showcase_run: Run) -> None:
@@ -64,4 +68,16 @@ def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkey
     assert b"very-secret" not in data
     assert b"/home/someone" not in data
     # Two that would be called the same are still told apart.
-    assert b"onnx:net.onnx (2)" in data
+    assert b"onnx:net.onnx #ae57cc" in data
+
+
+def test_names_that_act_are_neutralised_where_they_would(build_run: Callable[..., Run]) -> None:
+    formula, turned = '=HYPERLINK("http://x")', "bus\u202egpj"
+    run = build_run(classes=(formula, turned), images_per_cell=3, pictures=False)
+    rows = list(csv.DictReader(io.StringIO(scores_csv(run).decode())))
+    assert {uncell(row["target_class"]) for row in rows} >= {formula, turned}
+    assert not any(value.startswith(("=", "@")) for row in rows for value in row.values() if value)
+    for text in (scores_json(run).decode(), Path(write_report(run)).read_text()):
+        assert "\u202e" not in text
+        assert "202egpj" in text
+    assert escaped(turned) == "bus\\\\u202egpj"

@@ -46,6 +46,6 @@ def test_several_classifiers_are_told_apart_and_nothing_private_is_named(monkeyp
     checks = [check("failed", classifier=place) for place in places]
     data = junit("c2b gate", checks, {"run": "/home/someone/very-secret-value-123"})
     names = [case.get("name") for case in ET.fromstring(data).iter("testcase")]
-    assert names == ["bus/weather/fog (onnx:net.onnx)", "bus/weather/fog (onnx:net.onnx (2))"]
+    assert names == ["bus/weather/fog (onnx:net.onnx #ae57cc)", "bus/weather/fog (onnx:net.onnx #44ec27)"]
     assert b"/home/someone" not in data
     assert b"very-secret" not in data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from c2b_ray.report import words
-from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.redact import clean, cleaned, names_of
 
 NAN = float("nan")
 
@@ -74,4 +74,13 @@ def test_clean(text: str, shown: str) -> None:
 
 def test_names_stay_apart_when_their_places_are_cut() -> None:
     names = names_of(["onnx:/a/m.onnx", "onnx:/b/m.onnx", "onnx:/a/m.onnx"])
-    assert list(names.values()) == ["onnx:m.onnx", "onnx:m.onnx (2)"]
+    assert [name[:13] for name in names.values()] == ["onnx:m.onnx #"] * 2
+    assert len(set(names.values())) == 2
+    assert names_of(["onnx:/b/m.onnx", "onnx:/a/m.onnx"]) == names  # whatever the order
+
+
+def test_a_spec_keeps_what_tells_it_from_others_and_loses_its_places():
+    specs = ["onnx:/x/a.onnx?labels=/x/labels.txt", "onnx:/x/b.onnx?labels=/x/labels.txt&batch=2"]
+    assert list(names_of(specs).values()) == ["onnx:a.onnx?labels=labels.txt", "onnx:b.onnx?labels=labels.txt&batch=2"]
+    models = {f"classifier {spec}": {"spec": spec} for spec in ("onnx:/a/m.onnx", "onnx:/b/m.onnx")}
+    assert len(cleaned(models)) == 2

@@ -1,0 +1,63 @@
+"""Text of unknown origin, such as class names and file names, made safe to show: nothing in it acts, all of it is seen.
+
+It knows characters and what credentials look like; it does not know where a text comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+HIDDEN = "[removed]"
+SECRET_NAME = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
+LEAST_SECRET = 10  # shorter values of such variables are words like EMPTY or none
+
+_CREDENTIALS = (
+    (re.compile(r"(?<=://)[^\s/@]+@"), ""),
+    (re.compile(r"(?i)([?&;][\w-]*(?:key|token|secret|passw\w*|credential|signature|sig)=)[^&;\s#]+"), rf"\1{HIDDEN}"),
+    (re.compile(r"(?i)\b((?:authorization|x-api-key):\s*(?:bearer\s+)?|bearer\s+)[^\s\[]+"), rf"\1{HIDDEN}"),
+    (re.compile(r"\b(?:sk|pk|rk)-[\w-]{16,}|\b(?:hf|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}"), HIDDEN),
+    (re.compile(r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"), HIDDEN),
+)
+# Controls of terminals (C0 save tab and newline, DEL, C1), line separators, and marks that turn or hide what is beside
+# them: U+202E lets "gpj.exe" read as "exe.jpg".
+_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+_FORMULA = tuple("=+-@\t\r'")
+
+
+def visible(text: str) -> str:
+    r"""The text with each character that acts rather than shows as its escape: ESC as `\x1b`, U+202E as `\u202e`."""
+    return _ACTING.sub(_escape, text)
+
+
+def visible_json(text: str) -> str:
+    r"""JSON that means the same, without such characters: inside its strings, where alone they occur, as `\u202e`."""
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def cell(text: str) -> str:
+    """The text as a cell of CSV that no spreadsheet takes for a formula.
+
+    A text that begins with = + - @, a tab, a carriage return or an apostrophe gets an apostrophe before it, so that
+    taking one leading apostrophe away gives every text back (`uncell`).
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def uncell(text: str) -> str:
+    """The text that `cell` was given."""
+    return text[1:] if text.startswith("'") else text
+
+
+def without_credentials(text: str) -> str:
+    for name, value in os.environ.items():
+        if len(value) >= LEAST_SECRET and value in text and SECRET_NAME.search(name):
+            text = text.replace(value, HIDDEN)
+    for pattern, replacement in _CREDENTIALS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
