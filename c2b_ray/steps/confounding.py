@@ -1,0 +1,244 @@
+"""verifications and answers → what other attributes make of an attribute's bias scores, and which findings that doubts.
+
+Images that captions found or made differ in more than what was asked for. It knows which image was drawn for what and
+what a verifier says that it shows; the estimation is `metrics.standardise`'s, and verdicts are `score`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from c2b_ray.metrics.indicators import Shown, shown
+from c2b_ray.metrics.levels import deviations
+from c2b_ray.metrics.standardise import Composition, Effects, Standardised, composition, effects, standardised
+from c2b_ray.steps.verified import Group, Levels, Verified
+
+SAME = 0.9
+"""Cramér's V from which on two attributes are one: neither explains the other, and their findings say the same."""
+
+NAMED = 0.25
+"""The share of what other attributes explain that one of them must make to be named."""
+
+CAUTION = 1.4
+"""What standardising adds to a variance counts that much in its test: products of estimates have long tails."""
+
+Floats = NDArray[np.float64]
+Answers = Mapping[str, str | None]
+Cells = Mapping[Group, Mapping[str, set[str]]]
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """Of an attribute's values, in the order of the cells.
+
+    `phi`: the standardised φ. `moved`: φ minus that, `noise` its standard error. `scale`: by what the standard error of
+    the standardised φ exceeds that of φ, 1 or more. `p_value`: of |standardised φ| ≤ τ, 1 where its sign is not φ's;
+    `none_p_value`: of |standardised φ| ≥ τ. A finding, and `none`, must bear both the plain test and this one. `doubt`:
+    why a finding is none. `same`: the value of another attribute that nearly the same images show, as (attribute,
+    value). NaN and None where there is nothing to say.
+    """
+
+    phi: Floats
+    moved: Floats
+    noise: Floats
+    scale: Floats
+    p_value: Floats
+    none_p_value: Floats
+    doubt: tuple[str | None, ...]
+    same: tuple[tuple[str, str] | None, ...]
+
+    def limits(self, phi: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """The limits of φ, widened until they hold those of the standardised φ."""
+        below, above = (phi - low) * self.scale, (high - phi) * self.scale
+        return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
+
+
+class Confounding:
+    """What is known of the other attributes of a run's images; `cells`: the distinct images of each."""
+
+    def __init__(self, verified: Verified, cells: Cells) -> None:
+        self._verified = verified
+        self._cells = cells
+        self._classes: dict[str, _Class] = {}
+
+    def adjust(
+        self, group: Group, answers: Answers, phi: Floats, low: Floats, high: Floats, levels: Levels
+    ) -> Adjusted | None:
+        """What other attributes make of a group's scores; None where nothing is known of other attributes.
+
+        answers: a classifier's, to all images of the class. phi, low, high: of the group's cells, in their order, with
+        limits at 1 - α.
+        """
+        target, attribute = group
+        images = self._classes.get(target) or self._classes.setdefault(target, self._images_of(target))
+        if attribute not in images.attributes or len(images.attributes) < 2:
+            return None
+        found = images.standardised(attribute, answers)
+        return _adjusted(found, images, attribute, list(self._cells[group]), (phi, low, high), levels)
+
+    def _images_of(self, target: str) -> _Class:
+        groups = {name: own for (of, name), own in self._cells.items() if of == target}
+        every = sorted(set().union(*(images for own in groups.values() for images in own.values())))
+        looked_at = ((image, self._verified.values_shown(image, target)) for image in every)
+        said = {image: shows for image, shows in looked_at if shows}
+        pairs = {(name, value) for shows in said.values() for name, value in shows.items() if value is not None}
+        names = sorted({name for name, _ in pairs})
+        # A group's own values first, in the order of its cells.
+        listed = {
+            name: list(dict.fromkeys([*groups.get(name, {}), *sorted(value for of, value in pairs if of == name)]))
+            for name in names
+        }
+        calibrations = [self._verified.calibration_of(name, values) for name, values in listed.items()]
+        answers = np.full((len(said), len(names)), -1)
+        drawn = answers.copy()
+        row = {image: i for i, image in enumerate(said)}
+        for b, (name, values) in enumerate(listed.items()):
+            place = {value: k for k, value in enumerate(values)}
+            answers[:, b] = [place.get(shows.get(name) or "", -1) for shows in said.values()]
+            for value, images in groups.get(name, {}).items():
+                for i in (row[image] for image in images if image in row):
+                    # Drawn for two values, it tells nothing of which one it shows.
+                    drawn[i, b] = place[value] if drawn[i, b] in (-1, place[value]) else -2
+        drawn[drawn == -2] = -1
+        return _Class(target, tuple(said), listed, shown(answers, drawn, calibrations))
+
+
+class _Class:
+    """The images of one target class; the latest classifier's effects are kept, as its groups come one by one."""
+
+    def __init__(
+        self, target: str, images: tuple[str, ...], attributes: Mapping[str, Sequence[str]], indicators: Shown
+    ) -> None:
+        self.target = target
+        self.attributes = dict(attributes)
+        self._images = images
+        self._shown = indicators
+        self._compositions: dict[str, Composition] = {}
+        self._latest: tuple[bytes, Shown, NDArray[np.bool_], Effects] | None = None
+
+    def standardised(self, attribute: str, answers: Answers) -> Standardised:
+        given = [answers.get(image) for image in self._images]
+        answered = np.array([answer is not None for answer in given], bool)
+        right = np.array([answer == self.target for answer in given], bool)
+        key = answered.tobytes() + right.tobytes()
+        if self._latest is None or self._latest[0] != key:
+            known = self._shown if answered.all() else _rows(self._shown, answered)
+            self._latest = key, known, right[answered], effects(known, right[answered])
+        _, known, right, found = self._latest
+        spread = self.composition(attribute) if known is self._shown else self._composed(known, attribute)
+        return standardised(known, found, right, spread)
+
+    def composition(self, attribute: str) -> Composition:
+        if attribute not in self._compositions:
+            self._compositions[attribute] = self._composed(self._shown, attribute)
+        return self._compositions[attribute]
+
+    def same(self, attribute: str) -> dict[str, tuple[str, str]]:
+        """Of the values that another attribute's values stand for, which."""
+        found: dict[str, tuple[str, str]] = {}
+        for b in self._alike(attribute):
+            name = list(self.attributes)[b]
+            shares = self._table(attribute, b)
+            for j, value in enumerate(self.attributes[attribute]):
+                if shares[j].sum() > 0:
+                    found.setdefault(value, (name, self.attributes[name][int(shares[j].argmax())]))
+        return found
+
+    def _composed(self, known: Shown, attribute: str) -> Composition:
+        return composition(known, list(self.attributes).index(attribute), self._alike(attribute))
+
+    def _alike(self, attribute: str) -> list[int]:
+        own = list(self.attributes).index(attribute)
+        return [b for b in range(len(self.attributes)) if b != own and _cramers_v(self._table(attribute, b)) >= SAME]
+
+    def _table(self, attribute: str, other: int) -> Floats:
+        """Shares of the attribute's images that show each value (rows) and each value of another."""
+        own = list(self.attributes).index(attribute)
+        rows = self._shown.drawn[:, own] >= 0
+        u = self._shown.columns[rows]
+        table = np.maximum(u[:, self._shown.blocks[own]].T @ u[:, self._shown.blocks[other]], 0.0)
+        shares: Floats = table / max(float(table.sum()), 1e-12)
+        return shares
+
+
+def _adjusted(
+    found: Standardised,
+    images: _Class,
+    attribute: str,
+    values: Sequence[str],
+    scores: tuple[Floats, Floats, Floats],
+    levels: Levels,
+) -> Adjusted:
+    phi, low, high = scores
+    tau, alpha = levels
+    n = len(values)
+    moved, noise, scale, parts = (at[:n] for at in (found.moved, found.noise, found.scale, found.parts))
+    standard = phi - moved
+    reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
+    error = reach * np.sqrt(1 + CAUTION * (scale**2 - 1))
+    p_value = _p_value(np.sign(phi) * standard, error, tau)
+    none_p_value = _p_value(2 * tau - np.abs(standard), error, tau)
+    plain = _p_value(np.abs(phi), reach, tau)
+    in_doubt = (np.abs(phi) > tau) & (plain <= alpha) & (p_value > alpha)
+    names, z = list(images.attributes), deviations(1 - alpha)
+    doubts = [
+        _doubt(value, float(phi[j]), (float(moved[j]), z * float(noise[j])), (parts[j], names), tau)
+        if in_doubt[j]
+        else None
+        for j, value in enumerate(values)
+    ]
+    same = images.same(attribute)
+    alike = tuple(same.get(value) for value in values)
+    return Adjusted(standard, moved, noise, scale, p_value, none_p_value, tuple(doubts), alike)
+
+
+def _doubt(
+    value: str, phi: float, moved: tuple[float, float], parts: tuple[Floats, Sequence[str]], tau: float
+) -> str | None:
+    """Why a finding that does not bear standardising is none; None where other attributes have no part in that.
+
+    moved: by how much standardising moves φ, and how far that may be off. parts: what each attribute adds to it.
+    """
+    toward, off = float(np.sign(phi)) * moved[0], moved[1]
+    who = _carriers(np.sign(phi) * parts[0], toward, parts[1])
+    said, left = f"{phi:+.2f} on the images of {value!r}", phi - moved[0]
+    if toward > max(tau, off):
+        return f"explained by {who}: {said}, {left:+.2f} on images alike in {who}"
+    if toward + off > abs(phi) - tau:
+        return f"cannot be told from {who}: {said}, {left - off:+.2f} to {left + off:+.2f} on images alike in {who}"
+    return None
+
+
+def _p_value(beyond: Floats, error: Floats, tau: float) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Floats = np.where(beyond > tau, ndtr(-(beyond - tau) / error), 1.0)
+    return np.where(np.isnan(beyond), np.nan, found)
+
+
+def _carriers(parts: Floats, toward: float, names: Sequence[str]) -> str:
+    """The attributes that explain most, at most two."""
+    order = np.argsort(-parts, kind="stable")
+    chosen = [names[order[0]]]
+    if len(order) > 1 and parts[order[1]] >= NAMED * max(toward, parts[order[0]]):
+        chosen.append(names[order[1]])
+    return " and ".join(chosen)
+
+
+def _rows(images: Shown, rows: NDArray[np.bool_]) -> Shown:
+    by = {name: getattr(images, name)[rows] for name in ("columns", "drawn", "by_answer")}
+    return replace(images, **by)
+
+
+def _cramers_v(shares: Floats) -> float:
+    """Cramér's V of a table of shares, as far as it has two rows and columns with any."""
+    kept = shares[shares.sum(axis=1) > 0][:, shares.sum(axis=0) > 0]
+    size = min(kept.shape) - 1
+    if size < 1:
+        return 0.0
+    expected = np.outer(kept.sum(axis=1), kept.sum(axis=0))
+    return float(np.sqrt(((kept - expected) ** 2 / expected).sum() / size))
