@@ -83,15 +83,15 @@ def sequential(groups: Groups, most: int, random: np.random.Generator) -> tuple[
 
 
 def fixed(groups: Groups, n: int, random: np.random.Generator) -> np.ndarray:
-    columns: list[list[np.ndarray]] = [[], [], [], []]
+    columns: list[list[np.ndarray]] = [[], [], []]
     for group in groups:
         correct, total = random.binomial(n, group), np.full(len(group), n)
-        low, high = metrics.bias_score_interval(correct, total, 1 - ALPHA)
-        p_values = metrics.bias_score_p_values(correct, total, TAU)
-        for column, values in zip(columns, (metrics.bias_scores(correct, total), low, high, p_values), strict=True):
+        found = metrics.contrast_test(correct / total, total, TAU, 1 - ALPHA)
+        for column, values in zip(columns, (found.phi, found.p_value, found.none_p_value), strict=True):
             column.append(values)
-    phi, low, high, p = map(np.concatenate, columns)
-    verdicts = metrics.verdicts(phi, low, high, metrics.benjamini_hochberg(p), TAU, ALPHA)
+    phi, p, none_p = map(np.concatenate, columns)
+    q, none_q = metrics.benjamini_hochberg(p), metrics.benjamini_hochberg(none_p)
+    verdicts = metrics.verdicts(phi, q, none_q, TAU, ALPHA)
     return right(verdicts, np.concatenate([true_scores(group) for group in groups]))
 
 

@@ -27,6 +27,7 @@ from c2b_ray.metrics.paired import (
     paired_difference,
     paired_difference_interval,
     paired_difference_p_values,
+    paired_equivalence_p_values,
     phi_difference,
     phi_difference_interval,
     phi_difference_p_values,
@@ -43,6 +44,7 @@ from c2b_ray.metrics.sequential import (
     sequential_p_values,
     sequential_verdicts,
 )
+from c2b_ray.metrics.shrinkage import shrunken
 from c2b_ray.metrics.skew import max_skew, ndkl
 from c2b_ray.metrics.stratified import Stratified, stratified_differences
 from c2b_ray.metrics.testing import (
@@ -51,6 +53,7 @@ from c2b_ray.metrics.testing import (
     benjamini_hochberg,
     images_to_settle,
     inverse_sampling_rate,
+    selected_confidence,
     verdicts,
 )
 
@@ -94,6 +97,7 @@ __all__ = [
     "paired_difference",
     "paired_difference_interval",
     "paired_difference_p_values",
+    "paired_equivalence_p_values",
     "paper_verdicts",
     "phi_difference",
     "phi_difference_interval",
@@ -103,9 +107,11 @@ __all__ = [
     "recall_at",
     "rogan_gladen",
     "rounds_to_settle",
+    "selected_confidence",
     "sequential_evidence",
     "sequential_p_values",
     "sequential_verdicts",
+    "shrunken",
     "stratified_differences",
     "total_variation_loss",
     "verdicts",

@@ -22,6 +22,7 @@ __all__ = [
     "paired_difference",
     "paired_difference_interval",
     "paired_difference_p_values",
+    "paired_equivalence_p_values",
     "phi_difference",
     "phi_difference_interval",
     "phi_difference_p_values",
@@ -82,11 +83,12 @@ def paired_difference_interval(
 def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
     """p-value of every `paired_difference` for the interval null |d| <= tau.
 
-    p = 2 * (1 - Phi(z)),   z = |b - c -+ n*tau| / sqrt(n * (2q + D(1 - D))) at D = +-tau on the difference's own side
+    p = Phi(-z_tau) + Phi(-z_-tau),   z_D = |b - c - n*D| / sqrt(n * (2q + D(1 - D))),   d beyond D on its side of 0
 
-    Tango 1998, as a test against a margin: p <= alpha exactly when the 1-alpha interval of
-    `paired_difference_interval` lies wholly above tau or wholly below -tau. Both tails are counted, so for tau > 0 it
-    is conservative, as `bias_score_p_values` is. At tau = 0 it is McNemar's test without continuity correction.
+    Tango 1998, as a test against both ends of a margin: the chance of a difference so far out on its side were the true
+    one at the near end of the null, and were it at the far end, which counts for little but at tau near 0. So p <=
+    alpha where the 1-alpha interval of `paired_difference_interval` lies beyond tau or -tau, and only where that of
+    1 - 2*alpha does, as for `bias_score_p_values`. At tau = 0 it is McNemar's test without continuity correction.
 
     Args: as for `paired_difference`; tau: finite, 0 or more.
     Returns: float64 of that shape in [0, 1]; 1 where |d| <= tau. NaN where total is 0; empty in, empty out.
@@ -95,11 +97,32 @@ def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arra
     a, b, n = _checked(only_a, only_b, total)
     margin = checked_margin(tau)
     d, _ = accuracies(b - a, n)
+    tails = [ndtr(-_deviate(a, b, n, np.copysign(end, np.nan_to_num(d) * end))) for end in (margin, -margin)]
     beyond = np.abs(d) > margin
-    at = np.where(beyond, np.copysign(margin, d), 0.0)
+    return np.where(np.isnan(d), np.nan, np.where(beyond, np.minimum(tails[0] + tails[1], 1.0), 1.0))
+
+
+def paired_equivalence_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float) -> Floats:
+    """p-value of every `paired_difference` for the null |d| >= tau: small where A and B are certainly as accurate.
+
+    p = max(Phi(-z_tau), Phi(-z_-tau)),   two one-sided tests (Schuirmann 1987) with Tango's z, as above
+
+    Args: as for `paired_difference`; tau: finite, 0 or more.
+    Returns: float64 of that shape in [0, 1]; 1 where |d| >= tau. NaN where total is 0; empty in, empty out.
+    Raises: ValueError as `paired_difference` does, or for tau.
+    """
+    a, b, n = _checked(only_a, only_b, total)
+    margin = checked_margin(tau)
+    d, _ = accuracies(b - a, n)
+    z = np.minimum(*(_deviate(a, b, n, np.full(d.shape, end)) for end in (margin, -margin)))
+    return np.where(np.isnan(d), np.nan, np.where(np.abs(d) < margin, ndtr(-z), 1.0))
+
+
+def _deviate(a: Ints, b: Ints, n: Ints, at: Floats) -> Floats:
+    """How many standard deviations the difference lies from a true one of `at`."""
     gap, variance = _score(a, b, n, at)
-    z = np.divide(np.abs(gap), np.sqrt(variance), out=np.zeros(d.shape), where=beyond & (variance > 0))
-    return np.where(np.isnan(d), np.nan, np.where(beyond, 2.0 * ndtr(-z), 1.0))
+    z: Floats = np.divide(np.abs(gap), np.sqrt(variance), out=np.zeros(gap.shape), where=variance > 0)
+    return z
 
 
 def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike) -> Floats:
@@ -170,8 +193,9 @@ def phi_difference_interval(
 def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
     """p-value of every `phi_difference` for the interval null |phi_difference| <= tau.
 
-    p_j = the smallest alpha at which the 1-alpha interval of `phi_difference_interval` lies wholly above tau or wholly
-    below -tau, found by a search for the normal deviate, as `bias_score_p_values` does for one classifier.
+    p_j = Phi(-z_tau) + Phi(-z_-tau),   z_D the deviate at which the limit of `phi_difference_interval` towards 0 is D
+
+    on phi_difference_j's side of 0, found by a search: the interval null as `paired_difference_p_values` has it.
 
     Args: as for `phi_difference`; tau: finite, 0 or more.
     Returns: float64 of shape (..., n) in [0, 1]; 1 where |phi_difference| <= tau. NaN where `phi_difference` is NaN.
@@ -185,13 +209,18 @@ def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLi
     a, b, n = (counts[index[:-1]] for counts in _checked(only_a, only_b, total))
     beyond = difference[index]
 
-    def excess(z: Floats) -> Floats:
-        """By how much the interval at that deviate keeps clear of the margin."""
-        below, above = _reach(a, b, n, index[-1], z[:, None])
-        return np.abs(beyond) - np.where(beyond > 0, below, above) - margin
+    def excess(end: float) -> Callable[[Floats], Floats]:
+        def clear(z: Floats) -> Floats:
+            """By how much the interval at that deviate keeps clear of one end of the null."""
+            below, above = _reach(a, b, n, index[-1], z[:, None])
+            return np.abs(beyond) - np.where(beyond > 0, below, above) - end
 
-    z = _crossing(excess, np.zeros(beyond.shape), np.full(beyond.shape, MOST_DEVIATIONS))
-    p[index] = 2.0 * ndtr(-z)
+        return clear
+
+    most = np.full(beyond.shape, MOST_DEVIATIONS)
+    near = ndtr(-_crossing(excess(margin), np.zeros(beyond.shape), most))
+    far = ndtr(-_crossing(excess(-margin), np.zeros(beyond.shape), most)) if margin else near
+    p[index] = np.minimum(near + far, 1.0)
     return p
 
 

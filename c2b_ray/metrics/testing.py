@@ -15,7 +15,15 @@ from scipy.special import ndtr, ndtri
 from c2b_ray.metrics.levels import checked_levels, checked_margin
 from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, mean_of_others
 
-__all__ = ["MOST_IMAGES", "Verdict", "benjamini_hochberg", "images_to_settle", "inverse_sampling_rate", "verdicts"]
+__all__ = [
+    "MOST_IMAGES",
+    "Verdict",
+    "benjamini_hochberg",
+    "images_to_settle",
+    "inverse_sampling_rate",
+    "selected_confidence",
+    "verdicts",
+]
 
 Verdict = Literal["for", "against", "none", "undetermined"]
 Values = NDArray[Any] | Sequence[float]
@@ -50,35 +58,52 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     return q
 
 
-def verdicts(
-    phi: ArrayLike, phi_low: ArrayLike, phi_high: ArrayLike, q_values: ArrayLike, tau: float, alpha: float
-) -> list[Verdict]:
+def verdicts(phi: ArrayLike, q_values: ArrayLike, none_q_values: ArrayLike, tau: float, alpha: float) -> list[Verdict]:
     """The four-valued verdict on every cell.
 
-    "for" (phi > 0) or "against" (phi < 0) where |phi| > tau and q <= alpha; else "none" where [phi_low, phi_high] lies
-    within [-tau, tau]; else "undetermined". This project's rule, not the paper's (`paper_verdicts`): a small sample is
-    "undetermined", and "none" is a finding that needs as much evidence as a bias.
+    "for" (phi > 0) or "against" (phi < 0) where |phi| > tau and q <= alpha; else "none" where none_q <= alpha; else
+    "undetermined". This project's rule, not the paper's (`paper_verdicts`): a small sample is "undetermined", and
+    "none" is a finding that needs as much evidence as a bias, with a false discovery rate of its own.
 
-    Args: four arrays of shape (cells,); phi and its limits from `bias_scores` and `bias_score_interval` at 1-alpha, q
-    from `benjamini_hochberg`; tau: 0 or more; alpha: in (0, 1).
-    Returns: one string per cell. A NaN in phi or its limits gives "undetermined", a NaN q no "for" or "against". No
-    cells in, [] out.
+    Args: three arrays of shape (cells,); phi from `bias_scores`, q from `benjamini_hochberg` of `bias_score_p_values`,
+    none_q of `equivalence_p_values`; tau: 0 or more; alpha: in (0, 1).
+    Returns: one string per cell. A NaN in phi gives "undetermined", a NaN q no "for" or "against", a NaN none_q no
+    "none". No cells in, [] out.
     Raises: ValueError where shapes differ or are not one-dimensional, or for tau or alpha.
     """
-    score, low, high, q = (np.asarray(values, dtype=np.float64) for values in (phi, phi_low, phi_high, q_values))
-    if score.ndim != 1 or not score.shape == low.shape == high.shape == q.shape:
-        raise ValueError(f"need four arrays of one shape (cells,), got {score.shape, low.shape, high.shape, q.shape}")
+    score, q, none_q = (np.asarray(values, dtype=np.float64) for values in (phi, q_values, none_q_values))
+    if score.ndim != 1 or not score.shape == q.shape == none_q.shape:
+        raise ValueError(f"need three arrays of one shape (cells,), got {score.shape, q.shape, none_q.shape}")
     checked_margin(tau)
     checked_levels(alpha=alpha)
     found = (np.abs(score) > tau) & (q <= alpha)
-    within = (low >= -tau) & (high <= tau) & ~np.isnan(score)
+    small = (np.abs(score) <= tau) & (none_q <= alpha)
     answers: list[Verdict] = []
-    for is_found, is_for, is_within in zip(found.tolist(), (score > 0).tolist(), within.tolist(), strict=True):
+    for is_found, is_for, is_small in zip(found.tolist(), (score > 0).tolist(), small.tolist(), strict=True):
         if is_found:
             answers.append("for" if is_for else "against")
         else:
-            answers.append("none" if is_within else "undetermined")
+            answers.append("none" if is_small else "undetermined")
     return answers
+
+
+def selected_confidence(selected: int, tested: int, alpha: float) -> float:
+    """Confidence of the intervals of R selected of m tests, so that their false coverage rate is at most alpha.
+
+    1 - alpha * R / m,   R = max(selected, 1), m = tested
+
+    Benjamini & Yekutieli 2005, procedure 1: among the intervals of selected parameters, the expected share that miss
+    is at most alpha, for independent (and positively dependent) estimates and selection by Benjamini & Hochberg. An
+    interval of 1 - alpha, picked because it lies far out, misses more often.
+
+    Args: selected, tested: whole numbers, 0 <= selected <= tested; alpha: in (0, 1).
+    Returns: float in [1 - alpha, 1); 1 - alpha without tests.
+    Raises: ValueError for the numbers or alpha.
+    """
+    checked_levels(alpha=alpha)
+    if not 0 <= selected <= tested:
+        raise ValueError(f"selected = {selected}, tested = {tested}; need 0 <= selected <= tested")
+    return 1 - alpha * max(selected, 1) / tested if tested else 1 - alpha
 
 
 def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: float = 0.05, power: float = 0.8) -> Ints:
@@ -86,11 +111,11 @@ def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: fl
 
     With V_j = v_j + sum over k != j of v_k / m^2 and v = s(1-s), s = (correct + 2)/(total + 4), the estimate of phi_j
     from n images in every cell is near normal with variance V_j/n. The answer is the least n at which
-      |phi| > tau:  phi_estimate -+ z*sqrt(V/n) lies beyond tau on phi's side with probability `power`:
-                    n = V * ((z + z_power) / (|phi| - tau))^2
-      |phi| < tau:  it lies within [-tau, tau] with probability `power` (two one-sided tests; solved by bisection)
-    with z the two-sided normal quantile of alpha. s is Agresti & Coull's (1998) add-two smoothing, so that accuracies
-    of 0 and 1 do not promise certainty after one image. alpha is for one test: divide it by what multiplicity costs.
+      |phi| > tau:  the p-value of `bias_score_p_values` is at most alpha with probability `power`; with x = sqrt(n/V)
+                    Phi(z_power - x * (|phi| - tau)) + Phi(z_power - x * (|phi| + tau)) = alpha
+      |phi| < tau:  that of `equivalence_p_values` is (two one-sided tests).
+    Both are solved by bisection. s is Agresti & Coull's (1998) add-two smoothing, so that accuracies of 0 and 1 do not
+    promise certainty after one image. alpha is for one test: divide it by what multiplicity costs.
 
     Args: correct, total: integers of shape (..., n); tau: 0 or more; alpha, power: in (0, 1).
     Returns: int64 of shape (..., n): images in each cell (in all, not on top of the present ones), 1 or more; also for
@@ -107,9 +132,8 @@ def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: fl
     variance = smoothed * (1 - smoothed)
     others = np.maximum(held.sum(axis=-1, keepdims=True) - 1, 1)
     variance = variance + mean_of_others(variance, held) / others
-    z = float(-ndtri(alpha / 2))
-    beyond = _over(z + float(ndtri(power)), distance - tau)
-    needed = np.where(distance > tau, beyond, _precision_within(distance, tau, z, power))
+    beyond = _precision_beyond(distance, tau, alpha, power)
+    needed = np.where(distance > tau, beyond, _precision_within(distance, tau, float(-ndtri(alpha)), power))
     with np.errstate(over="ignore"):
         images = np.maximum(np.ceil(variance * np.maximum(needed, 0.0) ** 2), 1.0)
     return np.where(images <= MOST_IMAGES, images, -1.0).astype(np.int64)
@@ -147,6 +171,19 @@ def _over(numerator: float, denominator: Floats) -> Floats:
     """numerator/denominator where the latter is positive, else infinite; NaN stays."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.where(np.isnan(denominator), np.nan, numerator / np.maximum(denominator, 0.0))
+
+
+def _precision_beyond(distance: Floats, tau: float, alpha: float, power: float) -> Floats:
+    """The least 1/(standard error) at which an estimate has a p-value of at most alpha with the given probability."""
+    reserve, room = float(ndtri(power)), distance - tau
+    least, most = (_over(float(-ndtri(level)) + reserve, room) for level in (alpha, alpha / 2))
+    least = np.maximum(least, 0.0)
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        with np.errstate(invalid="ignore"):
+            p = ndtr(reserve - middle * room) + ndtr(reserve - middle * (distance + tau))
+        least, most = np.where(p <= alpha, least, middle), np.where(p <= alpha, middle, most)
+    return most
 
 
 def _precision_within(distance: Floats, tau: float, z: float, power: float) -> Floats:

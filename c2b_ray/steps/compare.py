@@ -205,9 +205,10 @@ def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -
         columns[name] = np.where(trusted, columns[name], np.nan)
     columns["q_value"] = metrics.benjamini_hochberg(columns["p_value"])
     columns["phi_q_value"] = metrics.benjamini_hochberg(columns["phi_p_value"])
-    difference, low, high, q = (
-        columns[name] for name in ("difference", "difference_low", "difference_high", "q_value")
+    none_q = metrics.benjamini_hochberg(
+        np.where(trusted, metrics.paired_equivalence_p_values(*pairs, tau)[held], np.nan)
     )
-    changes = [CHANGES[verdict] for verdict in metrics.verdicts(difference, low, high, q, tau, alpha)]
+    verdicts = metrics.verdicts(columns["difference"], columns["q_value"], none_q, tau, alpha)
+    changes = [CHANGES[verdict] for verdict in verdicts]
     changes = [change if sure else "undetermined" for change, sure in zip(changes, trusted, strict=True)]
     return {**{name: values.tolist() for name, values in columns.items()}, "change": changes, "doubt": doubts}

@@ -208,7 +208,7 @@ def _judge(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
         return np.array([row[name] for row in rows], float)
 
     q, phi_q = metrics.benjamini_hochberg(column("p_value")), metrics.benjamini_hochberg(column("phi_p_value"))
-    limits = column("interaction_low"), column("interaction_high")
-    verdicts = metrics.verdicts(column("interaction"), *limits, q, tau, alpha)
+    within = (column("interaction_low") >= -tau) & (column("interaction_high") <= tau)
+    verdicts = metrics.verdicts(column("interaction"), q, np.where(within, 0.0, 1.0), tau, alpha)
     for row, q_value, phi_q_value, verdict in zip(rows, q, phi_q, verdicts, strict=True):
         row.update({"q_value": float(q_value), "phi_q_value": float(phi_q_value), "verdict": verdict})

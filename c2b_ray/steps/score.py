@@ -113,6 +113,7 @@ def _group_rows(
         "phi_low": phi_low,
         "phi_high": phi_high,
         "p_value": metrics.bias_score_p_values(correct, total, tau),
+        "none_p_value": metrics.equivalence_p_values(correct, total, tau),
         "paper_verdict": metrics.paper_verdicts(correct, total, tau),
     }
     columns |= {"accuracy_observed": columns["accuracy"], "phi_observed": columns["phi"], "effective": total}
@@ -145,9 +146,12 @@ def _verify(
                 row["doubt"] = "the verifier named no value of any image"
             else:
                 row.update({name: float(values[i]) for name, values in columns(found).items()})
+                row["none_p_value"] = float(
+                    metrics.contrast_test(found.accuracy, found.effective, levels[0]).none_p_value[i]
+                )
                 row["doubt"] = doubt(row, verified.class_skill(group[0])) or explained.get(row["bias_class"])
             if row["doubt"] is not None:
-                row["p_value"] = float("nan")
+                row["p_value"] = row["none_p_value"] = float("nan")
 
 
 def _wrong_answers(row: dict[str, Any], cells: Cells, answers: Taken, classes: set[str]) -> dict[str, Any]:
@@ -166,12 +170,11 @@ def _wrong_answers(row: dict[str, Any], cells: Cells, answers: Taken, classes: s
 
 
 def _judge(rows: list[dict[str, Any]], tau: float, alpha: float) -> None:
-    phi, low, high, p = (
-        np.array([row[name] for row in rows], float) for name in ("phi", "phi_low", "phi_high", "p_value")
-    )
-    q = metrics.benjamini_hochberg(p)
-    for row, q_value, verdict in zip(rows, q, metrics.verdicts(phi, low, high, q, tau, alpha), strict=True):
-        row["q_value"] = float(q_value)
+    phi, p, none_p = (np.array([row[name] for row in rows], float) for name in ("phi", "p_value", "none_p_value"))
+    q, none_q = metrics.benjamini_hochberg(p), metrics.benjamini_hochberg(none_p)
+    verdicts = metrics.verdicts(phi, q, none_q, tau, alpha)
+    for row, q_value, none_q_value, verdict in zip(rows, q, none_q, verdicts, strict=True):
+        row["q_value"], row["none_q_value"] = float(q_value), float(none_q_value)
         row["verdict"] = "undetermined" if row.get("doubt") else verdict
 
 

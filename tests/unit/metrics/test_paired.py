@@ -12,6 +12,7 @@ from c2b_ray.metrics import (
     paired_difference,
     paired_difference_interval,
     paired_difference_p_values,
+    paired_equivalence_p_values,
     phi_difference,
     phi_difference_interval,
     phi_difference_p_values,
@@ -95,7 +96,7 @@ def test_mcnemars_exact_test():
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.05, 0.2])
-def test_a_test_rejects_exactly_where_its_interval_excludes_the_margin(tau):
+def test_a_test_agrees_with_its_interval(tau):
     rng = np.random.default_rng(3)
     n = rng.integers(0, 60, (60, 3))
     a, b = rng.binomial(n // 2, 0.2), rng.binomial(n - n // 2, rng.random(n.shape))
@@ -104,11 +105,29 @@ def test_a_test_rejects_exactly_where_its_interval_excludes_the_margin(tau):
         (phi_difference_p_values, phi_difference_interval),
     )
     for p_values, interval in pairs:
-        p, (low, high) = p_values(a, b, n, tau), interval(a, b, n, 0.9)
+        p = p_values(a, b, n, tau)
         known = ~np.isnan(p)
         rejected = p[known] <= 0.1
         assert 0 < rejected.sum() < rejected.size
-        np.testing.assert_array_equal(rejected, ((low > tau) | (high < -tau))[known])
+        outer, inner = (
+            ((low > tau) | (high < -tau))[known] for low, high in (interval(a, b, n, level) for level in (0.9, 0.8))
+        )
+        assert rejected[outer].all()
+        assert inner[rejected].all()
+        if tau == 0:
+            np.testing.assert_array_equal(rejected, outer)
+    low, high = paired_difference_interval(a, b, n, 0.8)
+    none = paired_equivalence_p_values(a, b, n, 0.2)
+    assert (none <= 0.1).any()
+    np.testing.assert_array_equal(none <= 0.1, (low > -0.2) & (high < 0.2))
+
+
+def test_the_paired_test_has_the_size_of_an_interval_null():
+    # B alone right on 8 %, A alone on 3 % of 200 images: the difference is tau, and one tail alone can reject
+    rng = np.random.default_rng(5)
+    drawn = rng.multinomial(200, [0.03, 0.08, 0.89], 4000)
+    p = paired_difference_p_values(drawn[:, 0], drawn[:, 1], np.full(4000, 200), 0.05)
+    assert 0.04 < (p <= 0.05).mean() < 0.06
 
 
 def test_phi_difference_is_the_difference_of_the_bias_scores():

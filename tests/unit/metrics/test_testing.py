@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, false_discovery_control, nbinom
+from scipy.stats import binom, false_discovery_control, nbinom, norm
 from statsmodels.stats.multitest import multipletests
 
 from c2b_ray.metrics import (
@@ -10,8 +10,10 @@ from c2b_ray.metrics import (
     benjamini_hochberg,
     bias_score_interval,
     bias_score_p_values,
+    equivalence_p_values,
     images_to_settle,
     inverse_sampling_rate,
+    selected_confidence,
     verdicts,
 )
 
@@ -37,27 +39,27 @@ def test_tests_that_were_not_made_do_not_count():
 def test_every_verdict_and_what_leads_to_it():
     nan = float("nan")
     cases = [
-        # phi, low, high, q
-        (0.20, 0.10, 0.30, 0.01, "for"),
-        (-0.20, -0.30, -0.10, 0.01, "against"),
-        (0.00, -0.04, 0.04, 1.00, "none"),
-        (0.00, -0.05, 0.05, 1.00, "none"),  # an interval that just fits is inside
-        (0.00, -0.06, 0.04, 1.00, "undetermined"),
-        (0.20, 0.10, 0.30, 0.06, "undetermined"),  # beyond tau, but not after adjusting
-        (0.05, 0.01, 0.09, 0.01, "undetermined"),  # |phi| = tau is not beyond
-        (nan, nan, nan, nan, "undetermined"),
-        (nan, 0.00, 0.00, 0.01, "undetermined"),
-        (0.20, 0.10, 0.30, nan, "undetermined"),
-        (0.00, -0.04, 0.04, nan, "none"),
+        # phi, q, none_q
+        (0.20, 0.01, 1.00, "for"),
+        (-0.20, 0.01, 1.00, "against"),
+        (0.00, 1.00, 0.05, "none"),
+        (0.00, 1.00, 0.06, "undetermined"),
+        (0.20, 0.06, 1.00, "undetermined"),  # beyond tau, but not after adjusting
+        (0.05, 0.01, 1.00, "undetermined"),  # |phi| = tau is not beyond
+        (nan, nan, nan, "undetermined"),
+        (nan, 0.01, 0.01, "undetermined"),
+        (0.20, nan, 0.01, "undetermined"),
+        (0.00, nan, 0.04, "none"),
+        (0.00, 1.00, nan, "undetermined"),
     ]
     *columns, expected = zip(*cases, strict=True)
     assert verdicts(*columns, tau=0.05, alpha=0.05) == list(expected)
-    assert verdicts([], [], [], [], 0.05, 0.05) == []
+    assert verdicts([], [], [], 0.05, 0.05) == []
     for wrong in ({"tau": -1, "alpha": 0.05}, {"tau": 0.05, "alpha": 5}):
         with pytest.raises(ValueError, match=r"tau|alpha"):
             verdicts(*columns, **wrong)
     with pytest.raises(ValueError, match="shape"):
-        verdicts([0.1], [0.1], [0.1], [0.1, 0.2], 0.05, 0.05)
+        verdicts([0.1], [0.1], [0.1, 0.2], 0.05, 0.05)
 
 
 def settled(n: int, accuracy: np.ndarray, tau: float) -> float:
@@ -65,10 +67,9 @@ def settled(n: int, accuracy: np.ndarray, tau: float) -> float:
     weights = np.outer(*(binom.pmf(np.arange(n + 1), n, a) for a in accuracy))
     outcomes = np.argwhere(weights > 1e-6)
     totals = np.full(outcomes.shape, n)
-    low, high = bias_score_interval(outcomes, totals)
-    within = ((low >= -tau) & (high <= tau))[:, 0]
-    found = (low > tau)[:, 0] | (high < -tau)[:, 0]
-    return float(weights[tuple(outcomes[within | found].T)].sum())
+    found = bias_score_p_values(outcomes, totals, tau)[:, 0] <= 0.05
+    none = equivalence_p_values(outcomes, totals, tau)[:, 0] <= 0.05
+    return float(weights[tuple(outcomes[none | found].T)].sum())
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,10 @@ def test_a_gap_needs_the_textbooks_sample_size():
     # .7, .5, .5, tau 0: phi = .2, -.1, -.1 and V = .21 + (.25 + .25)/4 = .335, .25 + (.21 + .25)/4 = .365:
     # .335 * (2.801585/.2)^2 = 65.7 and .365 * (2.801585/.1)^2 = 286.5
     assert images_to_settle([700_000, 500_000, 500_000], [10**6] * 3, 0.0).tolist() == [66, 287, 287]
-    # both .5, tau .1: two one-sided tests share the risk, V = .5, n = .5 * ((1.959964 + 1.281552)/.1)^2 = 525.4
-    assert images_to_settle([500_000, 500_000], [10**6, 10**6], 0.1).tolist() == [526, 526]
+    # .7 against .5, tau .05: the far end of the null counts for nothing, n = .46 * ((1.644854 + .841621)/.15)^2 = 126.4
+    assert images_to_settle([700_000, 500_000], [10**6, 10**6], 0.05).tolist() == [127, 127]
+    # both .5, tau .1: two one-sided tests share the risk, V = .5, n = .5 * ((1.644854 + 1.281552)/.1)^2 = 428.2
+    assert images_to_settle([500_000, 500_000], [10**6, 10**6], 0.1).tolist() == [429, 429]
 
 
 def test_certainty_is_not_promised_after_one_image():
@@ -139,12 +142,32 @@ def test_inverse_sampling_without_two_failures_is_unknown():
             inverse_sampling_rate(k, n)
 
 
-def test_verdict_and_p_value_agree_on_a_single_test():
+def test_verdict_and_interval_agree_on_a_single_test():
     correct, total = [44, 31, 44], [50, 50, 50]
     low, high = bias_score_interval(correct, total, 0.9)
-    p = bias_score_p_values(correct, total, 0.05)
+    p, none = bias_score_p_values(correct, total, 0.05), equivalence_p_values(correct, total, 0.05)
     phi = np.array([0.13, -0.26, 0.13])  # .88 - (.62 + .88)/2; .62 - .88
-    assert verdicts(phi, low, high, p, 0.05, 0.05) == ["undetermined", "against", "undetermined"]
+    assert verdicts(phi, p, none, 0.05, 0.05) == ["undetermined", "against", "undetermined"]
     assert low[0] < 0.05 < p[0]
     assert high[1] < -0.05
     assert p[1] < 0.05
+
+
+def test_intervals_of_the_selected_hold_the_truth_where_plain_ones_do_not():
+    # 4 of 40 effects are .4, the rest 0; those beyond 2 deviations are selected
+    rng = np.random.default_rng(4)
+    truth = np.where(np.arange(40) < 4, 0.4, 0.0)
+    misses = {"plain": [], "selected": []}
+    for estimate in truth + 0.15 * rng.standard_normal((1000, 40)):
+        found = benjamini_hochberg(2 * norm.sf(np.abs(estimate) / 0.15)) <= 0.2
+        if not found.any():
+            continue
+        for name, confidence in (("plain", 0.8), ("selected", selected_confidence(int(found.sum()), 40, 0.2))):
+            missed = np.abs(estimate - truth)[found] > norm.ppf((1 + confidence) / 2) * 0.15
+            misses[name].append(missed.mean())
+    assert np.sum(misses["plain"]) / 1000 > 0.22
+    assert np.sum(misses["selected"]) / 1000 < 0.2
+    assert selected_confidence(0, 40, 0.2) == 1 - 0.2 / 40
+    assert selected_confidence(0, 0, 0.05) == 0.95
+    with pytest.raises(ValueError, match="selected"):
+        selected_confidence(3, 2, 0.05)
