@@ -116,7 +116,10 @@ class AuditConfig(_Strict):
         description="The task's classes, in the words of captions; `all`: the classes of `label_map`, or without one "
         "the classifier's labels.",
     )
-    classifier: Name | list[Name] = Field(description="A model spec, or several that are audited on the same images.")
+    classifier: Name | list[Name] | dict[Name, Name] = Field(
+        description="A model spec, or several that are audited on the same images: a list, or short names of one's own "
+        "→ specs, which every table, page and option then calls them by.",
+    )
     images: Images
     verification: Verification | None = Field(
         None, description="Checks that images show what their captions say, and corrects scores for those that do not."
@@ -194,11 +197,16 @@ class AuditConfig(_Strict):
 
     @field_validator("classifier")
     @classmethod
-    def _some_classifier(cls, classifier: str | list[str]) -> str | list[str]:
-        if isinstance(classifier, list):
-            if not classifier:
-                raise ValueError("name at least one classifier")
-            _distinct(classifier, "classifier")
+    def _some_classifier(cls, classifier: str | list[str] | dict[str, str]) -> str | list[str] | dict[str, str]:
+        if not classifier:
+            raise ValueError("name at least one classifier")
+        if isinstance(classifier, dict):
+            _distinct(list(classifier), "classifier")
+        if not isinstance(classifier, str):
+            specs = list(classifier.values()) if isinstance(classifier, dict) else classifier
+            twice = next((spec for place, spec in enumerate(specs) if spec in specs[:place]), None)
+            if twice is not None:
+                raise ValueError(f"classifier {twice!r} is given twice")
         return classifier
 
     @field_validator("label_map", mode="before")
@@ -303,7 +311,16 @@ class AuditConfig(_Strict):
 
     @property
     def classifiers(self) -> tuple[str, ...]:
-        return (self.classifier,) if isinstance(self.classifier, str) else tuple(self.classifier)
+        """What tables, pages and options call the classifiers: the names given, else the specs."""
+        return tuple(self.specs)
+
+    @property
+    def specs(self) -> dict[str, str]:
+        """The spec of each classifier by its name."""
+        if isinstance(self.classifier, dict):
+            return dict(self.classifier)
+        specs = [self.classifier] if isinstance(self.classifier, str) else self.classifier
+        return {spec: spec for spec in specs}
 
 
 def _key(name: str) -> str:
@@ -379,12 +396,17 @@ def _checked(data: dict[str, Any], base: Path, file: str | None) -> AuditConfig:
     label_map = config.label_map
     if isinstance(label_map, str):
         label_map = _read_label_map(_located(label_map, base) or "", config.classes)
-    specs = [located(spec, base) for spec in config.classifiers]
+    named = {name: located(spec, base) for name, spec in config.specs.items()}
+    specs = list(named.values())
     changes = {
         "images": images,
         "verification": verification,
         "label_map": label_map,
-        "classifier": specs[0] if isinstance(config.classifier, str) else specs,
+        "classifier": named
+        if isinstance(config.classifier, dict)
+        else specs[0]
+        if isinstance(config.classifier, str)
+        else specs,
         "language_model": _located_spec(config.language_model, base),
     }
     return config.model_copy(update=changes)

@@ -150,15 +150,16 @@ def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> t
     return generate(wanted, generator), {"source": "generate", "generator": spec, "revision": generator.revision}
 
 
-def _predictions(run: Run, models: Loaders, spec: str, images: pa.Table) -> pa.Table:
+def _predictions(run: Run, models: Loaders, name: str, images: pa.Table) -> pa.Table:
     config = run.config
-    classifier = models.classifier(spec)()
+    noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
+    classifier = models.classifier(noted.get("spec", name))()
     right = config.get("right", "among_classes")  # the rule of runs from before there were several
-    asking = question(spec, classifier, config["classes"], config["label_map"], right)
-    then = run.manifest.get("models", {}).get(f"{CLASSIFIER}{spec}", {}).get("revision")
+    asking = question(name, classifier, config["classes"], config["label_map"], right)
+    then = noted.get("revision")
     if then not in (None, asking.revision):
         raise RunError(
-            f"{spec} has other weights now (revision {asking.revision}) than in {run.path} ({then}), so the two cannot "
+            f"{name} has other weights now (revision {asking.revision}) than in {run.path} ({then}), so the two cannot "
             "be held against each other: run its c2b audit again"
         )
     return predict(images, classifier, asking)

@@ -93,8 +93,8 @@ def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[
 
 def _answer(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
     """What the classifiers say of the images drawn, and the scores of these."""
-    for spec in asked.classifiers:
-        _classify(spec, asked, run, models, steps)
+    for name, spec in asked.specs.items():
+        _classify(name, spec, asked, run, models, steps)
     with steps.step("score"):
         write_scores(run, asked)
     _refuse_unanswered(run, asked)
@@ -138,12 +138,12 @@ def _write_hypotheses(
         run.write("captions", pa.concat_tables([captions, of_pairs]))
 
 
-def _classify(spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
-    with steps.step(f"classify: {spec}") as on_progress:
+def _classify(name: str, spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+    with steps.step(f"classify: {name}") as on_progress:
         factory = models.classifier(spec)
         label_map = asked.label_map if isinstance(asked.label_map, dict) else None
-        asking = question(spec, factory(), asked.classes, label_map, asked.right)
-        run.update({"models": {f"{CLASSIFIER}{spec}": {"spec": spec, "revision": asking.revision}}})
+        asking = question(name, factory(), asked.classes, label_map, asked.right)
+        run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
         # Not the images that were looked at and left.
         drawn = pa.concat_tables([run.draws, run.read("confirmation")])["image_id"].unique()
         pipeline.classify(run.location("images"), drawn, factory, asking, run.location("predictions"), on_progress)

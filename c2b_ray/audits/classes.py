@@ -21,7 +21,7 @@ def with_classes(config: AuditConfig) -> AuditConfig:
         return config
     if isinstance(config.label_map, dict):
         return _named(config, list(config.label_map), "the keys of `label_map`")
-    specs = config.classifiers
+    specs = list(config.specs.values())
     labels = [list(catalog.classifier(spec).labels) for spec in specs]
     for spec, own in zip(specs[1:], labels[1:], strict=True):
         if set(own) != set(labels[0]):

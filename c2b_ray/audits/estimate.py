@@ -61,8 +61,8 @@ def estimate(config: str | Path | dict[str, Any] | AuditConfig) -> list[Cost]:
     if asked.verification is not None:
         speed = _captioner(asked.verification.model)
         costs.append(Cost("images to verify", least, most, speed, "an image that several captions drew counts once"))
-    for spec in asked.classifiers:
-        costs.append(Cost(f"predictions of {spec}", least, most, _classifier(spec)))
+    for name, spec in asked.specs.items():
+        costs.append(Cost(f"predictions of {name}", least, most, _classifier(spec)))
     return costs
 
 

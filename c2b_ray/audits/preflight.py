@@ -36,8 +36,8 @@ def check(config: AuditConfig, via: str) -> None:
     if config.verification is not None and config.verification.calibration is not None:
         LabelledTable(config.verification.calibration, "verification.calibration")
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    for spec in config.classifiers:
-        question(spec, catalog.classifier(spec), config.classes, label_map, config.right)
+    for name, spec in config.specs.items():
+        question(name, catalog.classifier(spec), config.classes, label_map, config.right)
 
 
 def check_specs(config: AuditConfig) -> None:
@@ -48,7 +48,7 @@ def check_specs(config: AuditConfig) -> None:
 
 def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
     """(field, role, spec) of each model."""
-    found = [("classifier", "classifier", spec) for spec in config.classifiers]
+    found = [("classifier", "classifier", spec) for spec in config.specs.values()]
     if config.language_model is not None:
         found.append(("language_model", "language_model", config.language_model))
     if config.images.generator is not None:

@@ -41,7 +41,7 @@ from c2b_ray.store.manifest import FORMAT, Manifest, checked, parse
 MANIFEST = "run.json"
 LOCK = ".lock"
 CLASSIFIER = "classifier "
-"""What precedes a classifier's spec among the manifest's models."""
+"""What precedes a classifier's name among the manifest's models."""
 
 TABLES: dict[str, pa.Schema] = {
     "proposals": schemas.PROPOSALS,
@@ -184,7 +184,10 @@ class Run:
         """Those of the weights that the manifest names: a run that went on with others keeps the earlier ones too."""
         found = self.read("predictions")
         current = [
-            pc.and_(pc.equal(found["classifier"], model["spec"]), pc.equal(found["revision"], model["revision"]))
+            pc.and_(
+                pc.equal(found["classifier"], name.removeprefix(CLASSIFIER)),
+                pc.equal(found["revision"], model["revision"]),
+            )
             for name, model in self.manifest.get("models", {}).items()
             if name.startswith(CLASSIFIER)
         ]

@@ -73,6 +73,9 @@ def test_paths_are_relative_to_the_file(tmp_path):
             "",
             "no attribute is 'sk'; did you mean 'sky'",
         ),
+        ({"classifier": {"a": "x:1", "A ": "x:2"}}, "classifier", "'A' is given twice"),
+        ({"classifier": {"a": "x:1", "b": "x:1"}}, "classifier", "'x:1' is given twice"),
+        ({"classifier": {}}, "classifier", "at least one"),
         ({"right": "top3"}, "right", "'top1', 'among_classes' or 'top5'"),
         ({"right": "among_classes", "classes": ["bus"]}, "", "two classes or more"),
         ({"label_map": {"bus": [True]}}, "label_map", "is neither a label's name nor its index"),
@@ -249,3 +252,12 @@ def test_defaults_of_drawing_follow_from_the_source_and_the_verifier():
 def test_how_images_are_drawn_is_checked(changes, words):
     with pytest.raises(ValidationError, match=words):
         drawn(**changes)
+
+
+def test_classifiers_may_have_short_names(tmp_path):
+    path = tmp_path / "audit.yaml"
+    path.write_text(json.dumps({**GOOD, "classifier": {"old": "onnx:a.onnx?labels=l.txt", "new": "onnx:b.onnx"}}))
+    config = read_audit(path)
+    assert config.classifiers == ("old", "new")
+    assert config.specs["new"] == f"onnx:{tmp_path}/b.onnx"
+    assert read_audit(GOOD).specs == {GOOD["classifier"]: GOOD["classifier"]}
