@@ -37,6 +37,14 @@ POOL = 10
 LARGEST_POOL = 100_000
 
 
+class Columns(_Strict):
+    """What a labelled table calls the columns that every one has."""
+
+    image: Name | None = None
+    target_class: Name | None = None
+    key: Name | None = Field(None, description="How each image is named, in the report and in a table of predictions.")
+
+
 class Images(_Strict):
     """Where the images come from."""
 
@@ -49,7 +57,11 @@ class Images(_Strict):
     table: str | None = Field(
         None,
         description="Parquet or CSV with `image` (a path relative to the table, or bytes), `target_class` and a column "
-        "per attribute (source: labelled).",
+        "per attribute (source: labelled); or a folder of images, one folder a class, with metadata.csv where they "
+        "have attributes; or a dataset of Hugging Face's, as Parquet or as `save_to_disk` wrote it.",
+    )
+    columns: Columns | None = Field(
+        None, description="What the table calls its columns, where it calls them otherwise (source: labelled)."
     )
     pool: int | None = Field(
         None,
@@ -64,6 +76,11 @@ class Images(_Strict):
         "show class and value, looked at in random order, the default with `verification`. nearest: the nearest, as in "
         "the paper, the default without.",
     )
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """`image`, `target_class` or `key` → what the table calls it."""
+        return {} if self.columns is None else self.columns.model_dump(exclude_none=True)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -81,6 +98,8 @@ class Images(_Strict):
                 raise ValueError(f"source: {source} needs `{place}`")
             if source not in self.sources and getattr(self, place) is not None:
                 raise ValueError(f"`{place}` does not belong to source: {said}")
+        if self.columns is not None and "labelled" not in self.sources:
+            raise ValueError(f"`columns` does not belong to source: {said}; it says what a table calls its columns")
         for name in ("pool", "selection"):
             if "retrieve" not in self.sources and getattr(self, name) is not None:
                 raise ValueError(f"`{name}` does not belong to source: {said}; it says how an index is drawn from")

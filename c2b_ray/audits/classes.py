@@ -12,6 +12,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.steps.propose import normalise
+from c2b_ray.store.labelled import LabelledTable
 
 
 def with_classes(config: AuditConfig) -> AuditConfig:
@@ -45,6 +46,18 @@ def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConf
                 f"all: of {whose}, {listed} are the same name, so that nothing tells their images apart; list the "
                 "classes that are meant, or give `label_map`, which may tell labels of one name apart by index",
             )
+    if config.images.table is not None:
+        classes = _shown(config, classes, whose)
     if config.right == "among_classes" and len(classes) < 2:
         raise ConfigError("right", f"among_classes needs two classes or more, and {whose} hold one")
     return config.model_copy(update={"classes": list(classes)})
+
+
+def _shown(config: AuditConfig, classes: Sequence[str], whose: str) -> list[str]:
+    """Those classes that a labelled table has images of: it may show a part of a large label space."""
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    there = {normalise(name) for name in table.labels["target_class"].unique().to_pylist() if name is not None}
+    shown = [name for name in classes if normalise(name) in there]
+    if not shown:
+        raise ConfigError("classes", f"all: no row of {config.images.table} has one of {whose} as its target_class")
+    return shown

@@ -25,8 +25,10 @@ from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
-from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, retrieve, together
+from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, retrieve, together
 from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.labels import chosen as chosen_values
+from c2b_ray.steps.labels import left_out
 from c2b_ray.steps.select import NEAREST, CellKey, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.run import Run
@@ -123,7 +125,8 @@ def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
     """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
     path = str(asked.images.table)
     with steps.step("read labels"):
-        table = LabelledTable(path)
+        opened = partial(LabelledTable, path, columns=asked.images.renamed)
+        table = opened()
         limit = (asked.images_per_caption, asked.seed)
         proposals, captions, draws, wanted = labelled(
             table.labels, table.revision, asked.classes, asked.attributes, limit
@@ -135,9 +138,14 @@ def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
         check_unchanged(run, wanted, table)
         run.write("proposals", proposals)
         run.write("captions", captions)
-        run.update({"models": {"table": {"spec": path, "revision": table.revision}}})
+        warnings = lacking(proposals, asked.classes, chosen_values(table.labels, asked.attributes))
+        if not asked.attributes:
+            warnings += [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
+        for warning in warnings:
+            steps.warn(warning)
+        run.update({"models": {"table": {"spec": path, "revision": table.revision}}, "warnings": warnings})
     shuffled = draws if asked.budget is None else _shuffled(draws, asked.seed)
-    return Plan(_first_of(shuffled, captions), wanted, _fetching(partial(LabelledTable, path)), "fetch images")
+    return Plan(_first_of(shuffled, captions), wanted, _fetching(opened), "fetch images")
 
 
 def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:

@@ -93,7 +93,7 @@ def _drawn(asked: AuditConfig, captions: int) -> tuple[int, int]:
 
 
 def _rows_of_table(asked: AuditConfig) -> int:
-    table = LabelledTable(str(asked.images.table))
+    table = LabelledTable(str(asked.images.table), columns=asked.images.renamed)
     limit = (asked.images_per_caption, asked.seed)
     *_, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, limit)
     return int(wanted.num_rows)

@@ -13,10 +13,13 @@ from c2b_ray.pipelines.stage import Progress
 
 @dataclass(frozen=True)
 class Event:
-    """A step begins, moves, or ends. `seconds` since it began; `progress` where the step counts rows."""
+    """A step begins, moves, or ends. `seconds` since it began; `progress` where the step counts rows.
+
+    A `warning` is no step: `step` says what people should know of the result.
+    """
 
     step: str
-    kind: Literal["begin", "progress", "end"]
+    kind: Literal["begin", "progress", "end", "warning"]
     seconds: float = 0.0
     progress: Progress | None = None
 
@@ -40,6 +43,9 @@ class Steps:
         took = time.monotonic() - began
         self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)  # a step may come again
         self._tell(Event(name, "end", round(took, 3)))
+
+    def warn(self, what: str) -> None:
+        self._tell(Event(what, "warning"))
 
     def _tell(self, event: Event) -> None:
         if self._listener is not None:

@@ -31,7 +31,7 @@ def check(config: AuditConfig, via: str) -> None:
     if config.images.index is not None:
         _check_index(config.images.index)
     if config.images.table is not None:
-        table = LabelledTable(config.images.table)
+        table = LabelledTable(config.images.table, columns=config.images.renamed)
         labelled(table.labels, table.revision, config.classes, config.attributes, (1, config.seed))
     if config.verification is not None and config.verification.calibration is not None:
         LabelledTable(config.verification.calibration, "verification.calibration")

@@ -56,6 +56,9 @@ class ProgressBar:
         return False
 
     def __call__(self, event: Event) -> None:
+        if event.kind == "warning":
+            self._bars.console.print(f"warning: {event.step}", markup=False, highlight=False)
+            return
         if event.kind == "begin":
             self._tasks[event.step] = self._bars.add_task(event.step, total=None, note="")
             return

@@ -6,9 +6,9 @@ take milliseconds. Images outside the index are read when they are asked for; on
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from c2b_ray.errors import SourceError
+from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems import refusal, resolve
+from c2b_ray.filesystems.confined import MAX_BYTES, open_below, read_below
 from c2b_ray.models.faiss_manifest import ROWS, Manifest, Part
 
 THREADS = 16
-MAX_BYTES = 64 * 2**20
 FILE, OFFSET, SIZE = "file", "offset", "size"
 """Where an image outside the index is: a file below the root, and which bytes of it; all of them where null."""
 
@@ -138,24 +138,24 @@ class _Outside:
     def _one(self, file: str | None, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
         if file is None:
             return None, "the source names no file of this image"
-        inside = posixpath.normpath(posixpath.join(self._path, file))
-        if not inside.startswith(f"{self._path.rstrip('/')}/"):
-            return None, f"{file}: leads out of {self._root}"
         try:
-            return self._bytes(inside, offset, size)
+            return self._bytes(file, offset, size)
+        except ImageError as error:
+            return None, str(error)
         except FileNotFoundError:
             return None, f"{file}: no such file"
         except (OSError, pa.ArrowException, ValueError) as error:
             return None, f"{file}: {refusal(self._root, error) or f'cannot be read: {error}'}"
 
-    def _bytes(self, path: str, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
+    def _bytes(self, file: str, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
         if offset is None or size is None:
-            with self._files.open_input_stream(path, compression=None) as stream:
-                data = bytes(stream.read(MAX_BYTES + 1))
-            return (data, None) if len(data) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
-        with self._files.open_input_file(path) as stream:
-            data = bytes(stream.read_at(size, offset))
-        return (data, None) if len(data) == size else (None, f"{path}: ends before the image does")
+            return read_below(self._files, self._path, file, MAX_BYTES), None
+        if offset < 0 or not 0 <= size <= MAX_BYTES:
+            return None, f"{file}: no image of {size} bytes at {offset}"
+        with closing(open_below(self._files, self._path, file)) as stream:
+            stream.seek(offset)
+            data = bytes(stream.read(size))
+        return (data, None) if len(data) == size else (None, f"{file}: ends before the image does")
 
 
 def _without(table: pa.Table, *names: str) -> pa.Table:

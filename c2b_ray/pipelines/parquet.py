@@ -216,7 +216,7 @@ def _content(place: Place, folder: str, column: pa.ChunkedArray) -> tuple[list[b
     missing = [i for i, (found, path) in enumerate(zip(data, paths, strict=True)) if found is None and path]
     errors: list[str | None] = ["no bytes" if found is None else None for found in data]
     inside = {i: _inside(folder, str(paths[i])) for i in missing}
-    fetched = place.fetch_all([name for name in inside.values() if name is not None])
+    fetched = place.fetch_all([name for name in inside.values() if name is not None], follow_links=False)
     for i, name in inside.items():
         if name is None:
             errors[i] = f"{paths[i]}: leads out of {place.source}"

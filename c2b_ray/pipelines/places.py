@@ -9,14 +9,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
-from c2b_ray.errors import SourceError
+from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems import Stores, concerns_the_store, refusal, resolve
-from c2b_ray.steps.decode import MAX_BYTES
+from c2b_ray.filesystems.confined import MAX_BYTES, read_below
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
 THREADS = 16
@@ -43,20 +44,19 @@ class Place:
         """A seekable file of the folder."""
         return self.filesystem.open_input_file(f"{self.path}/{name}")
 
-    def fetch(self, name: str) -> Content:
+    def fetch(self, name: str, follow_links: bool = True) -> Content:
+        """A file's bytes. Links in a folder are its owner's; those that a table names may be anybody's."""
         try:
-            with self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
-                data = bytes(stream.read(MAX_BYTES + 1))
+            return read_below(self.filesystem, self.path, name, MAX_BYTES, follow_links), None
+        except ImageError as error:
+            return None, str(error)
         except (OSError, pa.ArrowException, ValueError) as error:
             return None, unread(error, self.source)
-        if len(data) > MAX_BYTES:
-            return None, f"too large: more than {MAX_BYTES} bytes"
-        return data, None
 
-    def fetch_all(self, names: Sequence[str]) -> list[Content]:
+    def fetch_all(self, names: Sequence[str], follow_links: bool = True) -> list[Content]:
         """Many files at a time: an object store answers slowly, but many at once."""
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(self.fetch, names))
+            return list(pool.map(partial(self.fetch, follow_links=follow_links), names))
 
 
 @dataclass

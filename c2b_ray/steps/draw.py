@@ -15,13 +15,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from PIL import Image
 
-from c2b_ray.errors import ConfigError, ImageError, ServiceError, SourceError, nearest
+from c2b_ray.errors import ImageError, ServiceError, SourceError
 from c2b_ray.generated import checked_image
 from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import Pair, bias_class
+from c2b_ray.steps.labels import TARGET, check_classes, chosen, compared
 from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.search import check_encoder, nearest_of
 
@@ -201,25 +202,25 @@ def labelled(
     """Proposals, captions, draws and the images to fetch, from a table of labels.
 
     `labels`: `target_class` and a string column per attribute, a row per image; nulls belong to no cell.
-    `attributes`: which columns, and which of their values; all of both where None.
+    `attributes`: which columns, and which of their values; where None, all that can be (`labels.no_attribute`).
     `limit`: at most so many images of a cell (None: all), drawn by the seed.
     """
-    chosen = _chosen_columns(labels, attributes)
-    targets = np.array([normalise(str(v)) for v in labels["target_class"].to_pylist()])
-    _check_classes(targets, classes)
+    attributes = chosen(labels, attributes)
+    check_classes(labels, classes)
+    targets = compared(labels, TARGET)
     proposals, captions, draws, all_rows = [], [], [], []
     for target_class in classes:
         of_class = targets == normalise(target_class)
-        for attribute, values in chosen.items():
-            column = _texts(labels, attribute)
-            present = [v for v in values if (of_class & (column == v)).any()]
+        for attribute, values in attributes.items():
+            column = compared(labels, attribute)
+            present = [v for v in values if (of_class & (column == normalise(v))).any()]
             if len(present) < 2:
                 continue
             proposal = _proposal(target_class, attribute, present)
             proposals.append(proposal)
             for value in present:
                 caption_id = content_id("labelled", proposal["proposal_id"], value)
-                rows = _limited(np.flatnonzero(of_class & (column == value)), limit, caption_id)
+                rows = _limited(np.flatnonzero(of_class & (column == normalise(value))), limit, caption_id)
                 captions.append(_caption(caption_id, proposal, value))
                 all_rows.append(rows)
                 ranks = np.arange(len(rows))
@@ -241,8 +242,8 @@ def labelled_pairs(
 
     Arguments as for `labelled`, whose proposals the pairs are of.
     """
-    targets = np.array([normalise(str(v)) for v in labels["target_class"].to_pylist()])
-    columns = {name: _texts(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])}
+    targets = compared(labels, TARGET)
+    columns = {name: compared(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])}
     captions, draws, all_rows = [], [DRAWS.empty_table()], [np.zeros(0, np.int64)]
     for pair in pairs:
         of_class = targets == normalise(pair.target_class)
@@ -250,7 +251,7 @@ def labelled_pairs(
         for x, y in pair.cells():
             value = bias_class(x, y)
             caption_id = content_id("labelled", pair.proposal_id, value)
-            rows = _limited(np.flatnonzero(of_class & (a == x) & (b == y)), limit, caption_id)
+            rows = _limited(np.flatnonzero(of_class & (a == normalise(x)) & (b == normalise(y))), limit, caption_id)
             captions.append(_caption(caption_id, pair.as_proposal(), value))
             all_rows.append(rows)
             draws.append(
@@ -259,42 +260,30 @@ def labelled_pairs(
     return pa.Table.from_pylist(captions, CAPTIONS), pa.concat_tables(draws), wanted(np.concatenate(all_rows), revision)
 
 
+def lacking(proposals: pa.Table, classes: Sequence[str], chosen: Mapping[str, Sequence[str]]) -> list[str]:
+    """Of the chosen attributes and values, what some class has no image of: it is not compared there, in words."""
+    of_class: dict[tuple[str, str], list[str]] = {
+        (row["target_class"], row["attribute"]): row["bias_classes"] for row in proposals.to_pylist()
+    }
+    said = []
+    for attribute, values in chosen.items():
+        for name in classes:
+            present = of_class.get((name, attribute), [])
+            absent = [value for value in values if value not in present]
+            if not present:
+                said.append(f"{attribute} of {name}: fewer than two values have images, so nothing is compared")
+            elif absent:
+                said.append(f"{attribute} of {name}: no image shows {', '.join(map(repr, absent))}")
+    return said
+
+
 def together(first: pa.Table, second: pa.Table, revision: str) -> pa.Table:
     """The images to fetch of both, each once."""
     return wanted(np.concatenate([table["row"].to_numpy() for table in (first, second)]), revision)
 
 
-def _texts(labels: pa.Table, name: str) -> NDArray[np.object_]:
-    return np.array([None if v is None else str(v) for v in labels[name].to_pylist()], dtype=object)
-
-
 def _no_numbers(n: int) -> pa.Array:
     return pa.nulls(n, pa.float32())
-
-
-def _chosen_columns(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
-    columns = [name for name in labels.column_names if name != "target_class"]
-    for name in attributes or {}:
-        if name not in columns:
-            raise ConfigError(f"attributes.{name}", f"the labelled table has no such column; {nearest(name, columns)}")
-    if attributes:
-        return {name: list(values) for name, values in attributes.items()}
-    found = {}
-    for name in columns:
-        values = sorted({str(v) for v in labels[name].to_pylist() if v is not None})
-        if len(values) >= 2:
-            found[name] = values
-    if not found:
-        raise ConfigError("images.table", "no column has two values or more to compare, beside image and target_class")
-    return found
-
-
-def _check_classes(targets: NDArray[np.str_], classes: Sequence[str]) -> None:
-    present = set(targets.tolist())
-    for name in classes:
-        if normalise(name) not in present:
-            problem = f"no row of the labelled table has target_class {name!r}"
-            raise ConfigError("classes", f"{problem}; {nearest(name, present)}")
 
 
 def _limited(rows: Rows, limit: tuple[int | None, int], caption_id: str) -> Rows:

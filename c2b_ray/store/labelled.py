@@ -1,113 +1,114 @@
-"""A labelled table: Parquet or CSV with `image` (a path relative to the table, or bytes), `target_class`, attributes.
+"""Labelled images: an image, a target class and attributes in each row of a table or folder (`labelled_rows`).
 
-It hands out the labels at once and the images' bytes by row, reading only the row groups or files asked for. It does
-not know what the labels mean.
+It hands out the labels at once, as text, and the images' bytes by row, from below the table's folder alone. It does not
+know what the labels mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet as pq
 
-from c2b_ray.errors import ConfigError, SourceError, nearest
-from c2b_ray.filesystems import absent_bucket, concerns_the_store, refusal, resolve
+from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
+from c2b_ray.filesystems import concerns_the_store, refusal, resolve
+from c2b_ray.filesystems.confined import MAX_BYTES, read_below
 from c2b_ray.schemas import content_id
+from c2b_ray.store.labelled_rows import LABEL, open_rows
 
-IMAGE, TARGET = "image", "target_class"
-NOT_ATTRIBUTES = (IMAGE, "key")
+IMAGE, TARGET, KEY = "image", "target_class", "key"
 THREADS = 16
 
 
 class LabelledTable:
-    """The table at `location`. SourceError where it cannot be read or is empty; ConfigError names a missing column.
+    """The table or folder at `location`. SourceError where it cannot be read or is empty; ConfigError names a missing
+    column.
 
-    `field`: of the audit file that names the table, for errors.
+    `field`: of the audit file that names the table, for errors. `columns`: what the table calls `image`,
+    `target_class` and `key`, where it calls them otherwise. A folder of images, and a dataset of Hugging Face's, may
+    call the class `label`.
     """
 
-    def __init__(self, location: str, field: str = "images.table") -> None:
+    def __init__(self, location: str, field: str = "images.table", columns: Mapping[str, str] | None = None) -> None:
         self.location = location
         self._field = field
-        self._fs, self._path = resolve(location)
-        self._is_csv = location.lower().endswith((".csv", ".tsv"))
-        self._group: tuple[int, pa.ChunkedArray] | None = None
-        columns = self._schema.names
-        for needed in (IMAGE, TARGET):
-            if needed not in columns:
-                raise ConfigError(
-                    field,
-                    f"{location} has no column {needed!r} ({nearest(needed, columns)}); expected `image` (a path "
-                    "relative to the table, or bytes), `target_class` and a column per attribute",
-                )
+        self._renamed = dict(columns or {})
+        self._rows = open_rows(location, field)
+        self._names = {name: self._column(name) for name in (IMAGE, TARGET, KEY)}
         if self.labels.num_rows == 0:
             raise SourceError(f"{location} has no rows")
 
-    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str]]:
-        return LabelledTable, (self.location, self._field)
+    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str, dict[str, str]]]:
+        return LabelledTable, (self.location, self._field, self._renamed)
 
-    @cached_property
-    def _csv(self) -> pa.Table:
-        delimiter = "\t" if self.location.lower().endswith(".tsv") else ","
-        try:
-            with self._fs.open_input_stream(self._path) as stream:
-                return pa.csv.read_csv(stream, parse_options=pa.csv.ParseOptions(delimiter=delimiter))
-        except FileNotFoundError as error:
-            raise SourceError(absent_bucket(self.location) or f"{self.location}: no such table") from error
-        except (pa.ArrowInvalid, OSError) as error:
-            raise SourceError(refusal(self.location, error) or f"{self.location} is not CSV: {error}") from error
-
-    @cached_property
-    def _parquet(self) -> pq.ParquetFile:
-        try:
-            return pq.ParquetFile(self._fs.open_input_file(self._path))
-        except FileNotFoundError as error:
-            raise SourceError(absent_bucket(self.location) or f"{self.location}: no such table") from error
-        except (pa.ArrowInvalid, OSError) as error:
-            why = refusal(self.location, error) or f"{self.location} is not a Parquet file: {error}"
-            raise SourceError(why) from error
+    def _column(self, name: str) -> str:
+        """What the table calls a column; an empty name for a `key` that it does not have."""
+        there = self._rows.schema.names
+        wanted = self._renamed.get(name)
+        if wanted is not None:
+            if wanted not in there:
+                raise ConfigError(
+                    "images.columns", f"{name}: {self.location} has no column {wanted!r}; {nearest(wanted, there)}"
+                )
+            return wanted
+        if name in there or name == KEY:
+            return name if name in there else ""
+        if name == TARGET and LABEL in there and (self._class_names(LABEL) or self._is_folder):
+            return LABEL
+        raise ConfigError(
+            self._field,
+            f"{self.location} has no column {name!r} ({nearest(name, there)}); expected `image` (a path relative to "
+            "the table, or bytes), `target_class` and a column per attribute, or `columns` to say what they are called",
+        )
 
     @property
-    def _schema(self) -> pa.Schema:
-        return self._csv.schema if self._is_csv else self._parquet.schema_arrow
-
-    def _columns(self, names: list[str]) -> pa.Table:
-        return self._csv.select(names) if self._is_csv else self._parquet.read(columns=names)
+    def _is_folder(self) -> bool:
+        return self._rows.folder == resolve(self.location)[1].rstrip("/")
 
     @cached_property
     def labels(self) -> pa.Table:
-        """`target_class` and the attribute columns as strings, a row per image; nulls and empty strings are null."""
-        names = [n for n in self._schema.names if n not in NOT_ATTRIBUTES and _is_label(self._schema.field(n).type)]
-        table = self._columns(names)
-        return pa.table({name: _as_text(table[name]) for name in names})
+        """`target_class` and the other columns as text, a row per image; nulls, empty strings and NaN are null."""
+        schema, target = self._rows.schema, self._names[TARGET]
+        taken = {self._names[IMAGE], self._names[KEY], target}
+        names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
+        if clash := next((name for name in names if name == TARGET), None):
+            raise ConfigError("images.columns", f"target_class: {target!r}, but there is a column {clash!r} too")
+        table = self._rows.columns([target, *names])
+        return pa.table(
+            {
+                TARGET if name == target else name: _as_text(table[name], self._class_names(name))
+                for name in table.column_names
+            }
+        )
 
     @cached_property
     def keys(self) -> list[str]:
-        """How each image is named: its path, or its row where the bytes are in the table."""
-        if "key" in self._schema.names:
-            return [str(key) for key in self._columns(["key"])["key"].to_pylist()]
-        if pa.types.is_string(self._schema.field(IMAGE).type) or pa.types.is_large_string(
-            self._schema.field(IMAGE).type
-        ):
-            return [str(key) for key in self._columns([IMAGE])[IMAGE].to_pylist()]
-        return [f"row {i}" for i in range(self.labels.num_rows)]
+        """How each image is named: its key, its path, or its row where the bytes are in the table."""
+        image, kind = self._names[IMAGE], self._rows.schema.field(self._names[IMAGE]).type
+        found: list[Any] = [None] * self.labels.num_rows
+        if self._names[KEY]:
+            found = self._rows.columns([self._names[KEY]])[self._names[KEY]].cast(pa.string()).to_pylist()
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            found = self._rows.columns([image])[image].to_pylist()
+        elif pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
+            found = self._rows.columns([f"{image}.path"])[f"{image}.path"].to_pylist()
+        return [str(key) if key else f"row {row}" for row, key in enumerate(found)]
 
     @cached_property
     def revision(self) -> str:
-        info: Any = self._fs.get_file_info(self._path)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.labels.schema) as writer:
             writer.write_table(self.labels.combine_chunks())
-        return content_id(sink.getvalue().to_pybytes(), self.keys, info.size)
+        return content_id(sink.getvalue().to_pybytes(), self.keys, self._rows.size)
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
-        values = [self._cell(row) for row in ids]
+        values = [self._rows.image(self._names[IMAGE], row) for row in ids]
         with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
             found = list(pool.map(self._image, values))
         return pa.table(
@@ -122,14 +123,14 @@ class LabelledTable:
         if isinstance(value, dict):  # as Hugging Face's datasets write an image
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
-            return value, None
-        if not value:
+            return (value, None) if len(value) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
+        if not isinstance(value, str) or not value:
             return None, "the table names no image in this row"
-        folder = self._path.rsplit("/", 1)[0] if "/" in self._path else "."
-        path = value if value.startswith("/") else f"{folder}/{value}"
+        filesystem, _ = resolve(self.location)
         try:
-            with self._fs.open_input_stream(path) as stream:
-                return bytes(stream.read()), None
+            return read_below(filesystem, self._rows.folder, value, MAX_BYTES), None
+        except ImageError as error:
+            return None, str(error)
         except FileNotFoundError:
             return None, "no such file beside the table"
         except OSError as error:
@@ -137,27 +138,28 @@ class LabelledTable:
                 raise SourceError(refusal(self.location, error)) from error
             return None, f"cannot be read: {error.strerror or error}"
 
-    def _cell(self, row: int) -> Any:
-        if self._is_csv:
-            return self._csv[IMAGE][row].as_py()
-        metadata, start = self._parquet.metadata, 0
-        for group in range(metadata.num_row_groups):
-            size = metadata.row_group(group).num_rows
-            if row < start + size:
-                # Rows come in order, so one row group at a time is all that is held.
-                if self._group is None or self._group[0] != group:
-                    self._group = (group, self._parquet.read_row_group(group, columns=[IMAGE])[IMAGE])
-                return self._group[1][row - start].as_py()
-            start += size
-        raise IndexError(row)
+    def _class_names(self, column: str) -> list[str] | None:
+        """What the numbers of a column mean, where Hugging Face's metadata says."""
+        try:
+            about = json.loads((self._rows.schema.metadata or {}).get(b"huggingface", b"{}"))
+            feature = about["info"]["features"][column]
+            names = feature["names"] if feature["_type"] == "ClassLabel" else None
+        except (ValueError, KeyError, TypeError):
+            return None
+        return [str(name) for name in names] if isinstance(names, list) else None
 
 
 def _is_label(kind: pa.DataType) -> bool:
     return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not pa.types.is_string(column.type):
-        column = column.cast(pa.string())
-    column = pc.utf8_trim_whitespace(column)
+def _as_text(column: pa.ChunkedArray, names: list[str] | None) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if names is not None and pa.types.is_integer(column.type):
+        known = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))  # −1 is no label
+        column = pc.take(pa.array(names, pa.string()), pc.if_else(known, column, pa.scalar(None, column.type)))
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)

@@ -9,7 +9,12 @@ from c2b_ray.audits.classes import with_classes
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import ConfigError
 
-AUDIT = {"task": "t", "classes": "all", "images": {"source": "labelled", "table": "t.csv"}}
+AUDIT = {
+    "task": "t",
+    "classes": "all",
+    "images": {"source": "generate", "generator": "x:y"},
+    "attributes": {"weather": ["fog", "rain"]},
+}
 
 
 def table(tmp_path, name, labels):
@@ -28,6 +33,15 @@ def test_the_classifiers_labels_or_the_maps_keys(tmp_path):
     (tmp_path / "map.json").write_text(json.dumps({"vehicle": [0, 1]}))
     assert classes(tmp_path, one, label_map=str(tmp_path / "map.json")) == ["vehicle"]
     assert classes(tmp_path, one, label_map={"vehicle": ["bus"]}) == ["vehicle"]
+
+
+def test_of_a_labelled_table_all_are_those_that_it_shows(tmp_path):
+    one = table(tmp_path, "one", ["tram", "bus", "car"])
+    (tmp_path / "t.csv").write_text("image,target_class\na.jpg,Tram\nb.jpg,\nc.jpg,car\nd.jpg,boat\n")
+    images = {"source": "labelled", "table": str(tmp_path / "t.csv")}
+    assert classes(tmp_path, one, images=images) == ["car", "tram"]
+    with pytest.raises(ConfigError, match=r"no row of .*t.csv has one of the labels of table:"):
+        classes(tmp_path, table(tmp_path, "other", ["cat", "dog"]), images=images)
 
 
 def test_what_cannot_be_all_is_refused(tmp_path):

@@ -1,14 +1,29 @@
+import json
+import os
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.filesystems.confined import MAX_BYTES
 from c2b_ray.store.labelled import LabelledTable
 
 
+def write(folder, **files):
+    """`a_png="…"` becomes a.png, `bus__a_png` bus/a.png."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
 def test_csv_with_paths(tmp_path):
-    (tmp_path / "a.png").write_bytes(b"A")
-    (tmp_path / "t.csv").write_text("image,target_class,weather,year\na.png,bus,snow,1\nb.png,boat, ,2\n,bus,rain,3\n")
+    write(
+        tmp_path,
+        a_dot_png=b"A",
+        t_dot_csv="image,target_class,weather,year\na.png,bus,snow,1\nb.png,boat, ,2\n,bus,rain,3\n",
+    )
     table = LabelledTable(str(tmp_path / "t.csv"))
     assert table.labels.to_pylist()[1] == {"target_class": "boat", "weather": None, "year": "2"}
     found = table.fetch([1, 0, 2]).to_pylist()
@@ -17,10 +32,37 @@ def test_csv_with_paths(tmp_path):
     assert found[2]["bytes"] is None
 
 
+def test_csv_is_text(tmp_path):
+    lines = [
+        "image,target_class,code,country,sure",
+        "a,007,7,NA,true",
+        "b,7,1.50,null,",
+        'c,,2024-01-01,"two\nlines",""',
+    ]
+    write(tmp_path, t_dot_csv="\ufeff" + "\n".join(lines))
+    labels = LabelledTable(str(tmp_path / "t.csv")).labels
+    assert labels.to_pydict() == {
+        "target_class": ["007", "7", None],
+        "code": ["7", "1.50", "2024-01-01"],
+        "country": ["NA", "null", "two\nlines"],
+        "sure": ["true", None, None],
+    }
+
+
+def test_nulls_of_a_parquet_table_stay_null(tmp_path):
+    columns = {"image": ["a", "b"], "target_class": ["bus", None], "depth": [1.5, float("nan")], "n": [None, 3]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    labels = LabelledTable(str(tmp_path / "t.parquet")).labels
+    assert labels.to_pylist() == [
+        {"target_class": "bus", "depth": "1.5", "n": None},
+        {"target_class": None, "depth": None, "n": "3"},
+    ]
+
+
 @pytest.mark.parametrize("huggingface", [False, True])
 def test_parquet_with_bytes_in_many_row_groups(tmp_path, huggingface):
     data = [str(i).encode() for i in range(10)]
-    image = pa.array([{"bytes": b, "path": None} for b in data] if huggingface else data)
+    image = pa.array([{"bytes": b, "path": f"{i}.jpg"} for i, b in enumerate(data)] if huggingface else data)
     pq.write_table(
         pa.table({"image": image, "target_class": ["bus"] * 10, "w": ["a", "b"] * 5}),
         tmp_path / "t.parquet",
@@ -29,17 +71,127 @@ def test_parquet_with_bytes_in_many_row_groups(tmp_path, huggingface):
     table = LabelledTable(str(tmp_path / "t.parquet"))
     assert table.fetch([9, 0, 4])["bytes"].to_pylist() == [b"9", b"0", b"4"]
     assert table.labels.column_names == ["target_class", "w"]
+    assert table.keys[:2] == (["0.jpg", "1.jpg"] if huggingface else ["row 0", "row 1"])
 
 
 def test_mistakes_are_named(tmp_path):
-    (tmp_path / "t.csv").write_text("img,target_class\na,bus\n")
+    write(tmp_path, t_dot_csv="img,target_class\na,bus\n", u_dot_csv="image,target_class\n", w_dot_parquet="no Parquet")
     with pytest.raises(ConfigError, match=r"no column 'image' \(did you mean 'img'"):
         LabelledTable(str(tmp_path / "t.csv"))
-    (tmp_path / "u.csv").write_text("image,target_class\n")
     with pytest.raises(SourceError, match="no rows"):
         LabelledTable(str(tmp_path / "u.csv"))
     with pytest.raises(SourceError, match="no such table"):
         LabelledTable(str(tmp_path / "v.parquet"))
-    (tmp_path / "w.parquet").write_bytes(b"not parquet")
     with pytest.raises(SourceError, match="not a Parquet file"):
         LabelledTable(str(tmp_path / "w.parquet"))
+    write(tmp_path, x_dot_csv="image,target_class,w,w\na,bus,1,2\n")
+    with pytest.raises(SourceError, match="two columns are called 'w'"):
+        LabelledTable(str(tmp_path / "x.csv"))
+
+
+def test_a_table_may_call_its_columns_otherwise(tmp_path):
+    write(tmp_path, p_dot_jpg=b"P", t_dot_csv="id,path,label,weather\nk1,p.jpg,bus,fog\n")
+    columns = {"image": "path", "target_class": "label", "key": "id"}
+    table = LabelledTable(str(tmp_path / "t.csv"), columns=columns)
+    assert table.labels.to_pylist() == [{"target_class": "bus", "weather": "fog"}]
+    assert table.fetch([0]).to_pylist() == [{"key": "k1", "bytes": b"P", "error": None}]
+    with pytest.raises(ConfigError, match=r"images.columns: target_class: .*no column 'lable'.*did you mean 'label'"):
+        LabelledTable(str(tmp_path / "t.csv"), columns=columns | {"target_class": "lable"})
+
+
+@pytest.mark.parametrize("named", ["metadata.csv", "metadata.jsonl"])
+def test_an_image_folder_is_a_class_a_folder(tmp_path, named):
+    write(tmp_path, bus__a_dot_jpg=b"A", boat__b_dot_PNG=b"B", bus__notes_dot_txt=b"no", _dot_cache__c_dot_jpg=b"C")
+    rows = [{"file_name": "bus/a.jpg", "weather": "fog"}]
+    text = "\n".join(map(json.dumps, rows)) if named.endswith("l") else "file_name,weather\nbus/a.jpg,fog\n"
+    (tmp_path / named).write_text(text)
+    table = LabelledTable(str(tmp_path))
+    assert table.labels.to_pylist() == [
+        {"target_class": "boat", "weather": None},
+        {"target_class": "bus", "weather": "fog"},
+    ]
+    assert table.fetch([1, 0])["bytes"].to_pylist() == [b"A", b"B"]
+    assert table.keys == ["boat/b.PNG", "bus/a.jpg"]
+
+
+def test_an_image_folder_s_mistakes_are_named(tmp_path):
+    write(tmp_path / "splits", train__bus__a_dot_jpg=b"A", test__bus__b_dot_jpg=b"B")
+    with pytest.raises(ConfigError, match=r"holds splits \(test, train\); name one: .*splits/test"):
+        LabelledTable(str(tmp_path / "splits"))
+    write(tmp_path / "none", notes_dot_txt="x")
+    with pytest.raises(SourceError, match="no labelled images there"):
+        LabelledTable(str(tmp_path / "none"))
+    write(tmp_path / "twice", bus__a_dot_jpg=b"A", metadata_dot_jsonl='{"file_name": "bus/a.jpg", "w": 1, "w": 2}')
+    with pytest.raises(SourceError, match=r"line 1 is not JSON: a key is given twice"):
+        LabelledTable(str(tmp_path / "twice"))
+
+
+def huggingface(image):
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["bus", "boat"]}}
+    table = pa.table({"image": image, "label": [0, 1, -1], "weather": ["fog", "rain", "fog"]})
+    return table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+
+IMAGES = [{"bytes": b"0", "path": "0.jpg"}, {"bytes": None, "path": "1.jpg"}, {"bytes": b"2", "path": None}]
+
+
+@pytest.mark.parametrize("layout", ["saved", "parquet", "data"])
+def test_datasets_of_hugging_face(tmp_path, layout):
+    table = huggingface(IMAGES)
+    if layout == "saved":
+        with pa.ipc.new_stream(str(tmp_path / "data-00000-of-00001.arrow"), table.schema) as writer:
+            writer.write_table(table)
+        files = [{"filename": "data-00000-of-00001.arrow"}]
+        write(tmp_path, state_dot_json=json.dumps({"_data_files": files}), dataset_info_dot_json="{}")
+    else:
+        folder = tmp_path / ("data" if layout == "data" else "")
+        folder.mkdir(exist_ok=True)
+        pq.write_table(table.slice(0, 2), folder / "train-00000-of-00002.parquet")
+        pq.write_table(table.slice(2), folder / "train-00001-of-00002.parquet")
+    write(tmp_path, **{"1_dot_jpg": b"1"})
+    found = LabelledTable(str(tmp_path))
+    assert found.labels.to_pydict() == {"target_class": ["bus", "boat", None], "weather": ["fog", "rain", "fog"]}
+    assert found.fetch([2, 1, 0])["bytes"].to_pylist() == [b"2", b"1", b"0"]
+    assert found.keys == ["0.jpg", "1.jpg", "row 2"]
+    assert found.revision == LabelledTable(str(tmp_path)).revision
+
+
+def test_a_dataset_of_several_splits_must_be_named(tmp_path):
+    for split in ("train", "test"):
+        pq.write_table(huggingface(IMAGES), tmp_path / f"{split}-00000-of-00001.parquet")
+    with pytest.raises(ConfigError, match=r"several splits \(test, train\); name a file"):
+        LabelledTable(str(tmp_path))
+
+
+def test_a_table_reads_regular_files_below_its_folder_and_nothing_else(tmp_path):
+    inside = tmp_path / "inside"
+    write(tmp_path, secret_dot_png=b"S", inside__a_dot_png=b"A", inside__deep__b_dot_png=b"B")
+    os.mkfifo(inside / "pipe.png")
+    (inside / "device.png").symlink_to("/dev/zero")
+    (inside / "out.png").symlink_to(tmp_path / "secret.png")
+    (inside / "in.png").symlink_to("deep/b.png")
+    with open(inside / "huge.png", "wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    wanted = {
+        "a.png": b"A",
+        "deep/../a.png": b"A",
+        "in.png": b"B",
+        "../secret.png": "leads out of the folder",
+        "deep/../../secret.png": "leads out of the folder",
+        str(tmp_path / "secret.png"): "leads out of the folder",
+        "/etc/passwd": "leads out of the folder",
+        "/dev/zero": "leads out of the folder",
+        "out.png": "a link that leads out of the folder",
+        "device.png": "a link that leads out of the folder",
+        "pipe.png": "not a regular file",
+        "deep": "not a regular file",
+        "huge.png": "too large",
+    }
+    write(inside, t_dot_csv="image,target_class\n" + "".join(f"{name},bus\n" for name in wanted))
+    found = LabelledTable(str(inside / "t.csv")).fetch(range(len(wanted))).to_pylist()
+    for row, expected in zip(found, wanted.values(), strict=True):
+        if isinstance(expected, bytes):
+            assert (row["bytes"], row["error"]) == (expected, None)
+        else:
+            assert row["bytes"] is None
+            assert expected in row["error"]

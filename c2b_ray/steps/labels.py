@@ -1,0 +1,151 @@
+"""Which columns of a labelled table are attributes, with which values, and when two spellings are one value.
+
+Values are compared as names are everywhere (`normalise`): `FOG` is `fog`. Spellings that differ in more than case and
+spaces and still come out the same (`traffic_light`, `traffic light`) are refused, for nobody can tell whether they are
+two. It knows columns of text; not images, cells or files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.steps.propose import normalise
+
+TARGET = "target_class"
+MOST_NUMBERS = 10
+"""Whole numbers of a column beyond which it is a measurement or an id; so many may be a scale or a code."""
+
+Texts = NDArray[np.object_]
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?$|\d{1,2}[/.]\d{1,2}[/.]\d{4}$|\d{1,2}:\d{2}(:\d{2})?$")
+_WHOLE = re.compile(r"[-+]?\d+$")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+_FILE = re.compile(r"[^\s].*\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|txt|json|xml|csv|npy)$", re.IGNORECASE)
+
+
+def compared(labels: pa.Table, name: str) -> Texts:
+    """A column's values as they are compared; None where there is none."""
+    encoded = labels[column_of(labels, name)].combine_chunks().dictionary_encode()
+    forms = [None if value is None else normalise(str(value)) for value in encoded.dictionary.to_pylist()]
+    found = np.array([*forms, None], dtype=object)
+    at = pc.fill_null(encoded.indices, len(forms)).to_numpy(zero_copy_only=False)
+    return np.asarray(found[at], dtype=object)
+
+
+def column_of(labels: pa.Table, name: str) -> str:
+    """The table's own name of a column. ConfigError where it has none."""
+    names = [column for column in labels.column_names if column != TARGET]
+    if name in labels.column_names:
+        return name
+    same = [column for column in names if normalise(column) == normalise(name)]
+    if len(same) != 1:
+        raise ConfigError(f"attributes.{name}", f"the labelled table has no such column; {nearest(name, names)}")
+    return str(same[0])
+
+
+def check_classes(labels: pa.Table, classes: Sequence[str]) -> None:
+    """ConfigError for a class that no row has, and for two spellings of which nobody can tell whether they are one."""
+    _one_form(classes, "classes", "classes")
+    targets = [value for value in labels[TARGET].unique().to_pylist() if value is not None]
+    forms = {normalise(value) for value in targets}
+    for name in classes:
+        if normalise(name) not in forms:
+            problem = f"no row of the labelled table has target_class {name!r}"
+            raise ConfigError("classes", f"{problem}; {nearest(name, forms)}")
+    wanted = {normalise(name) for name in classes}
+    _one_form([value for value in targets if normalise(value) in wanted], "images.table", f"column {TARGET!r}")
+
+
+def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
+    """Attribute → values: those that are given, or every column that can be one, with all its values.
+
+    ConfigError where a given column or value is not in the table, or where no column can be an attribute.
+    """
+    if attributes:
+        return {name: _given(labels, name, values) for name, values in attributes.items()}
+    found, left_out = {}, []
+    for name in labels.column_names:
+        if name == TARGET:
+            continue
+        values = _spellings(labels, name)
+        reason = no_attribute(labels[name])
+        if reason is None:
+            found[name] = sorted(values)
+        else:
+            left_out.append(f"{name} ({reason})")
+    if not found:
+        said = f": {'; '.join(left_out)}" if left_out else ""
+        raise ConfigError(
+            "images.table",
+            f"no column beside image and target_class can be an attribute{said}; name those that are in `attributes`",
+        )
+    return found
+
+
+def left_out(labels: pa.Table) -> dict[str, str]:
+    """Columns that are no attributes unless they are named as such, and why."""
+    reasons = {name: no_attribute(labels[name]) for name in labels.column_names if name != TARGET}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def no_attribute(column: pa.ChunkedArray) -> str | None:
+    """Why a column cannot be taken for an attribute unasked; None where it can."""
+    values = [str(value) for value in column.unique().to_pylist() if value is not None]
+    rows = len(column) - column.null_count
+    if len({normalise(value) for value in values}) < 2:
+        return "fewer than two values"
+    if all(map(_WHOLE.match, values)):
+        return f"{len(values)} different numbers" if len(values) > MOST_NUMBERS else None
+    if all(map(_NUMBER.match, values)):
+        return "numbers"
+    if all(map(_DATE.match, values)):
+        return "dates"
+    if all(map(_FILE.match, values)):
+        return "file names"
+    if len(values) > MOST_NUMBERS and len(values) > rows / 2:
+        return f"{len(values)} values in {rows} rows"
+    return None
+
+
+def _given(labels: pa.Table, name: str, values: Sequence[str]) -> list[str]:
+    _one_form(values, f"attributes.{name}", f"attribute {name!r}")
+    known = {normalise(value): value for value in _spellings(labels, name)}
+    for value in values:
+        if normalise(value) not in known:
+            raise ConfigError(
+                f"attributes.{name}", f"no row of the labelled table has {value!r}; {nearest(value, known.values())}"
+            )
+    return list(values)
+
+
+def _spellings(labels: pa.Table, name: str) -> list[str]:
+    """The commonest spelling of each value of a column."""
+    column = column_of(labels, name)
+    counted = pc.value_counts(labels[column].drop_null()).to_pylist()
+    pairs = sorted((-row["counts"], str(row["values"])) for row in counted)
+    if no_attribute(labels[column]) is None:
+        _one_form([value for _, value in pairs], "images.table", f"column {column!r}")
+    first: dict[str, str] = {}
+    for _, value in pairs:
+        first.setdefault(normalise(value), value)
+    return list(first.values())
+
+
+def _one_form(names: Iterable[str], field: str, where: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(normalise(name), name)
+        if _folded(other) != _folded(name):
+            raise ConfigError(
+                field, f"{where} has both {other!r} and {name!r}, which are compared as one name; write one of them"
+            )
+
+
+def _folded(name: str) -> str:
+    return " ".join(name.lower().split())

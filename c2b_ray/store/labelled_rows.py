@@ -1,0 +1,274 @@
+"""How labels lie on a disk, whatever the format: rows, columns as they are, and the image of each row.
+
+    t.csv, t.tsv             text; only an empty field is null
+    t.parquet                and folders of Parquet files, as Hugging Face's datasets are published
+    DIR with *.arrow         as Hugging Face's `save_to_disk` writes
+    DIR/class/*.jpg          an image folder, with metadata.csv or metadata.jsonl where images have attributes
+
+It knows formats, and neither what columns mean nor which of them are used.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.filesystems import absent_bucket, refusal, resolve
+
+IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
+METADATA = ("metadata.csv", "metadata.jsonl")
+FILE_NAME, LABEL, FILE = "file_name", "label", "image"
+_SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
+_SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")
+
+
+class Rows(Protocol):
+    """`folder`: what paths of images are relative to. `size`: bytes of the files, part of the revision."""
+
+    schema: pa.Schema
+    folder: str
+    size: int
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Columns as they are; a name may be of a struct's field, as in Parquet."""
+        ...
+
+    def image(self, column: str, row: int) -> Any: ...
+
+
+class InMemory:
+    """A table that is read whole."""
+
+    def __init__(self, table: pa.Table, folder: str, size: int) -> None:
+        self._table, self.schema, self.folder, self.size = table, table.schema, folder, size
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        found = {}
+        for name in names:
+            column, _, part = name.partition(".") if name not in self.schema.names else (name, "", "")
+            found[name] = pc.struct_field(self._table[column], part) if part else self._table[column]
+        return pa.table(found)
+
+    def image(self, column: str, row: int) -> Any:
+        return self._table[column][row].as_py()
+
+
+class InParquet:
+    """Parquet files of one schema. Rows come in order, so one row group at a time is all that is held of images."""
+
+    def __init__(self, files: Sequence[pq.ParquetFile], folder: str, size: int) -> None:
+        self._files, self.schema, self.folder, self.size = files, files[0].schema_arrow, folder, size
+        self._groups = [
+            (file, group, file.metadata.row_group(group).num_rows)
+            for file in files
+            for group in range(file.metadata.num_row_groups)
+        ]
+        self._held: tuple[int, pa.ChunkedArray] | None = None
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        read = pa.concat_tables([file.read(columns=list(names)) for file in self._files])
+        parts = {name: name.partition(".")[0] for name in names}
+        return pa.table(
+            {n: read[c] if n == c else pc.struct_field(read[c], n.partition(".")[2]) for n, c in parts.items()}
+        )
+
+    def image(self, column: str, row: int) -> Any:
+        start = 0
+        for place, (file, group, size) in enumerate(self._groups):
+            if row < start + size:
+                if self._held is None or self._held[0] != place:
+                    self._held = (place, file.read_row_group(group, columns=[column])[column])
+                return self._held[1][row - start].as_py()
+            start += size
+        raise IndexError(row)
+
+
+def open_rows(location: str, field: str) -> Rows:
+    """The rows at a file or folder. SourceError where they cannot be read; ConfigError where it is not plain which."""
+    filesystem, path = resolve(location)
+    path = path.rstrip("/")
+    with _reading(location, "a table"):
+        info = filesystem.get_file_info(path)
+        if info.type == fs.FileType.NotFound:
+            raise FileNotFoundError(path)
+        if info.type == fs.FileType.Directory:
+            return _folder(location, field, filesystem, path)
+    folder = posixpath.dirname(path)
+    if path.lower().endswith((".csv", ".tsv")):
+        table = _csv(location, filesystem, path, "\t" if path.lower().endswith(".tsv") else ",")
+        return InMemory(table, folder, info.size)
+    with _reading(location, "a Parquet file"):
+        return InParquet([pq.ParquetFile(filesystem.open_input_file(path))], folder, info.size)
+
+
+@contextmanager
+def _reading(location: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SourceError(absent_bucket(location) or f"{location}: no such table") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SourceError(refusal(location, error) or f"{location} is not {what}: {error}") from error
+
+
+def _csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str) -> pa.Table:
+    """All columns as text: `007` is no 7, and `NA` may be a country."""
+    with _reading(location, "CSV"):
+        with filesystem.open_input_stream(path, compression=None) as stream:
+            data = bytes(stream.read())
+        header = next(csv.reader(io.StringIO(data.decode("utf-8-sig")), delimiter=delimiter), [])
+        _refuse_repeats(location, header)
+        return pyarrow.csv.read_csv(
+            io.BytesIO(data),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+            ),
+        )
+
+
+def _refuse_repeats(location: str, names: Sequence[str]) -> None:
+    again = next((name for name in names if names.count(name) > 1), None)
+    if again is not None:
+        raise SourceError(f"{location}: two columns are called {again!r}; rename one")
+
+
+def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> Rows:
+    infos = [
+        info
+        for info in filesystem.get_file_info(fs.FileSelector(path, recursive=False))
+        if not info.base_name.startswith(".")
+    ]
+    names = {info.base_name: info for info in infos}
+    if "dataset_dict.json" in names:
+        splits = sorted(n for n, info in names.items() if info.type == fs.FileType.Directory)
+        raise ConfigError(field, f"{location} holds several splits; name one, such as {location}/{splits[0]}")
+    if "state.json" in names:
+        return _saved_to_disk(location, filesystem, path)
+    if parquet := _parquet_files(filesystem, path, infos):
+        _refuse_splits(location, field, [info.path for info in parquet])
+        with _reading(location, "a folder of Parquet files"):
+            files = [pq.ParquetFile(filesystem.open_input_file(info.path)) for info in parquet]
+            if any(file.schema_arrow.names != files[0].schema_arrow.names for file in files):
+                raise SourceError(f"{location}: its Parquet files have different columns")
+            return InParquet(files, path, sum(info.size for info in parquet))
+    return _image_folder(location, field, filesystem, path)
+
+
+def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.FileInfo]) -> list[fs.FileInfo]:
+    """Of the folder, or of its folder `data`."""
+    found = [info for info in infos if info.base_name.endswith(".parquet")]
+    if not found and any(info.base_name == "data" for info in infos):
+        below = filesystem.get_file_info(fs.FileSelector(f"{path}/data", allow_not_found=True))
+        found = [info for info in below if info.base_name.endswith(".parquet")]
+    return sorted(found, key=lambda info: str(info.path))
+
+
+def _refuse_splits(location: str, field: str, paths: Sequence[str]) -> None:
+    splits = {match[1] for path in paths if (match := _SPLIT_FILE.match(posixpath.basename(path)))}
+    if len(splits) > 1:
+        said = ", ".join(sorted(splits))
+        raise ConfigError(field, f"{location} holds several splits ({said}); name a file, or a folder of one split")
+
+
+def _saved_to_disk(location: str, filesystem: fs.FileSystem, path: str) -> Rows:
+    with _reading(location, "a dataset that `save_to_disk` wrote"):
+        with filesystem.open_input_stream(f"{path}/state.json") as stream:
+            state = json.loads(bytes(stream.read()))
+        names = [posixpath.basename(str(file["filename"])) for file in state["_data_files"]]
+        tables, size = [], 0
+        for name in names:
+            size += filesystem.get_file_info(f"{path}/{name}").size
+            local = isinstance(filesystem, fs.LocalFileSystem)
+            source = pa.memory_map(f"{path}/{name}") if local else filesystem.open_input_stream(f"{path}/{name}")
+            tables.append(pa.ipc.open_stream(source).read_all())
+        return InMemory(pa.concat_tables(tables), path, size)
+
+
+def _image_folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> Rows:
+    infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    files = {info.path[len(path) + 1 :]: info for info in infos if info.type == fs.FileType.File}
+    names = sorted(n for n in files if n.lower().endswith(IMAGES) and not any(p[0] == "." for p in n.split("/")))
+    if not names:
+        expected = "a table, Parquet files, a dataset that `save_to_disk` wrote, or folders of images, one a class"
+        raise SourceError(f"{location}: no labelled images there; expected {expected}")
+    classes = {name.split("/")[0] for name in names if "/" in name}
+    if classes and classes <= _SPLITS:
+        split = sorted(classes)[0]
+        raise ConfigError(
+            field, f"{location} holds splits ({', '.join(sorted(classes))}); name one: {location}/{split}"
+        )
+    labels = [name.split("/")[0] if "/" in name else None for name in names]
+    table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
+    size = sum(info.size for name, info in files.items() if name in METADATA)
+    metadata = next((name for name in METADATA if name in files), None)
+    if metadata is not None:
+        table = _joined(f"{location}/{metadata}", table, _metadata(location, filesystem, f"{path}/{metadata}"))
+    return InMemory(table, path, size)
+
+
+def _metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:
+    if path.endswith(".csv"):
+        return _csv(location, filesystem, path, ",")
+    with _reading(path, "JSON lines"), filesystem.open_input_stream(path) as stream:
+        lines = bytes(stream.read()).decode("utf-8").splitlines()
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line, object_pairs_hook=_once) if line.strip() else None
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"{path}: line {number} is not JSON: {error}") from error
+        if row is not None and not isinstance(row, dict):
+            raise SourceError(f"{path}: line {number}: expected an object of column → value")
+        rows += [row] if row is not None else []
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: pa.array([_text(row.get(name)) for row in rows], pa.string()) for name in names})
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value or None
+    return json.dumps(value) if isinstance(value, bool | int | float) else None
+
+
+def _joined(location: str, images: pa.Table, metadata: pa.Table) -> pa.Table:
+    """The metadata of each image, and the class of its folder where that names none."""
+    if FILE_NAME not in metadata.column_names:
+        raise SourceError(f"{location}: no column {FILE_NAME!r}; it has {', '.join(metadata.column_names)}")
+    named = metadata[FILE_NAME].to_pylist()
+    if len(set(named)) < len(named):
+        again = next(name for name in named if named.count(name) > 1)
+        raise SourceError(f"{location}: {again!r} is there twice; an image has one row")
+    at = pc.index_in(images[FILE], metadata[FILE_NAME].combine_chunks())
+    if at.null_count == len(at):
+        raise SourceError(f"{location}: none of its files is there; {FILE_NAME} is relative to the folder")
+    columns = {FILE: images[FILE], LABEL: images[LABEL]}
+    for name in metadata.column_names:
+        if name != FILE_NAME:
+            columns[name] = (
+                metadata[name].take(at) if name != LABEL else pc.coalesce(metadata[name].take(at), images[LABEL])
+            )
+    return pa.table(columns)
