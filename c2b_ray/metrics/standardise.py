@@ -93,14 +93,14 @@ class Standardised:
     """Of the n values of one attribute, float64.
 
     `moved` (n,): the part of phi that the other attributes' composition makes; phi - `moved` is the standardised phi,
-    0 means that nothing is known to confound. `noise` (n,): the standard error of `moved`. `scale` (n,): by what the
-    standard error of the standardised phi exceeds that of phi, 1 or more. `parts` (n, attributes): what each other
-    attribute adds to `moved`; 0 for its own. NaN for a value without images, and where no other value has any.
+    0 means that nothing is known to confound. `noise` (n,): the standard error of `moved`. `added` (n,): by how much
+    the variance of the standardised phi exceeds that of phi, 0 or more. `parts` (n, attributes): what each other one
+    adds to `moved`; 0 for its own. NaN for a value without images, and where no other value has any.
     """
 
     moved: Floats
     noise: Floats
-    scale: Floats
+    added: Floats
     parts: Floats
 
 
@@ -186,15 +186,13 @@ def standardised(images: Shown, found: Effects, right: ArrayLike, spread: Compos
     apart = contrast @ spread.apart
     moved = apart @ mean
     accuracy = share.T @ y
-    total = np.divide(1, (share**2).sum(axis=0), out=np.ones(len(held)), where=held)
-    smooth = _smoothing(accuracy, total, contrast)
     own = (share * (y[:, None] - accuracy)) @ contrast.T
     gone = share * (x @ np.einsum("jxy,x->yj", spread.kept, mean))
     gone = (gone - share * gone.sum(axis=0)) @ contrast.T
     away = found.influence[:, others] @ apart.T  # what images change in `moved` by the effects
-    plain = (own**2).sum(axis=0) + smooth
+    plain = (own**2).sum(axis=0)
     elsewhere = (away[~rows] ** 2).sum(axis=0)
-    left = ((own - gone - away[rows]) ** 2).sum(axis=0) + smooth + elsewhere
+    left = ((own - gone - away[rows]) ** 2).sum(axis=0) + elsewhere
     moving = ((gone + away[rows]) ** 2).sum(axis=0) + elsewhere
     prior = found.prior[np.ix_(others, others)]
     influence = found.influence[:, others]
@@ -202,7 +200,7 @@ def standardised(images: Shown, found: Effects, right: ArrayLike, spread: Compos
     doubt = np.einsum("jx,xy,jy->j", apart, prior, apart) + _of_calibration(images, found, apart, spread)
     doubt = doubt + contrast**2 @ np.einsum("jxy,xy->j", spread.doubt, covariance)
     doubt = doubt + contrast**2 @ np.einsum("jxy,xy->j", spread.hidden, np.outer(mean, mean))
-    scale = np.sqrt(np.maximum((left + doubt) / plain, 1.0))
+    added = np.maximum(left + doubt - plain, 0.0)
     parts = np.zeros((len(held), len(images.blocks)))
     place = np.cumsum(others) - 1
     for b, columns in enumerate(images.blocks):
@@ -210,7 +208,7 @@ def standardised(images: Shown, found: Effects, right: ArrayLike, spread: Compos
             at = place[columns]
             parts[:, b] = apart[:, at] @ mean[at]
     none = np.where(held & (held.sum() >= 2), 0.0, np.nan)
-    return Standardised(moved + none, np.sqrt(moving + doubt) + none, scale + none, parts + none[:, None])
+    return Standardised(moved + none, np.sqrt(moving + doubt) + none, added + none, parts + none[:, None])
 
 
 def _moments(images: Shown) -> Floats:
@@ -265,13 +263,4 @@ def _contrasts(held: Mask) -> Floats:
     n = len(held)
     others = max(int(held.sum()) - 1, 1)
     found: Floats = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held
-    return found
-
-
-def _smoothing(accuracy: Floats, images: Floats, contrast: Floats) -> Floats:
-    """What Agresti & Coull's two more right and two more wrong add to a variance, which must not be 0."""
-    rate = np.clip(accuracy, 0, 1)
-    smooth = (rate * images + 2) / (images + 4)
-    more = np.maximum(smooth * (1 - smooth) - rate * (1 - rate), 0.0) / images
-    found: Floats = contrast**2 @ more
     return found

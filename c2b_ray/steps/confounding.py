@@ -36,8 +36,8 @@ Cells = Mapping[Group, Mapping[str, set[str]]]
 class Adjusted:
     """Of an attribute's values, in the order of the cells.
 
-    `phi`: the standardised φ. `moved`: φ minus that, `noise` its standard error. `scale`: by what the standard error of
-    the standardised φ exceeds that of φ, 1 or more. `p_value`: of |standardised φ| ≤ τ, 1 where its sign is not φ's;
+    `phi`: the standardised φ. `moved`: φ minus that, `noise` its standard error. `added`: by how much the
+    variance of the standardised φ exceeds that of φ. `p_value`: of |standardised φ| ≤ τ, 1 where its sign is not φ's;
     `none_p_value`: of |standardised φ| ≥ τ. A finding, and `none`, must bear both the plain test and this one. `doubt`:
     why a finding is none. `same`: the value of another attribute that nearly the same images show, as (attribute,
     value). NaN and None where there is nothing to say.
@@ -46,15 +46,16 @@ class Adjusted:
     phi: Floats
     moved: Floats
     noise: Floats
-    scale: Floats
+    added: Floats
     p_value: Floats
     none_p_value: Floats
     doubt: tuple[str | None, ...]
     same: tuple[tuple[str, str] | None, ...]
 
-    def limits(self, phi: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """The limits of φ, widened until they hold those of the standardised φ."""
-        below, above = (phi - low) * self.scale, (high - phi) * self.scale
+    def limits(self, low: Floats, high: Floats, confidence: float) -> tuple[Floats, Floats]:
+        """The limits of φ at a confidence, widened until they hold those of the standardised φ."""
+        phi, more = self.phi + self.moved, deviations(confidence) ** 2 * self.added
+        below, above = np.sqrt((phi - low) ** 2 + more), np.sqrt((high - phi) ** 2 + more)
         return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
 
 
@@ -177,10 +178,10 @@ def _adjusted(
     phi, low, high = scores
     tau, alpha = levels
     n = len(values)
-    moved, noise, scale, parts = (at[:n] for at in (found.moved, found.noise, found.scale, found.parts))
+    moved, noise, added, parts = (at[:n] for at in (found.moved, found.noise, found.added, found.parts))
     standard = phi - moved
     reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
-    error = reach * np.sqrt(1 + CAUTION * (scale**2 - 1))
+    error = np.sqrt(reach**2 + CAUTION * added)
     p_value = _p_value(np.sign(phi) * standard, error, tau)
     none_p_value = _p_value(2 * tau - np.abs(standard), error, tau)
     plain = _p_value(np.abs(phi), reach, tau)
@@ -194,7 +195,7 @@ def _adjusted(
     ]
     same = images.same(attribute)
     alike = tuple(same.get(value) for value in values)
-    return Adjusted(standard, moved, noise, scale, p_value, none_p_value, tuple(doubts), alike)
+    return Adjusted(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), alike)
 
 
 def _doubt(

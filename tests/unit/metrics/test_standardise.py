@@ -73,7 +73,7 @@ def test_what_explains_nothing_adds_no_noise():
     for _ in range(10):
         _, found = judged(random, 0, n=200, own=-0.3, cause=0.0, together=0.5, right=0.9)
         assert np.abs(found.moved).max() < 0.03
-        assert found.scale.max() < 1.15
+        assert found.added.max() < 0.3 * 0.002
 
 
 @pytest.mark.parametrize("right", [1.0, 0.8])
@@ -81,7 +81,7 @@ def test_its_limits_hold_the_truth(right):
     random, held, repeats = np.random.default_rng(11), 0, 60
     for _ in range(repeats):
         phi, found = judged(random, 0, n=150, right=right, values=3, own=-0.2)
-        error = np.sqrt(0.25 / 150 * 1.5) * found.scale[0]
+        error = np.sqrt(0.2 / 150 * 1.5 + found.added[0])
         held += abs(phi[0] - found.moved[0] + 0.2) < 1.96 * error
     assert held >= 0.88 * repeats
 

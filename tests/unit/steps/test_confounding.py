@@ -81,7 +81,7 @@ def test_the_reason_names_what_explains():
     assert found.doubt[0].startswith(f"explained by lighting: {run.phi[0]:+.2f} on the images of 'snow', ")
     assert found.doubt[0].endswith(f"{found.phi[0]:+.2f} on images alike in lighting")
     assert abs(found.phi[0]) < 0.08
-    low, high = found.limits(run.phi, *run.limits)
+    low, high = found.limits(*run.limits, 0.95)
     assert low[0] == run.limits[0][0]
     assert high[0] > 0 > run.limits[1][0]
 
@@ -107,7 +107,7 @@ def test_widened_limits_hold_the_truth():
     random, held, repeats = np.random.default_rng(8), 0, 60
     for _ in range(repeats):
         run = Run(random, n=150, snow=-0.3, night=-0.3, skill=0.9)
-        low, high = run.adjusted(WEATHER).limits(run.phi, *run.limits)
+        low, high = run.adjusted(WEATHER).limits(*run.limits, 0.95)
         held += low[0] <= -0.3 <= high[0]
     assert held >= 0.93 * repeats
 
