@@ -8,6 +8,9 @@ Three shapes, told apart by their columns (`file` may also be called key, path, 
     file, one column per label   wide, of probabilities; labels in the columns' order
     file, label                  the predicted label alone, as probability 1
 
+A label that a file was answered with is a label, whatever the audit's classes. One that no file was answered with is
+not known from a table that lists answers: `?labels=PATH` (one a line, or a JSON list) names all labels there are.
+
 Logits are natural logarithms of probabilities, those of 0 a large negative number. So softmax gives the probabilities
 back, divided by their sum where a file lists its likeliest classes only. It knows keys and looks at no pixel.
 """
@@ -25,9 +28,10 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from c2b_ray.errors import SourceError
+from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import read_labels
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
 
@@ -37,6 +41,9 @@ PROBABILITY = ("probability", "prob", "predicted_probability")
 
 FLOOR = float(np.finfo(np.float32).tiny)
 """Stands for probability 0: its logarithm, −87, is finite, and softmax makes 0 of it."""
+
+SUM_TOLERANCE = 0.01
+"""Of probabilities that were rounded to two digits or three."""
 
 
 class TableClassifier:
@@ -70,8 +77,9 @@ class TableClassifier:
 
 def load(spec: Spec) -> TableClassifier:
     """The predictions of a `table:` spec; SourceError names the row or column that cannot be used."""
-    spec.options_among(())
+    spec.options_among(("labels",))
     path = spec.name
+    known = read_labels(spec.options["labels"]) if "labels" in spec.options else ()
     table = _table(path)
     file = _column(table, FILE)
     if file is None or table.num_columns < 2 or len(table) == 0:
@@ -81,8 +89,10 @@ def load(spec: Spec) -> TableClassifier:
     files = table[file].cast(pa.string())
     label = _column(table, CLASS)
     if label is None or pa.types.is_floating(table[label].type):
+        if known:
+            raise SpecError(f"{spec.text}: the table has a column for each label, so `labels` has nothing to add")
         return _wide(path, files.to_pylist(), table.drop_columns([file]))
-    return _long(path, files, table, label)
+    return _long(path, files, table, label, known)
 
 
 def _table(path: str) -> pa.Table:
@@ -114,6 +124,7 @@ def _wide(path: str, files: list[str], columns: pa.Table) -> TableClassifier:
     values = [columns[name].cast(pa.float32()).to_numpy(zero_copy_only=False) for name in columns.column_names]
     probabilities = np.stack(values, axis=1)
     _check_probabilities(path, probabilities)
+    _check_sums(path, files, probabilities)
     seen: dict[str, int] = {}
     for row, file in enumerate(files, 1):
         if seen.setdefault(file, row) != row:
@@ -121,7 +132,7 @@ def _wide(path: str, files: list[str], columns: pa.Table) -> TableClassifier:
     return TableClassifier(files, tuple(columns.column_names), probabilities, path)
 
 
-def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str) -> TableClassifier:
+def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str, known: Sequence[str]) -> TableClassifier:
     classes = table[label].cast(pa.string())
     if classes.null_count:
         raise SourceError(f"{path}: row {_first(classes.is_null())}: no {label}")
@@ -134,7 +145,7 @@ def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str) -> Tab
             raise SourceError(f"{path}: column {probability!r}: {error}") from error
     _check_probabilities(path, given[:, None])
     names = files.combine_chunks().dictionary_encode()
-    labels = tuple(sorted(pc.unique(classes).to_pylist()))
+    labels = tuple(sorted({*pc.unique(classes).to_pylist(), *known}))
     rows = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     columns = pc.index_in(classes, value_set=pa.array(labels, pa.string())).to_numpy().astype(np.int64)
     cells = rows * len(labels) + columns
@@ -142,6 +153,7 @@ def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str) -> Tab
     _check_distinct(path, cells if probability is not None else rows, files, classes)
     probabilities = np.zeros((len(names.dictionary), len(labels)), np.float32)
     probabilities[rows, columns] = given
+    _check_sums(path, names.dictionary.to_pylist(), probabilities)
     return TableClassifier(names.dictionary.to_pylist(), labels, probabilities, path)
 
 
@@ -160,6 +172,17 @@ def _check_probabilities(path: str, values: NDArray[np.float32]) -> None:
         row = int(np.argmax(bad))
         outside = [float(v) for v in values[row] if v < 0 or v > 1 + 1e-4]
         raise SourceError(f"{path}: row {row + 1}: {outside[0]:g} is no probability (logits? give their softmax)")
+
+
+def _check_sums(path: str, files: Sequence[str], probabilities: NDArray[np.float32]) -> None:
+    """Less than 1 is the likeliest alone; more is no distribution."""
+    over = np.flatnonzero(np.nansum(probabilities, axis=1, dtype=np.float64) > 1 + SUM_TOLERANCE)
+    if len(over):
+        whole = np.nansum(probabilities[over[0]], dtype=np.float64)
+        raise SourceError(
+            f"{path}: the probabilities of {files[over[0]]!r} sum to {whole:.4g}, more than 1 (scores? give their "
+            "softmax)"
+        )
 
 
 def _column(table: pa.Table, names: Sequence[str]) -> str | None:

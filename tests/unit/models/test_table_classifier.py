@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
-from c2b_ray.errors import SourceError
+from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier
+from c2b_ray.schemas import IMAGES
+from c2b_ray.steps.predict import predict, question
 
 
 def table(path: Path, text: str) -> Classifier:
@@ -50,11 +54,10 @@ def test_the_predicted_label_alone(tmp_path: Path, column: str) -> None:
     assert probabilities(found, "a", "b") == [[1, 0], [0, 1]]
 
 
-def test_parquet_and_uris(tmp_path: Path) -> None:
+def test_parquet(tmp_path: Path) -> None:
     rows = {"file": ["a", "b"], "cat": [0.5, 0.1], "dog": pa.array([0.5, 0.9], pa.float32())}
     pq.write_table(pa.table(rows), tmp_path / "t.parquet")
-    for spec in (f"table:{tmp_path / 't.parquet'}", f"table:file://{tmp_path / 't.parquet'}"):
-        assert probabilities(catalog.classifier(spec), "b") == [[0.1, 0.9]]
+    assert probabilities(catalog.classifier(f"table:{tmp_path / 't.parquet'}"), "b") == [[0.1, 0.9]]
 
 
 def test_keys_are_looked_up_as_they_are_then_normalised(tmp_path: Path) -> None:
@@ -104,3 +107,30 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     ]:
         with pytest.raises(SourceError, match=reason):
             catalog.classifier(f"table:{tmp_path / name}")
+
+
+def test_probabilities_that_sum_to_more_than_one_are_refused(tmp_path: Path) -> None:
+    for text in ("file,class,probability\na,x,0.3\nb,x,0.6\nb,y,0.6\n", "file,x,y\na,0.5,0.5\nb,0.6,0.6\n"):
+        with pytest.raises(SourceError, match=r"the probabilities of 'b' sum to 1.2, more than 1"):
+            table(tmp_path / "t.csv", text)
+    assert probabilities(table(tmp_path / "t.csv", "file,x,y,z\na,0.334,0.333,0.334\n"), "a") == [
+        [0.3337, 0.3327, 0.3337]
+    ]
+
+
+def test_an_answer_outside_the_classes_is_wrong_and_a_label_that_was_never_answered_can_be_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "labels.txt").write_text("minibus\ntram\nsnowplow\n")
+    (tmp_path / "t.csv").write_text("file,label\n0,snowplow\n1,minibus\n")
+    found = catalog.classifier(f"table:{tmp_path / 't.csv'}?labels={tmp_path / 'labels.txt'}")
+    assert found.labels == ("minibus", "snowplow", "tram")
+    asked = question("t", found, ["minibus", "tram"], None)
+    data = BytesIO()
+    Image.new("RGB", (8, 8)).save(data, "PNG")
+    rows = [{"image_id": str(i), "key": str(i), "bytes": data.getvalue()} for i in range(2)]
+    answers = predict(pa.Table.from_pylist(rows, IMAGES), found, asked).to_pylist()
+    assert [(row["label"], row["predicted_class"]) for row in answers] == [("snowplow", None), ("minibus", "minibus")]
+    (tmp_path / "w.csv").write_text("file,minibus\n0,1\n")
+    with pytest.raises(SpecError, match="a column for each label"):
+        catalog.classifier(f"table:{tmp_path / 'w.csv'}?labels={tmp_path / 'labels.txt'}")
