@@ -169,6 +169,9 @@ SCORES = pa.schema(
         pa.field("shared", pa.int64()),  # images of n that other values of the attribute hold as well
         # φ with the cells weighted to one distribution of all other attributes; null where it could not be had.
         pa.field("phi_standardised", pa.float64()),
+        # "attribute: value" of another attribute that nearly the same images show, as far as verified: neither explains
+        # the other, and no images tell them apart. Null where there is none.
+        pa.field("same_as", _text),
         # Where images were verified, `accuracy`, `phi` and all that follows from them are corrected for what images
         # show; `n` and `correct` are counts of the images as they were drawn, and so are these two.
         pa.field("accuracy_observed", pa.float64()),

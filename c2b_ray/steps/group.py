@@ -36,6 +36,7 @@ def grouped(scores: pa.Table, cells: Cells, tau: float) -> pa.Table:
       same images  of another attribute, same verdict, and the Jaccard index of the two image sets is `JACCARD` or more;
                    or, where each attribute knows half of the other's images, Cramér's V of the two values is
                    `ASSOCIATION` or more. With the opposite verdict and a negative association: complements.
+      same as      of another attribute, same verdict, and `same_as` of either names the other
     """
     rows = scores.to_pylist()
     found = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=_strongest_first)
@@ -81,7 +82,7 @@ def _reason(row: Row, lead: Row, values: Sequence[Row], cells: Cells, tau: float
     """Why `row` says what the stronger `lead` says already; None where it does not."""
     if row["attribute"] == lead["attribute"]:
         return _mirror(row, lead, values, tau)
-    return _overlap(row, lead, cells)
+    return _same(row, lead) or _overlap(row, lead, cells)
 
 
 def _mirror(row: Row, lead: Row, values: Sequence[Row], tau: float) -> str | None:
@@ -113,6 +114,13 @@ def _phi(row: Row, among: Sequence[Row]) -> float:
         return 0.0
     others = [cell["accuracy"] for cell in among if cell is not row]
     return float(row["accuracy"] - np.mean(others))
+
+
+def _same(row: Row, lead: Row) -> str | None:
+    one_names_the_other = row.get("same_as") == _name(lead) or lead.get("same_as") == _name(row)
+    if row["verdict"] != lead["verdict"] or not one_names_the_other:
+        return None
+    return f"cannot be told from {_name(lead)}: images of the one show the other"
 
 
 def _overlap(row: Row, lead: Row, cells: Cells) -> str | None:

@@ -110,3 +110,15 @@ def test_a_group_is_led_by_the_strongest_and_numbered_by_it():
 def test_nothing_found_gives_no_group():
     assert told([row("size", "small", 0.5, -0.4, "none")]) == {"small": (None, None)}
     assert list(leads([])) == []
+
+
+def test_values_that_no_images_tell_apart_are_one_finding():
+    rows = [row("lighting", "night", 0.5, -0.4), row("weather", "snow", 0.52, -0.38, same_as="lighting: night")]
+    rows.append(row("size", "small", 0.6, -0.3, same_as="weather: rain"))
+    assert told(rows) == {
+        "night": (1, None),
+        "snow": (1, "cannot be told from lighting: night: images of the one show the other"),
+        "small": (2, None),
+    }
+    rows[1] |= {"phi": 0.38, "verdict": "for"}
+    assert told(rows)["snow"] == (2, None)
