@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from c2b_ray.config import AuditConfig
     from c2b_ray.store.run import Run, load_run
 
-__all__ = ["AuditConfig", "Comparison", "Run", "audit", "compare", "load_run"]
+    __version__: str
+
+__all__ = ["AuditConfig", "Comparison", "Run", "__version__", "audit", "compare", "load_run"]
 
 _PLACES = {
     "audit": "c2b_ray.audits.c2b",
@@ -31,6 +33,10 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """Names load when asked for: `import c2b_ray.metrics` alone brings neither Ray nor torch."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("c2b-ray")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

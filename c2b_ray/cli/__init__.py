@@ -1,56 +1,73 @@
 """`c2b`: parse, call, print.
 
-Exit status: 0 done, 1 a gate that failed or a failure that is not the user's, 2 bad input, 130 interrupted (the same
-command resumes).
+Exit status: 0 done, 1 a gate that failed or a failure that is not the user's, 2 bad input, 130 interrupted (Ctrl-C),
+143 stopped (SIGTERM); after the last two the same command resumes.
 What a command answers goes to standard output, everything else to standard error.
+
+This module imports nothing that takes time, so that a signal finds its handlers from the first moment on.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
-import typer
-
-from c2b_ray.cli import ask, audit, compare, export, index, models, serve, world
-from c2b_ray.errors import C2BError, InputError, StorageError
-
-INTERRUPTED = 130
-
-app = typer.Typer(
-    help="Finds where an image classifier fails, from one sentence about its task and no labelled data.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-app.command("demo")(audit.demo)
-app.command("audit")(audit.audit)
-app.command("report")(audit.report)
-app.command("ask")(ask.ask)
-app.command("compare")(compare.compare)
-app.command("gate")(compare.gate)
-app.command("export")(export.export)
-app.add_typer(index.app, name="index")
-app.command("models")(models.models)
-app.add_typer(world.app, name="world")
-app.command("serve")(serve.serve)
+INTERRUPTED = 128 + signal.SIGINT
+STOPPED = 128 + signal.SIGTERM
+_SAID = {
+    INTERRUPTED: "interrupted; the same command goes on from here",
+    STOPPED: "stopped by SIGTERM; the same command goes on from here",
+}
+_received: list[int] = []
 
 
 def main() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # below it, gRPC tells of every process that is started
+    before = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}
+    _received.clear()
     try:
-        app()
-    except (InputError, StorageError) as error:
-        _fail(f"error: {error}", 2)
-    except C2BError as error:
-        _fail(f"error: {error}", 1)
-    except SystemExit as done:
-        if done.code == INTERRUPTED:  # typer makes a silent exit of a KeyboardInterrupt
-            _fail("interrupted; the same command goes on from here", INTERRUPTED)
-        raise
+        from c2b_ray.cli.commands import run
+
+        run()
+    except BaseException as error:
+        # A library may answer a signal with an exception of its own, typer makes a silent exit of it, and Ray sets a
+        # handler that exits with SIGTERM's number.
+        if isinstance(error, SystemExit) and error.code == signal.SIGTERM:
+            _received.append(signal.SIGTERM)
+        if not _received:
+            raise
+        _end(128 + _received[0])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        # What is done is done: a signal while Python closes down would only print where.
+        atexit.register(_deaf)
 
 
-def _fail(message: str, status: int) -> None:
-    print(message, file=sys.stderr, flush=True)
+def _first(number: int, frame: FrameType | None) -> None:
+    """Ends the work as an exception does, so that what is open is closed; the next signal ends the process at once."""
+    _received.append(number)
+    for again in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(again, _second)
+    if number == signal.SIGTERM:
+        raise SystemExit(STOPPED)
+    raise KeyboardInterrupt
+
+
+def _second(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def _deaf() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end(status: int) -> NoReturn:
+    print(_SAID[status], file=sys.stderr, flush=True)
     sys.exit(status)

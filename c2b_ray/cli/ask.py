@@ -39,7 +39,7 @@ def ask(
     _print(found)
     for name, place in (("page", html), ("kept", kept)):
         if place:
-            show.out().print(f"{name}: {escape(place)}", soft_wrap=True)
+            show.line(f"{name}: {place}")
 
 
 def _print(found: Asked) -> None:
@@ -47,7 +47,7 @@ def _print(found: Asked) -> None:
 
     console = show.out()
     for answer in found.answers:
-        console.print(f"[bold]{escape(answer.classifier)}[/] on {escape(found.sentence)!r}", soft_wrap=True)
+        console.print(f"[bold]{escape(answer.classifier)}[/] on {escape(repr(found.sentence))}", soft_wrap=True)
         console.print(f"  {right_line(answer.asked)}")
         for line in lines(answer, found.target_class):
             console.print(f"  {escape(line)}", soft_wrap=True)

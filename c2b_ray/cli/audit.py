@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from c2b_ray.cli import show
+from c2b_ray.cli import progress, show
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.group import leads
 from c2b_ray.store.run import Run
@@ -42,7 +42,7 @@ def audit(
         return
     from c2b_ray.audits.c2b import audit as run_audit
 
-    with show.ProgressBar() as bar:
+    with progress.shown() as bar:
         run = run_audit(file, out, via, bar)
     show_run(run, as_json)
 
@@ -79,7 +79,7 @@ def demo(
     """Audit planted classifiers of the embedded world, from rendering its images to the report."""
     from c2b_ray.audits.demo import demo as run_demo
 
-    with show.ProgressBar() as bar:
+    with progress.shown() as bar:
         run = run_demo(out, images, via, bar)
     show_run(run, as_json)
 
@@ -101,7 +101,7 @@ def show_run(run: Run, as_json: bool) -> None:
     found = verdicts["for"] + verdicts["against"]
     groups, rest = plural(len(told), "group"), f"{verdicts['none']} clear, {verdicts['undetermined']} undetermined"
     console.print(f"{found} cells biased in {groups}, {rest}")
-    console.print(f"report: {run.report}", soft_wrap=True)
+    show.line(f"report: {run.report}")
 
 
 def findings(run: Run) -> list[dict[str, Any]]:

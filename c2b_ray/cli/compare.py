@@ -146,9 +146,9 @@ def _print(found: Comparison, page: str | None) -> None:
         console.print(escape(line), soft_wrap=True)
     console.print(tally(rows))
     if line := left_out(rows):
-        console.print(line)
+        console.print(escape(line))
     if page:
-        console.print(f"comparison: {page}", soft_wrap=True)
+        show.line(f"comparison: {page}")
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]], style: str) -> Table:

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from c2b_ray.cli import show
+from c2b_ray.cli import progress, show
 from c2b_ray.errors import ConfigError
+from c2b_ray.text import visible
 
 app = typer.Typer(help="Indices of images, searched by caption.", no_args_is_help=True)
 
@@ -37,7 +38,7 @@ def build(
     """Embed images and build an index of them; interrupted, the same command goes on."""
     from c2b_ray.audits.index import build as build_index
 
-    with show.ProgressBar() as bar:
+    with progress.shown() as bar:
         summary = build_index(images, encoder, out, via, bar, _wish(kind, memory, shards))
     _tell(summary, f"{out}/errors.parquet", as_json)
 
@@ -63,7 +64,7 @@ def import_(
     from c2b_ray.audits.index import import_folder
 
     wish = _wish(kind, memory, shards)
-    with show.ProgressBar() as bar:
+    with progress.shown() as bar:
         summary = import_folder(
             folder, encoder, out, images, moved_from=moved_from, skip_bad=skip_bad, listener=bar, wish=wish
         )
@@ -93,14 +94,14 @@ def search(
     assert captions is not None
     if out is None:
         raise ConfigError("out", "answers to many captions need a directory: --out DIR")
-    with show.ProgressBar() as bar:
+    with progress.shown() as bar:
         result = search_many(index, captions, out, k, via, bar)
     if as_json:
         show.print_json({"out": out, **asdict(result)})
     else:
         before = f", {result.resumed} were there" if result.resumed else ""
         bad = f", {result.errors} without an answer" if result.errors else ""
-        show.out().print(f"{result.rows} captions answered in {out}{before}{bad}", soft_wrap=True)
+        show.line(f"{result.rows} captions answered in {out}{before}{bad}")
 
 
 def _wish(kind: str | None, memory: str, shards: int | None) -> Any:
@@ -114,7 +115,7 @@ def _tell(summary: dict[str, Any], errors: str, as_json: bool) -> None:
         show.print_json(summary)
         return
     bad = f", {summary['errors']} could not be used ({errors})" if summary["errors"] else ""
-    show.out().print(f"{summary['images']} images indexed in {summary['index']}{bad}", soft_wrap=True)
+    show.line(f"{summary['images']} images indexed in {summary['index']}{bad}")
 
 
 def _print_hits(hits: list[dict[str, Any]], as_json: bool) -> None:
@@ -122,4 +123,4 @@ def _print_hits(hits: list[dict[str, Any]], as_json: bool) -> None:
         show.print_json(hits)
         return
     for hit in hits:
-        print(f"{hit['rank']:>4}  {hit['similarity']:.3f}  {hit['key']}")
+        print(f"{hit['rank']:>4}  {hit['similarity']:.3f}  {visible(hit['key'])}")

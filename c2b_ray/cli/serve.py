@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -23,9 +25,18 @@ def serve(
         raise SourceError(f"{path}: no such Serve config; deployments/ has some to begin from")
     # Ray's own command: it joins a running cluster or starts one, and drains on Ctrl-C, which reaches it as well.
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
-    try:
-        status = subprocess.call(command)  # noqa: S603 — no shell, and the path is the user's own
-    except KeyboardInterrupt:
-        return
-    if status:
+    process = subprocess.Popen(command)  # noqa: S603 — no shell, and the path is the user's own
+    stopped: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        stopped.append(number)
+        if number == signal.SIGTERM:
+            process.send_signal(signal.SIGINT)
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # after the start, so that the command has handlers of its own
+        signal.signal(number, pass_on)
+    status = process.wait()
+    if signal.SIGTERM in stopped:
+        raise typer.Exit(128 + signal.SIGTERM)
+    if status and not stopped:
         raise typer.Exit(1)

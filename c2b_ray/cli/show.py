@@ -1,6 +1,7 @@
-"""What a person sees while and after a command runs: progress with rate and time left, and tables.
+"""What a person sees after a command has run: lines, tables and JSON, in which no name acts on the terminal.
 
-Progress goes to standard error and only to a terminal; it knows events, not what causes them.
+Names may look like rich's markup: whoever puts one into a line or table escapes it. It knows rows, not where they come
+from.
 """
 
 from __future__ import annotations
@@ -8,75 +9,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from c2b_ray.audits.events import Event
+from c2b_ray.text import visible, visible_json
 
 VERDICT_STYLES = {"against": "bold red", "for": "bold green", "undetermined": "yellow", "none": "dim"}
-
-
-class ProgressBar:
-    """A listener of events; a context manager, so that the terminal is left as it was found."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> ProgressBar:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
-        self._bars.stop()
-        return False
-
-    def __call__(self, event: Event) -> None:
-        if event.kind == "warning":
-            self._bars.console.print(f"warning: {event.step}", markup=False, highlight=False)
-            return
-        if event.kind == "begin":
-            self._tasks[event.step] = self._bars.add_task(event.step, total=None, note="")
-            return
-        task = self._tasks[event.step]
-        if event.kind == "end":
-            total = self._bars.tasks[self._bars.task_ids.index(task)].total or 1
-            self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
-        elif event.progress is not None:
-            bad = f", {event.progress.errors} bad" if event.progress.errors else ""
-            note = f"{event.progress.rows_per_second:.0f}/s{bad}"
-            self._bars.update(task, total=event.progress.total, completed=event.progress.rows, note=note)
 
 
 def print_json(value: Any) -> None:
     """One line of JSON; what is not known is null."""
     from c2b_ray.report.export import finite  # loads the report's libraries, only when asked
 
-    print(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str))
+    print(visible_json(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)))
 
 
 def cost_table(costs: Sequence[Any]) -> Table:
@@ -89,7 +38,7 @@ def cost_table(costs: Sequence[Any]) -> Table:
     for cost in costs:
         minutes = "" if cost.seconds is None else f"{cost.seconds[0] / 60:.1f} to {cost.seconds[1] / 60:.1f}"
         speed = "" if cost.per_second is None else f"{cost.per_second:,.0f}"
-        table.add_row(cost.what, f"{cost.least:,}", f"{cost.most:,}", speed, minutes, cost.note)
+        table.add_row(escape(cost.what), f"{cost.least:,}", f"{cost.most:,}", speed, minutes, escape(cost.note))
     return table
 
 
@@ -105,10 +54,7 @@ def ranked_table(rows: Sequence[tuple[Mapping[str, Any], int]], most: int) -> Ta
     for row, more in rows[:most]:
         style = VERDICT_STYLES[row["verdict"]]
         table.add_row(
-            row["classifier"],
-            row["target_class"],
-            row["attribute"],
-            row["bias_class"],
+            *(escape(row[name]) for name in ("classifier", "target_class", "attribute", "bias_class")),
             f"{row['accuracy']:.0%}",
             f"{row['phi']:+.2f}",
             f"{row['phi_low']:+.2f} … {row['phi_high']:+.2f}",
@@ -119,6 +65,18 @@ def ranked_table(rows: Sequence[tuple[Mapping[str, Any], int]], most: int) -> Ta
     return table
 
 
+class _Console(Console):
+    """A console on which control characters in names are shown, not sent to the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+
 def out() -> Console:
     """Standard output; wide where it is no terminal, so that no column is lost."""
-    return Console(width=None if sys.stdout.isatty() else 140)
+    return _Console(width=None if sys.stdout.isatty() else 140, emoji=False)
+
+
+def line(text: str) -> None:
+    """One line as it is, however long."""
+    out().print(text, soft_wrap=True, markup=False, highlight=False)

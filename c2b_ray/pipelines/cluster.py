@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,10 +29,10 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
     runs on it ends with it. ServiceError where RAY_ADDRESS is silent.
     """
     ours = not ray.is_initialized()
-    if ours:
-        with _environment():
-            _connect(num_cpus, object_store_mb)
     try:
+        if ours:
+            with _environment(), _handlers_kept():
+                _connect(num_cpus, object_store_mb)
         _quiet()
         yield ours and not _elsewhere()
     finally:
@@ -62,6 +64,16 @@ def _environment() -> Iterator[None]:
         os.dup2(stderr, 2)
         os.close(stderr)
         del os.environ["RAY_BACKEND_LOG_LEVEL"]
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """The process's own handlers of signals after Ray's start: Ray 2.60 sets one of C++ that prints a stack trace."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(number, handler)
 
 
 def _elsewhere() -> str | None:

@@ -11,7 +11,8 @@ import pytest
 from synthetic_run import Recipe, make_run
 from typer.testing import CliRunner
 
-from c2b_ray import cli, compare, load_run
+from c2b_ray import compare, load_run
+from c2b_ray.cli.commands import app
 from c2b_ray.schemas import COMPARISON
 
 OLD, NEW = "world:old", "world:new"
@@ -141,7 +142,7 @@ def test_a_page_of_evil_names_runs_nothing(c2b, tmp_path):
 )
 def test_gates_set_the_exit_status(runs, gates, status):
     arguments = [part for gate in gates for part in ("--fail-on", gate)]
-    result = CliRunner().invoke(cli.app, ["compare", str(runs / "old"), str(runs / "new"), *arguments])
+    result = CliRunner().invoke(app, ["compare", str(runs / "old"), str(runs / "new"), *arguments])
     assert result.exit_code == status
     assert ("failed" in result.output) == bool(status)
 

@@ -1,0 +1,60 @@
+"""The commands of `c2b`, and the errors that they may end with as exit statuses."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from c2b_ray import __version__
+from c2b_ray.cli import ask, audit, compare, export, index, models, serve, world
+from c2b_ray.errors import C2BError, InputError, StorageError
+from c2b_ray.text import visible, without_credentials
+
+app = typer.Typer(
+    help="Finds where an image classifier fails, from one sentence about its task and no labelled data.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+app.command("demo")(audit.demo)
+app.command("audit")(audit.audit)
+app.command("report")(audit.report)
+app.command("ask")(ask.ask)
+app.command("compare")(compare.compare)
+app.command("gate")(compare.gate)
+app.command("export")(export.export)
+app.add_typer(index.app, name="index")
+app.command("models")(models.models)
+app.add_typer(world.app, name="world")
+app.command("serve")(serve.serve)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"c2b-ray {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Finds where an image classifier fails, from one sentence about its task and no labelled data."""
+
+
+def run() -> None:
+    try:
+        app()
+    except (InputError, StorageError) as error:
+        _fail(error, 2)
+    except C2BError as error:
+        _fail(error, 1)
+
+
+def _fail(error: C2BError, status: int) -> None:
+    print(f"error: {visible(without_credentials(str(error)))}", file=sys.stderr, flush=True)
+    sys.exit(status)

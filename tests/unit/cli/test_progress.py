@@ -1,0 +1,58 @@
+"""What is shown while a command runs, and of names that would act on the terminal."""
+
+import re
+import time
+from importlib.resources import files
+
+import pytest
+from rich.console import Console
+from rich.markup import escape
+
+from c2b_ray.audits.events import Event, Steps
+from c2b_ray.cli import show
+from c2b_ray.cli.progress import Bars, Lines, shown
+from c2b_ray.pipelines.stage import Progress
+
+
+def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys):
+    with Lines(every_s=0.05) as lines, Steps(lines).step("classify: [red]\x1b[31m") as on_progress:
+        on_progress(Progress(120, 2, 0, 400, 60.0))
+        time.sleep(0.2)
+    out, err = capsys.readouterr()
+    first, *between, last = err.splitlines()
+    assert first == r"classify: [red]\x1b[31m: begins"
+    assert re.fullmatch(r"classify: \[red\]\\x1b\[31m: 0 s so far, 120 of 400 rows, 60 a second, 2 bad", between[0])
+    assert re.fullmatch(r"classify: \[red\]\\x1b\[31m: done in 0\.\d s, 120 of 400 rows, 60 a second, 2 bad", last)
+    assert out == ""
+    lines(Event("no row has [x]", "warning"))
+    assert capsys.readouterr().err == "warning: no row has [x]\n"
+    assert isinstance(shown(), Lines)  # as pytest's standard error is no terminal
+
+
+def test_a_bar_shows_a_name_as_it_is():
+    console = Console(force_terminal=True, record=True, width=120, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file, Bars(console) as bars, Steps(bars).step("classify: [red]x[/red]"):
+        pass
+    assert "classify: [red]x[/red]" in console.export_text()
+
+
+@pytest.mark.parametrize("name", ["[red]", "[/]", ":smile:", "a\x1b[31mb", "bus\u202egpj", "back\\"])
+def test_names_neither_style_nor_break_a_table(name, capsys):
+    row = {"classifier": name, "target_class": name, "attribute": name, "bias_class": name, "verdict": "against"}
+    numbers = {"accuracy": 0.5, "phi": -0.2, "phi_low": -0.3, "phi_high": -0.1, "n": 10}
+    show.out().print(show.ranked_table([(row | numbers, 0)], 1))
+    show.out().print(escape(name))
+    show.line(name)
+    said = capsys.readouterr().out
+    shown_as = name.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
+    assert said.count(shown_as) == 6
+    assert "\x1b" not in said
+
+
+def test_the_version_is_said(c2b):
+    import c2b_ray
+
+    status, out, _ = c2b("--version")
+    assert (status, out) == (0, f"c2b-ray {c2b_ray.__version__}\n")
+    assert re.match(r"\d+\.\d+", c2b_ray.__version__)
+    assert files("c2b_ray").joinpath("py.typed").is_file()

@@ -1,0 +1,65 @@
+"""Ctrl-C and SIGTERM: one line of what to do next, and the exit status by which a shell knows them."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = [sys.executable, "-X", "importtime", "-m", "c2b_ray.cli"]
+ENDS = {
+    signal.SIGINT: (130, "interrupted; the same command goes on from here\n"),
+    signal.SIGTERM: (143, "stopped by SIGTERM; the same command goes on from here\n"),
+}
+
+
+def said_after(process, number, words):
+    """What the process says besides its imports, from the signal that it gets once one of these names `words`."""
+    for line in process.stderr:
+        if words in line:
+            break
+    process.send_signal(number)
+    rest = process.stderr.read()
+    return "".join(line for line in rest.splitlines(keepends=True) if not line.startswith("import time:"))
+
+
+@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize("during", ["typer.main", "pyarrow.lib", "c2b_ray.cli.commands"])
+def test_a_signal_during_imports_ends_in_one_line(number, during):
+    with subprocess.Popen(
+        [*COMMAND, "models"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        said = said_after(process, number, during)
+    if process.returncode != 0:  # 0 where it was done before the signal came
+        assert (process.returncode, said) == ENDS[number]
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_signal_during_work_ends_in_one_line(number, tmp_path):
+    (tmp_path / "labels.csv").write_text("image,target_class,weather\na.jpg,bus,fog\nb.jpg,bus,clear\n")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        audit = {
+            "task": "t",
+            "classes": ["bus"],
+            "classifier": f"http://127.0.0.1:{silent.getsockname()[1]}/predict",
+            "images": {"source": "labelled", "table": "labels.csv"},
+        }
+        (tmp_path / "audit.yaml").write_text(json.dumps(audit))
+        command = [
+            sys.executable,
+            "-m",
+            "c2b_ray.cli",
+            "audit",
+            str(tmp_path / "audit.yaml"),
+            "--out",
+            str(tmp_path / "run"),
+        ]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            silent.settimeout(60)
+            connection, _ = silent.accept()  # the audit now waits for an answer
+            process.send_signal(number)
+            said = process.stderr.read()
+            connection.close()
+    assert (process.returncode, said) == ENDS[number]
