@@ -5,6 +5,7 @@ It knows fields and their limits, not what an audit does with them. Paths in a f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -220,7 +221,7 @@ class AuditConfig(_Strict):
         if not classifier:
             raise ValueError("name at least one classifier")
         if isinstance(classifier, dict):
-            _distinct(list(classifier), "classifier")
+            _distinct(list(classifier), "classifier", _folded)
         if not isinstance(classifier, str):
             specs = list(classifier.values()) if isinstance(classifier, dict) else classifier
             twice = next((spec for place, spec in enumerate(specs) if spec in specs[:place]), None)
@@ -343,6 +344,11 @@ class AuditConfig(_Strict):
 
 
 def _key(name: str) -> str:
+    """The form in which names are compared, as `steps.propose.normalise` has it, which this room does not know."""
+    return _folded(name.replace("_", " ").strip(" .,;:'\""))
+
+
+def _folded(name: str) -> str:
     return " ".join(name.lower().split())
 
 
@@ -355,13 +361,14 @@ def _no_label(label_map: dict[Any, Any]) -> str | None:
     return None
 
 
-def _distinct(names: list[str], what: str) -> None:
+def _distinct(names: list[str], what: str, key: Callable[[str], str] = _key) -> None:
     seen: dict[str, str] = {}
     for name in names:
-        key = _key(name)
-        if key in seen:
-            raise ValueError(f"{what} {name!r} is given twice")
-        seen[key] = name
+        if key(name) in seen:
+            other = seen[key(name)]
+            why = "" if _folded(other) == _folded(name) else f": {other!r} is compared as the same name"
+            raise ValueError(f"{what} {name!r} is given twice{why}")
+        seen[key(name)] = name
 
 
 def read_audit(source: str | Path | dict[str, Any] | AuditConfig) -> AuditConfig:

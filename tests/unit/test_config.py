@@ -32,6 +32,12 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"images": {"source": "retrieve", "indx": "x"}}, "images.indx", "did you mean 'index'"),
         ({"classes": []}, "classes", "at least one"),
         ({"classes": ["bus", "Bus "]}, "classes", "'Bus' is given twice"),
+        (
+            {"classes": ["traffic_light", "traffic light"]},
+            "classes",
+            "'traffic light' is given twice: 'traffic_light' is",
+        ),
+        ({"attributes": {"sign": ["no_entry", "No entry."]}}, "attributes", "given twice: 'no_entry' is compared as"),
         ({"attributes": {"weather": ["snow"]}}, "attributes", "'weather' has 1 value"),
         ({"attributes": {"weather": ["snow", "Snow"]}}, "attributes", "twice"),
         ({"attributes": {"sky": ["a", "b"], "Sky": ["a", "b"]}}, "attributes", "'Sky' is given twice"),
