@@ -91,6 +91,7 @@ VERIFICATIONS = pa.schema(
         pa.field("target_class", _text, nullable=False),  # that the image was drawn for
         pa.field("revision", _text, nullable=False),  # of the verifier
         pa.field("class_shown", _text),  # of the task's classes, as the verifier sees it
+        pa.field("class_certainty", pa.float32()),  # the verifier's own; null where it gives none
         pa.field("attributes", pa.list_(_text), nullable=False),
         pa.field(
             "values", pa.list_(_text), nullable=False

@@ -1,46 +1,43 @@
-"""Accuracies and bias scores of an attribute's classes where images may show another class than they were drawn for.
+"""Accuracies and bias scores of an attribute's values where images may show another value than they were drawn for, or
+not the class at all.
 
-Knows counts: of the images drawn for one class, how many a verifier said to show each class, and how many of them the
-classifier got right; and how the verifier does on images of known content. Knows nothing of images, captions or models.
+Knows counts: of the images drawn for one value, how many a verifier said to show each value (and how many not to show
+the class), and how many of them the classifier got right; and how the verifier does on images of known content. Knows
+nothing of images, captions or models. The model and its estimation are `metrics.latent_classes`'s.
 
-The model, of one image drawn for class j: it shows class k with probability M_jk; the verifier then answers w with
-probability C_kw and, independently of that, the classifier is right with probability A_k. So
-
-    P(answer w, right | drawn for j) = sum over k of M_jk * C_kw * A_k
-
-and images of known content give C alone. All three are estimated together by maximum likelihood (EM). For two classes
-the estimate of M from the answers' shares is Rogan & Gladen's (1978); the whole is the latent-class model of Hui &
-Walter (1980) and Dawid & Skene (1979) with a calibrated second rater. What it assumes: whether the classifier is right
-depends on what an image shows, not on what it was drawn for nor on whether the verifier errs.
+For two values the estimate of M from the answers' shares is Rogan & Gladen's (1978); the whole is the latent-class
+model of Hui & Walter (1980) and Dawid & Skene (1979) with a calibrated second rater. What it assumes: whether the
+classifier is right depends on what an image shows, not on what it was drawn for nor on whether the verifier errs.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from c2b_ray.metrics.intervals import reach, smallest_excluding
+from c2b_ray.metrics.latent_classes import Fit, Known, covariance, fitted, smoothed
 from c2b_ray.metrics.levels import checked_margin, deviations
 from c2b_ray.metrics.scores import Floats, checked_counts
 
-__all__ = ["Corrected", "corrected"]
-
-ITERATIONS = 1000
-CLOSE = 1e-7
-PSEUDO = 0.5
-"""Images' worth of even answers and even content added to every row of C and of M: no share is ever exactly 0."""
+__all__ = ["Corrected", "Known", "corrected"]
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """What is estimated of n classes; every array is float64.
+    """What is estimated of n values; arrays are float64.
 
-    `accuracy`, `accuracy_low`, `accuracy_high` (n,): of images that show a class. `phi`, `phi_low`, `phi_high`,
-    `p_value` (n,): as `bias_scores`, `bias_score_interval`, `bias_score_p_values` define them, with an interval that
-    carries the doubt about what images show. `effective` (n,): as many images of sure content would tell as much of
-    the class's accuracy. `shown` (n, n): M, rows are what was drawn for. `shown_low`, `shown_high` (n,): limits of the
-    share that shows what it was drawn for. `sensitivity`, `specificity` (n,): of the verifier, one class against the
-    others as they occur in these images.
+    `accuracy`, `accuracy_low`, `accuracy_high` (n,): of images that show a value (and the class). `phi`, `phi_low`,
+    `phi_high`, `p_value` (n,): as `bias_scores`, `bias_score_interval`, `bias_score_p_values` define them, with an
+    interval that carries the doubt about what images show. `effective` (n,): as many images of sure content would tell
+    as much of the value's accuracy.
+
+    The rest is of classified images. `shown` (n, n): of those drawn for a value (row) that show the class, the share
+    that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
+    `class_shown`, `class_low`, `class_high` (n,): share that shows the class, NaN where that was not asked.
+    `sensitivity`, `specificity` (n,): of the verifier, one value against the others as they occur in these images;
+    `class_sensitivity`, `class_specificity`: of the verifier on the class, NaN where that was not asked.
     """
 
     accuracy: Floats
@@ -54,17 +51,23 @@ class Corrected:
     shown: Floats
     shown_low: Floats
     shown_high: Floats
+    class_shown: Floats
+    class_low: Floats
+    class_high: Floats
     sensitivity: Floats
     specificity: Floats
+    class_sensitivity: float
+    class_specificity: float
 
 
 def corrected(
     right: ArrayLike,
     wrong: ArrayLike,
-    calibration: ArrayLike,
+    calibration: ArrayLike | Known,
     tau: float = 0.0,
     confidence: float = 0.95,
-    copies: float = 1.0,
+    copies: float | tuple[float, float] = 1.0,
+    unclassified: ArrayLike | None = None,
 ) -> Corrected:
     """Bias scores corrected for what images really show.
 
@@ -72,144 +75,82 @@ def corrected(
     Limits and p-values are those of `bias_score_interval` (Wilson's limits, combined by MOVER) for as many images of
     sure content as would give phi that variance: limits that behave where accuracies are near 1.
 
-    Args: right, wrong: whole numbers of shape (n, n): images drawn for class j (row) that the verifier said to show w
-    (column), and that the classifier got right or wrong. calibration: numbers of shape (n, n), 0 or more: images known
-    to show k (row) of which it said w (column). tau: of the p-values' null |phi| <= tau. confidence: in (0, 1). copies:
-    how many times each image is counted on average, 1 or more, where an image may be drawn for several classes: it
-    tells no more for that.
-    Returns: `Corrected`. A class for which nothing was drawn has NaN in accuracy, phi and limits, and is left out of
-    the others' mean; with fewer than two classes that were drawn phi is NaN.
+    Args: right, wrong: whole numbers of shape (n, n), or (n, n + 1) where the verifier was asked for the class too:
+    images drawn for value j (row) that the verifier said to show w (column; the last: not to show the class), and that
+    the classifier got right or wrong. calibration: images of known content, `Known` or its `values` alone; its
+    `classes` must be there exactly where the class was asked for. tau: of the p-values' null |phi| <= tau. confidence:
+    in (0, 1). copies: how many times each image is counted on average, 1 or more, where an image may be drawn for
+    several values: it tells no more for that; a second number is for the unclassified. unclassified: whole numbers of
+    the same shape: images that the verifier saw and the classifier did not, chosen by row and answer alone.
+    Returns: `Corrected`. A value for which no image was classified has NaN in accuracy, phi and limits, and is left
+    out of the others' mean; with fewer than two other values phi is NaN.
     Raises: ValueError where shapes differ, counts are negative or not whole, or for tau, the confidence or copies.
     """
-    r, x = _checked(right, wrong)
-    if not copies >= 1:
+    counts, known = checked(right, wrong, unclassified, calibration)
+    each = copies if isinstance(copies, tuple) else (copies, copies)
+    if not min(each) >= 1:
         raise ValueError(f"copies = {copies} must be 1 or more")
-    known = np.asarray(calibration, dtype=np.float64)
-    if known.shape != r.shape or not np.isfinite(known).all() or (known < 0).any():
-        raise ValueError(f"calibration must hold numbers of 0 or more in shape {r.shape}, got shape {known.shape}")
     checked_margin(tau)
     z = deviations(confidence)
-    held = (r + x).sum(axis=1) > 0
-    n = len(held)
+    held = counts[..., :2].sum(axis=(1, 2)) > 0
     if not held.any():
-        nothing = np.full(n, np.nan)
-        return Corrected(*(nothing,) * 7, np.zeros(n), np.full((n, n), np.nan), *(nothing,) * 4)
-    fit = _fitted(r, x, known)
-    fit = replace(fit, images=fit.images / copies)
-    covariance = _covariance(fit, (r + x).sum(axis=1) / copies, known)
-    return _described(fit, covariance, held, tau, z)
+        return _nothing(len(held))
+    fit = fitted(counts, known)
+    fit = replace(fit, images=fit.images / each[0])
+    return _described(fit, held, each, tau, z)
 
 
-@dataclass(frozen=True)
-class _Fit:
-    accuracy: Floats  # A (k,)
-    shown: Floats  # M (j, k)
-    answers: Floats  # C (k, w)
-    images: Floats  # (k,) expected number of distinct images that show k
-
-
-def _checked(right: ArrayLike, wrong: ArrayLike) -> tuple[Floats, Floats]:
+def checked(
+    right: ArrayLike, wrong: ArrayLike, unclassified: ArrayLike | None, calibration: ArrayLike | Known
+) -> tuple[Floats, Known]:
+    """Counts (j, w, 3), right, wrong and unclassified, and what is known of the verifier."""
+    known = calibration if isinstance(calibration, Known) else Known(np.asarray(calibration, dtype=np.float64))
     r, x = np.asarray(right, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
-    if r.ndim != 2 or r.shape[0] != r.shape[1] or r.shape != x.shape:
-        raise ValueError(f"right and wrong must have one square shape (classes, classes), got {r.shape} and {x.shape}")
+    left = np.zeros_like(r) if unclassified is None else np.asarray(unclassified, dtype=np.float64)
+    more = 0 if known.classes is None else 1
+    if r.ndim != 2 or r.shape[1] != r.shape[0] + more or not r.shape == x.shape == left.shape:
+        raise ValueError(
+            "right, wrong and unclassified must have one square shape (values, values), with a column more where the "
+            f"calibration holds the class, got {r.shape}, {x.shape} and {left.shape}"
+        )
     checked_counts(r, r + x)
-    return r, x
+    checked_counts(left, left)
+    shape = (len(r), len(r))
+    for name, table, expected in (("values", known.values, shape), ("classes", known.classes, (2, 2))):
+        if table is not None and (table.shape != expected or not np.isfinite(table).all() or (table < 0).any()):
+            raise ValueError(f"calibration ({name}) must hold numbers of 0 or more in shape {expected}, got {table}")
+    return np.stack([r, x, left], axis=2), known
 
 
-def _fitted(right: Floats, wrong: Floats, known: Floats) -> _Fit:
-    """EM: which classes the images of every (drawn for j, answered w, right or wrong) show, then all three anew."""
-    n = len(right)
-    counts = np.stack([right, wrong], axis=2)  # (j, w, y)
-    answers = _rows(known + np.eye(n))
-    shown = _rows(counts.sum(axis=2) + 1.0)
-    accuracy = np.full(n, (right.sum() + 1) / (counts.sum() + 2))
-    for _ in range(ITERATIONS):
-        outcome = np.stack([accuracy, 1 - accuracy], axis=1)  # (k, y)
-        joint = np.einsum("jk,kw,ky->jkwy", shown, answers, outcome)
-        whole = joint.sum(axis=1, keepdims=True)
-        expected = counts[:, None] * np.divide(joint, whole, out=np.zeros_like(joint), where=whole > 0)
-        images = expected.sum(axis=(0, 2, 3))
-        correct = expected[..., 0].sum(axis=(0, 2))
-        new = np.divide(correct, images, out=accuracy.copy(), where=images > CLOSE)
-        before, shown = shown, _rows(expected.sum(axis=(2, 3)))
-        answers = _rows(known + expected.sum(axis=(0, 3)))
-        moved, accuracy = max(np.abs(new - accuracy).max(), np.abs(shown - before).max()), new
-        if moved < CLOSE:
-            break
-    return _Fit(accuracy, shown, answers, images)
+def _nothing(n: int) -> Corrected:
+    gap = np.full(n, np.nan)
+    nan = float("nan")
+    return Corrected(*(gap,) * 7, np.zeros(n), np.full((n, n), np.nan), *(gap,) * 7, nan, nan)
 
 
-def _rows(counts: Floats) -> Floats:
-    smoothed: Floats = counts + PSEUDO / counts.shape[1]
-    shares: Floats = smoothed / smoothed.sum(axis=1, keepdims=True)
-    return shares
-
-
-def _covariance(fit: _Fit, drawn: Floats, known: Floats) -> Floats:
-    """Of all parameters: A (n), then the free entries of M, then those of C, each row's diagonal being dependent."""
-    n = len(drawn)
-    # Smoothed as Agresti & Coull's interval is: at 1 exactly, the information would be infinite.
-    smooth = (fit.accuracy * fit.images + 2) / (fit.images + 4)
-    outcome = np.stack([smooth, 1 - smooth], axis=1)
-    free = [(a, b) for a in range(n) for b in range(n) if a != b]
-    slopes = np.zeros((n + 2 * len(free), n, n, 2))  # of P(w, y | j)
-    for k in range(n):
-        slopes[k] = fit.shown[:, k, None, None] * fit.answers[k][None, :, None] * np.array([1.0, -1.0])
-    for position, (j, k) in enumerate(free):
-        slopes[n + position, j] = fit.answers[k][:, None] * outcome[k] - fit.answers[j][:, None] * outcome[j]
-    for position, (k, w) in enumerate(free):
-        at = slopes[n + len(free) + position]
-        at[:, w] += fit.shown[:, k, None] * outcome[k]
-        at[:, k] -= fit.shown[:, k, None] * outcome[k]
-    chance = np.einsum("jk,kw,ky->jwy", fit.shown, fit.answers, outcome)
-    flat = slopes.reshape(len(slopes), -1)
-    weight = (drawn[:, None, None] / chance).ravel()
-    information = (flat * weight) @ flat.T
-    information += _of_rows(n, n, free, fit.shown, np.full(n, PSEUDO))
-    information += _of_rows(n, n + len(free), free, fit.answers, known.sum(axis=1) + PSEUDO)
-    information[np.arange(n), np.arange(n)] += 1e-6  # a class that no image shows has no information of its own
-    found: Floats = np.linalg.pinv(information, hermitian=True)
-    return found
-
-
-def _of_rows(n: int, offset: int, free: list[tuple[int, int]], shares: Floats, counts: Floats) -> Floats:
-    """Information of multinomial rows (`counts` draws each) on the free entries of `shares`, from `offset` on."""
-    size = n + 2 * len(free)
-    found = np.zeros((size, size))
-    for p, (row, column) in enumerate(free):
-        for q, (other, _) in enumerate(free):
-            if other == row:
-                found[offset + p, offset + q] = counts[row] / shares[row, row]
-        found[offset + p, offset + p] += counts[row] / shares[row, column]
-    return found
-
-
-def _described(fit: _Fit, covariance: Floats, held: NDArray[np.bool_], tau: float, z: float) -> Corrected:
+def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], tau: float, z: float) -> Corrected:
+    spread, of_shown, of_answers = covariance(fit, copies)
     n = len(held)
-    smooth = (fit.accuracy * fit.images + 2) / (fit.images + 4)
-    effective = np.where(held, smooth * (1 - smooth) / np.diag(covariance)[:n], 0.0)
+    accuracy, smooth = fit.accuracy[:n], smoothed(fit)[:n]
+    effective = np.where(held, smooth * (1 - smooth) / np.diag(spread)[:n], 0.0)
     others = max(int(held.sum()) - 1, 1)
     weights = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held  # (j, k) of phi_j
     defined = held & (held.sum() >= 2)
-    whole = np.einsum("jk,kl,jl->j", weights, covariance[:n, :n], weights)
-    apart = (weights**2) @ np.diag(covariance)[:n]
+    whole = np.einsum("jk,kl,jl->j", weights, spread[:n, :n], weights)
+    apart = (weights**2) @ np.diag(spread)[:n]
     # Estimates that share doubtful images err in opposite directions: fewer images, until independent ones err as much.
     inflation = np.maximum(np.divide(whole, apart, out=np.ones(n), where=apart > 0), 1.0)
     total = effective[None, :] / inflation[:, None]
-    correct = fit.accuracy * total
-    phi = np.where(defined, weights @ fit.accuracy, np.nan)
+    correct = accuracy * total
+    phi = np.where(defined, weights @ accuracy, np.nan)
 
     def limits(z: Floats) -> tuple[Floats, Floats]:
         return reach(correct, total, np.abs(weights), z)
 
     below, above = limits(np.full(n, z))
     p_value = np.where(defined, smallest_excluding(np.nan_to_num(phi), limits, tau), np.nan)
-    down, up = reach(fit.accuracy[:, None] * effective[:, None], effective[:, None], np.ones((n, 1)), np.full(n, z), 0)
-    accuracy = np.where(held, fit.accuracy, np.nan)
-    free = [(a, b) for a in range(n) for b in range(n) if a != b]
-    own = np.array([[row == j for row, _ in free] for j in range(n)], dtype=float)
-    block = covariance[n : n + len(free), n : n + len(free)]
-    shares, spread = np.diag(fit.shown), np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", own, block, own), 0.0))
+    down, up = reach(accuracy[:, None] * effective[:, None], effective[:, None], np.ones((n, 1)), np.full(n, z), 0)
+    accuracy = np.where(held, accuracy, np.nan)
     return Corrected(
         accuracy=accuracy,
         accuracy_low=accuracy - down,
@@ -219,18 +160,60 @@ def _described(fit: _Fit, covariance: Floats, held: NDArray[np.bool_], tau: floa
         phi_high=np.clip(phi + above, -1.0, 1.0),
         p_value=p_value,
         effective=effective,
-        shown=np.where(held[:, None], fit.shown, np.nan),
-        shown_low=np.where(held, np.clip(shares - z * spread, 0.0, 1.0), np.nan),
-        shown_high=np.where(held, np.clip(shares + z * spread, 0.0, 1.0), np.nan),
-        sensitivity=np.diag(fit.answers).copy(),
-        specificity=_specificity(fit),
+        **_purity(fit, held, (spread, of_shown, of_answers), z),
+        **_skill(fit, n),
     )
 
 
-def _specificity(fit: _Fit) -> Floats:
-    """Of images that show another class, the share for which the verifier does not say this one."""
-    others = fit.images[:, None] * (1 - np.eye(len(fit.images)))  # (shows k, class)
-    said = (others * fit.answers).sum(axis=0)
-    among = others.sum(axis=0)
-    found: Floats = 1 - np.divide(said, among, out=np.zeros_like(said), where=among > 0)
-    return found
+def _purity(fit: Fit, held: NDArray[np.bool_], slopes: tuple[Floats, Floats, Floats], z: float) -> dict[str, Any]:
+    """What the classified images of each row show, with limits.
+
+    Of row j the share in state k is a_jk / sum over l of a_jl, a_jk = sum over w of M_jk * C_kw * the share of the
+    row's images with answer w that was classified: M_jk itself where all were.
+    """
+    n, states = len(held), len(fit.accuracy)
+    spread, of_shown, of_answers = slopes
+    kept = fit.classified @ fit.answers.T  # (j, k): the chance of being classified
+    mass = fit.shown * kept
+    by_answer = np.einsum("jw,kwp->jkp", fit.classified, of_answers.reshape(states, states, -1), optimize=True)
+    slope = kept[..., None] * of_shown.reshape(n, states, -1) + fit.shown[..., None] * by_answer  # of a_jk
+
+    def share(part: Floats, whole: Floats) -> tuple[Floats, Floats, Floats]:
+        """Of states `part` among `whole` (j, k), with limits."""
+        top, bottom = (mass * part).sum(axis=1), (mass * whole).sum(axis=1)
+        found = top / bottom
+        tilt = np.einsum("jkp,jk->jp", slope, part - whole * found[:, None]) / bottom[:, None]
+        wide = z * np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", tilt, spread, tilt), 0.0))
+        return tuple(  # type: ignore[return-value]
+            np.where(held, np.clip(x, 0.0, 1.0), np.nan) for x in (found, found - wide, found + wide)
+        )
+
+    of_values = np.broadcast_to(np.arange(states) < n, mass.shape).astype(float)
+    _, shown_low, shown_high = share(np.eye(n, states), of_values)
+    shown = mass[:, :n] / mass[:, :n].sum(axis=1, keepdims=True)
+    if states > n:
+        class_shown, class_low, class_high = share(of_values, np.ones_like(mass))
+    else:
+        class_shown = class_low = class_high = np.full(n, np.nan)
+    return {
+        "shown": np.where(held[:, None], shown, np.nan),
+        "shown_low": shown_low,
+        "shown_high": shown_high,
+        "class_shown": class_shown,
+        "class_low": class_low,
+        "class_high": class_high,
+    }
+
+
+def _skill(fit: Fit, n: int) -> dict[str, Any]:
+    """Of the verifier. Specificity: of images that show another value, the share of which it does not say this one."""
+    asked = len(fit.accuracy) > n
+    values, classes = fit.verifier
+    others = fit.images[:n, None] * (1 - np.eye(n))  # (shows k, value)
+    said, among = (others * values).sum(axis=0), others.sum(axis=0)
+    return {
+        "sensitivity": np.diag(values).copy(),
+        "specificity": 1 - np.divide(said, among, out=np.zeros(n), where=among > 0),
+        "class_sensitivity": float(classes[0, 0]) if asked else float("nan"),
+        "class_specificity": float(classes[1, 1]) if asked else float("nan"),
+    }

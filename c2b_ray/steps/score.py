@@ -21,7 +21,7 @@ from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.propose import normalise
-from c2b_ray.steps.verified import Group, Levels, Verified, columns, doubt
+from c2b_ray.steps.verified import Group, Levels, Verified, columns
 
 Cells = Mapping[Group, Mapping[str, set[str]]]
 
@@ -136,22 +136,29 @@ def _verify(
     levels: Levels,
 ) -> None:
     """Corrects the rows for what their images show; withholds p-values where these cannot be trusted."""
+    found = {}
     for group, own in groupby(rows, _group):
         taken = answers.of(group[0])
-        found = verified.correct(group, cells[group], taken, levels)
-        explained = {} if found is None else verified.explained(group, cells[group], taken, found.phi, levels)
+        correction = verified.correct(group, cells[group], taken, levels)
+        explained = {}
+        if correction is not None:
+            found[group] = correction
+            explained = verified.explained(group, cells[group], taken, correction.scores.phi, levels)
         for i, row in enumerate(own):
             row["class_shown"] = verified.of_class(group[0], cells[group][row["bias_class"]])
-            if found is None:
-                row["doubt"] = "the verifier named no value of any image"
-            else:
-                row.update({name: float(values[i]) for name, values in columns(found).items()})
+            row["basis"] = verified.basis(group, list(cells[group]))
+            row["doubt"] = explained.get(row["bias_class"])
+            if correction is not None:
+                values = columns(correction)
+                row.update({name: float(values[name][i]) for name in values})
+                scores = correction.scores
                 row["none_p_value"] = float(
-                    metrics.contrast_test(found.accuracy, found.effective, levels[0]).none_p_value[i]
+                    metrics.contrast_test(scores.accuracy, scores.effective, levels[0]).none_p_value[i]
                 )
-                row["doubt"] = doubt(row, verified.class_skill(group[0])) or explained.get(row["bias_class"])
-            if row["doubt"] is not None:
-                row["p_value"] = row["none_p_value"] = float("nan")
+    for row, reasons in zip(rows, verified.doubts(rows, found, levels), strict=True):
+        row["doubt"] = "; ".join([*reasons, *([row["doubt"]] if row["doubt"] else [])]) or None
+        if row["doubt"] is not None:
+            row["p_value"] = row["none_p_value"] = float("nan")
 
 
 def _wrong_answers(row: dict[str, Any], cells: Cells, answers: Taken, classes: set[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,22 @@ from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.metrics.levels import deviations
-from c2b_ray.metrics.misclassification import Corrected, corrected
+from c2b_ray.metrics.misclassification import Corrected, Known, corrected
+from c2b_ray.metrics.misfit import misfit_p_value
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.verify import CLASS, self_assessed
+from c2b_ray.steps.verifier import Verifier
 
 LEAST_SHOWN = 0.5
 """The estimated share of a cell's images that must show its bias class for a verdict."""
 
-LEAST_OF_CLASS = 0.8
-"""The estimated share that must show the target class."""
+LEAST_OF_CLASS = 0.5
+"""The estimated share that must show the target class, where it is known how often the verifier is right on it."""
+
+LEAST_SAID = 0.8
+"""The same, where none does."""
+
+FREE = 3.0
+"""As many images of each value, and of the class, a calibration counts for that does not fit the run."""
 
 LEAST_SKILL = 0.3
 """Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class and on the target class."""
@@ -32,12 +40,27 @@ LEAST_SKILL = 0.3
 LEAST_OVERLAP = 0.5
 """How much of a comparison must remain within another attribute's values for these to explain a difference away."""
 
+SLACK = 0.02
+"""How much worse than known a verifier may be that is said to do as well."""
+
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Group = tuple[str, str]
 """Target class and attribute."""
 Levels = tuple[float, float]
 """τ and α."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A group's corrected scores, and the p-value of the claim that the calibration fits the run, or that the verifier
+    does better here and nothing else is amiss; of every cell's images, how many were said to show the class, and how
+    many were looked at."""
+
+    scores: Corrected
+    misfit: float
+    confirmed: Counts
+    total: Counts
 
 
 class Verified:
@@ -50,29 +73,25 @@ class Verified:
     def __init__(self, verifications: pa.Table, calibration: pa.Table, distinct: Distinct | None = None) -> None:
         rows = verifications.select(["image_id", "target_class", "class_shown", "attributes", "values"]).to_pylist()
         self._class = {(row["image_id"], row["target_class"]): row["class_shown"] for row in rows}
+        self._classes_asked = {target for (_, target), shown in self._class.items() if shown is not None}
         self._values = {
             (row["image_id"], row["target_class"]): dict(zip(row["attributes"], row["values"], strict=True))
             for row in rows
         }
         self._distinct = distinct
-        self._calibration: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-        checked = set(zip(calibration["attribute"].to_pylist(), calibration["value"].to_pylist(), strict=True))
-        own = [
-            row for row in self_assessed(verifications).to_pylist() if (row["attribute"], row["value"]) not in checked
-        ]
-        for row in [*calibration.to_pylist(), *own]:
-            self._calibration[row["attribute"]][row["value"], row["answer"]] = row["images"]
+        self._verifier = Verifier(verifications, calibration)
 
     def sorted_by_value(
         self, group: Group, cells: Mapping[str, set[str]], order: Mapping[str, int] | None = None
     ) -> dict[str, set[str]]:
-        """All images of a group, distinct ones, each under the value that the verifier says it shows."""
+        """All images of a group that show its class, distinct ones, each under the value that they show, as the
+        verifier says."""
         target, attribute = group
         found: dict[str, set[str]] = {value: set() for value in cells}
         images = set().union(*cells.values())
         for image in images if self._distinct is None else self._distinct.distinct(images, order):
             value = self._values.get((image, target), {}).get(attribute)
-            if value in found:
+            if value in found and self._class.get((image, target)) in (target, None):
                 found[value].add(image)
         return found
 
@@ -83,27 +102,99 @@ class Verified:
 
     def calibration_of(self, attribute: str, values: Sequence[str]) -> Floats:
         """Images known to show each of these values (rows), by which of them the verifier said."""
-        return self._known(attribute, values)
+        return self._verifier.values(attribute, values)
 
     def correct(
-        self, group: Group, cells: Mapping[str, set[str]], answers: Mapping[str, str | None], levels: Levels
-    ) -> Corrected | None:
-        """The group's scores, corrected; None where the verifier named no value of any of its images."""
-        target, attribute = group
+        self,
+        group: Group,
+        cells: Mapping[str, set[str]],
+        answers: Mapping[str, str | None],
+        levels: Levels,
+        pools: Mapping[str, set[str]] | None = None,
+    ) -> Correction | None:
+        """The group's scores, corrected; None where the verifier named no value of any of its images.
+
+        `pools`: of each value, all images that were verified when its cell was drawn from those that the verifier
+        accepted. They say what the verifier had to choose from; their answers do not count.
+        """
+        (target, attribute), values = group, list(cells)
+        asks_class = target in self._classes_asked
+        counts = np.zeros((3, len(cells), len(cells) + asks_class))
+        counted: tuple[set[str], set[str]] = set(), set()
         place = {value: i for i, value in enumerate(cells)}
-        counts, counted = np.zeros((2, len(cells), len(cells))), set()
-        for row, images in enumerate(cells.values()):
-            for image in images:
-                value = self._values.get((image, target), {}).get(attribute)
+        for row, (name, images) in enumerate(cells.items()):
+            for image in images | (pools or {}).get(name, set()):
+                said = self._said(image, group, place)
                 answer = answers.get(image)
-                if answer is not None and value in place:
-                    counts[int(answer != target), row, place[value]] += 1
-                    counted.add(image)
-        if not counts.any():
+                if said is not None and (answer is not None or image not in images):
+                    outcome = 2 if image not in images else int(answer != target)
+                    counts[outcome, row, said] += 1
+                    counted[outcome == 2].add(image)
+        if not counts[:2, :, : len(cells)].any():
             return None
-        known = self._known(attribute, list(cells))
-        copies = counts.sum() / len(counted)
-        return corrected(counts[0], counts[1], known, levels[0], 1 - levels[1], copies)
+        known = Known(self._verifier.values(attribute, values), self._verifier.classes(target) if asks_class else None)
+        copies = _copies(counts[:2], counted[0]), _copies(counts[2], counted[1])
+        misfit = misfit_p_value(counts[0], counts[1], known, copies, counts[2])
+        # Intervals must not rest on a calibration that is refuted.
+        used = _limited(known, FREE) if misfit <= levels[1] else known
+        found = corrected(counts[0], counts[1], used, levels[0], 1 - levels[1], copies, counts[2])
+        if used is not known and _better(found, known):
+            misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, counts[2])
+        confirmed = counts[:2, :, : len(cells)].sum(axis=(0, 2)).astype(int)
+        return Correction(found, misfit, confirmed, counts[:2].sum(axis=(0, 2)).astype(int))
+
+    def _said(self, image: str, group: Group, place: Mapping[str, int]) -> int | None:
+        """Which of the values the verifier said an image to show, or, after the last, not to show the class."""
+        target, attribute = group
+        shown = self._class.get((image, target))
+        if target in self._classes_asked and shown != target:
+            return None if shown is None else len(place)
+        value = self._values.get((image, target), {}).get(attribute)
+        return None if value is None else place.get(value)
+
+    def basis(self, group: Group, values: Sequence[str]) -> str:
+        """Whether a group's scores rest on a calibration of all that was asked, or on the verifier's word."""
+        target, attribute = group
+        by_class = target not in self._classes_asked or self._verifier.classes_checked(target)
+        return "calibrated" if by_class and self._verifier.values_checked(attribute, values) else "verifier"
+
+    def doubts(
+        self, rows: Sequence[Mapping[str, Any]], found: Mapping[Group, Correction], levels: Levels
+    ) -> list[list[str]]:
+        """Reasons for doubt of every row of one classifier's scores, corrected by `columns` of what was found."""
+        refuted = self._refuted(found, levels[1])
+        place: dict[Group, int] = defaultdict(int)
+        reasons = []
+        for row in rows:
+            group = row["target_class"], row["attribute"]
+            at, place[group] = place[group], place[group] + 1
+            if group not in found:
+                reasons.append(["the verifier named no value of any image"])
+                continue
+            checked = self._verifier.classes_checked(group[0])
+            own = doubt(row, self.class_skill(group[0]), LEAST_OF_CLASS if checked else LEAST_SAID)
+            own += [refuted[group[1]]] if group[1] in refuted else []
+            if group[0] in self._classes_asked and not self._verifier.classes_known(group[0]):
+                own += _within_reach(row, found[group], at, levels)
+            reasons.append(own)
+        return reasons
+
+    def _refuted(self, found: Mapping[Group, Correction], alpha: float) -> dict[str, str]:
+        """The attributes whose calibration does not fit the run, and why."""
+        p_values: dict[str, list[float]] = defaultdict(list)
+        for (_, attribute), correction in found.items():
+            p_values[attribute].append(correction.misfit)
+        refuted = {}
+        for attribute, values in p_values.items():
+            # Simes (1986): of one attribute's classes, which share a calibration.
+            p_value = float((np.sort(values) * len(values) / np.arange(1, len(values) + 1)).min())
+            if p_value <= alpha:
+                refuted[attribute] = (
+                    f"the calibration does not fit this run: what the verifier says of {attribute} and what the "
+                    f"classifier gets right do not go together as they would (p = {p_value:.2g}); the verifier errs "
+                    "more often here, or both err on the same images"
+                )
+        return refuted
 
     def explained(
         self,
@@ -148,22 +239,11 @@ class Verified:
         if not seen:
             return float("nan")
         share = sum(name == target for name in seen) / len(seen)
-        return float(metrics.rogan_gladen(share, *self._class_rates(target)))
+        return float(metrics.rogan_gladen(share, *self._verifier.class_rates(target)))
 
     def class_skill(self, target: str) -> float:
         """Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
-        return sum(self._class_rates(target)) - 1
-
-    def _class_rates(self, target: str) -> tuple[float, float]:
-        """Sensitivity and specificity."""
-        known = self._calibration.get(CLASS, {})
-        own = [(answer == target, n) for (value, answer), n in known.items() if value == target]
-        others = [(answer != target, n) for (value, answer), n in known.items() if value != target]
-        return _rate(own), _rate(others)
-
-    def _known(self, attribute: str, values: Sequence[str]) -> Floats:
-        known = self._calibration.get(attribute, {})
-        return np.array([[known.get((value, answer), 0.0) for answer in values] for value in values])
+        return sum(self._verifier.class_rates(target)) - 1
 
 
 def _by_value(seen: Sequence[tuple[int, Mapping[str, str | None], bool]], cells: int, attribute: str) -> Counts:
@@ -177,43 +257,65 @@ def _by_value(seen: Sequence[tuple[int, Mapping[str, str | None], bool]], cells:
     return counts
 
 
-def _rate(outcomes: Sequence[tuple[bool, float]]) -> float:
-    whole = sum(n for _, n in outcomes)
-    return sum(n for right, n in outcomes if right) / whole if whole else 1.0
+def _copies(counts: Floats, images: set[str]) -> float:
+    """How many times an image is counted, on average."""
+    return max(1.0, float(counts.sum()) / len(images)) if images else 1.0
 
 
-def columns(found: Corrected) -> dict[str, Floats]:
+def _limited(known: Known, most: float) -> Known:
+    """The same shares, each row counted on `most` images or fewer."""
+
+    def rows(counts: Floats) -> Floats:
+        whole = counts.sum(axis=1, keepdims=True)
+        found: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
+        return found
+
+    return Known(rows(known.values), None if known.classes is None else rows(known.classes))
+
+
+def _better(found: Corrected, known: Known) -> bool:
+    """Whether the verifier does as well on this run, by what is found there, as was known of it."""
+    right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
+    of_values = found.sensitivity.mean() >= right.mean() - SLACK
+    if known.classes is None:
+        return bool(of_values)
+    return bool(of_values and found.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
+
+
+def columns(found: Correction) -> dict[str, Floats]:
     """The columns of `schemas.SCORES` that a correction replaces or adds."""
-    return {
-        "accuracy": found.accuracy,
-        "accuracy_low": found.accuracy_low,
-        "accuracy_high": found.accuracy_high,
-        "phi": found.phi,
-        "phi_low": found.phi_low,
-        "phi_high": found.phi_high,
-        "p_value": found.p_value,
-        "shown": np.diag(found.shown),
-        "shown_low": found.shown_low,
-        "shown_high": found.shown_high,
-        "sensitivity": found.sensitivity,
-        "specificity": found.specificity,
-        "effective": found.effective,
-    }
+    scores = found.scores
+    names = ("accuracy", "accuracy_low", "accuracy_high", "phi", "phi_low", "phi_high", "p_value", "shown_low")
+    own = {name: getattr(scores, name) for name in (*names, "shown_high", "sensitivity", "specificity", "effective")}
+    return own | {"shown": np.diag(scores.shown), "class_shown": scores.class_shown}
 
 
-def doubt(row: Mapping[str, Any], class_skill: float) -> str | None:
-    """Why the images of a cell cannot be trusted, whatever was counted on them; None where they can."""
+def doubt(row: Mapping[str, Any], class_skill: float, least_of_class: float = LEAST_OF_CLASS) -> list[str]:
+    """Why the images of a cell cannot be trusted, whatever was counted on them; empty where they can."""
+    target, reasons = row["target_class"], []
     if class_skill < LEAST_SKILL:
-        target = row["target_class"]
-        return f"the verifier cannot tell a {target} from the other classes (Youden's index {class_skill:.2f})"
-    if row["class_shown"] < LEAST_OF_CLASS:
-        return f"only {row['class_shown']:.0%} of the images show a {row['target_class']}"
+        reasons.append(f"the verifier cannot tell a {target} from the other classes (Youden's index {class_skill:.2f})")
+    if row["class_shown"] < least_of_class:
+        reasons.append(f"only {row['class_shown']:.0%} of the images show a {target}")
     if row["sensitivity"] + row["specificity"] - 1 < LEAST_SKILL:
-        return (
+        reasons.append(
             f"the verifier cannot tell {row['bias_class']!r} from the other values "
             f"(sensitivity {row['sensitivity']:.2f}, specificity {row['specificity']:.2f})"
         )
     if row["shown"] < LEAST_SHOWN:
         limits = f"{row['shown_low']:.0%} to {row['shown_high']:.0%}"
-        return f"only {row['shown']:.0%} ({limits}) of the images show {row['bias_class']!r}"
-    return None
+        reasons.append(f"only {row['shown']:.0%} ({limits}) of the images show {row['bias_class']!r}")
+    return reasons
+
+
+def _within_reach(row: Mapping[str, Any], found: Correction, at: int, levels: Levels) -> list[str]:
+    """Whether cells that differ in how many images show the class could explain a finding."""
+    tau, alpha = levels
+    low, high = metrics.bias_score_interval(found.confirmed, found.total, 1 - alpha)
+    reach = max(abs(low[at]), abs(high[at]))
+    if not (row["p_value"] <= alpha and abs(row["phi"]) <= tau + reach):
+        return []
+    return [
+        f"it is not known how often the verifier is right on the class, and a difference of {reach:.2f} in how many "
+        f"images show a {row['target_class']}, which is possible, would explain it"
+    ]

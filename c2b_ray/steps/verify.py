@@ -28,7 +28,10 @@ CLASS = "target_class"
 CALIBRATED_ON = 150
 """Images of a calibration table that are looked at for each value of an attribute, and for each class."""
 
-SELF_TRUST = 40.0
+OTHER = "something else"
+"""What shows none of the task's classes: an answer where the task has one class alone, and images of a calibration."""
+
+SELF_TRUST = 20.0
 """As many labelled images of each value a verifier's own certainty counts for, where there is no calibration table."""
 
 WANTED = ("image_id", "target_class", "verification_id")
@@ -40,16 +43,16 @@ _BATCH = 64
 class Checks:
     """What a verifier is asked: its spec and revision, and, by target class, which attributes with which values.
 
-    `classes`: the question after the class, the same for all images; None where the task has one class alone.
+    `classes`: the question after the class, the same for all images; a task of one class has `OTHER` as second choice.
     """
 
     verifier: str
     revision: str
-    classes: Question | None
+    classes: Question
     attributes: Mapping[str, Mapping[str, Question]]
 
     def verification_id(self, image_id: str, target_class: str) -> str:
-        asked = [self.classes and self.classes.choices, *self._texts(target_class)]
+        asked = [self.classes.choices, *self._texts(target_class)]
         return content_id("verify", image_id, target_class, self.verifier, self.revision, asked)
 
     def _texts(self, target_class: str) -> list[object]:
@@ -73,9 +76,9 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
         }
         for target, groups in attributes.items()
     }
-    said = tuple(f"a photo of a {name}" for name in classes)
-    which = Question("What does the picture show?", tuple(classes), said) if len(classes) > 1 else None
-    return Checks(verifier, revision, which, asked)
+    shown = tuple(classes) if len(classes) > 1 else (*classes, OTHER)
+    said = tuple(f"a photo of {OTHER}" if name == OTHER else f"a photo of a {name}" for name in shown)
+    return Checks(verifier, revision, Question("What does the picture show?", shown, said), asked)
 
 
 def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -111,15 +114,14 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
     errors = [given or found for given, found in zip(images["error"].to_pylist(), errors, strict=True)]
     targets = images["target_class"].to_pylist()
     shown = [i for i, picture in enumerate(pixels) if picture is not None and errors[i] is None]
-    first = [asked.classes] if asked.classes else []
-    questions = {i: [*first, *asked.attributes.get(targets[i], {}).values()] for i in shown}
+    questions = {i: [asked.classes, *asked.attributes.get(targets[i], {}).values()] for i in shown}
     answers = _answers(captioner, [(pixels[i], question) for i in shown for question in questions[i]])
     rows = []
     for i, image_id in enumerate(images["image_id"].to_pylist()):
         names = list(asked.attributes.get(targets[i], {}))
         own = [next(answers) for _ in questions.get(i, ())]
-        which = own[0] if own and first else Answer(None, error=errors[i])
-        values = own[len(first) :] or [Answer(None)] * len(names)
+        which = own[0] if own else Answer(None, error=errors[i])
+        values = own[1:] or [Answer(None)] * len(names)
         rows.append(
             {
                 "verification_id": asked.verification_id(image_id, targets[i]),
@@ -127,6 +129,7 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
                 "target_class": targets[i],
                 "revision": asked.revision,
                 "class_shown": which.choice,
+                "class_certainty": _certainty(which),
                 "attributes": names,
                 "values": [answer.choice for answer in values],
                 "certainties": [_certainty(answer) for answer in values],
@@ -161,15 +164,19 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
 
     labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
     values that no image has, are left out: `verified` counts on the verifier's own certainty there. A null is no
-    label. SourceError where none of the images can be read.
+    label. Images of classes that the audit does not have show what the verifier says of something else. SourceError
+    where none of the images can be read.
     """
     counts: dict[tuple[str, str, str], float] = defaultdict(float)
     targets = _labels(labels, "target_class")
     random = np.random.default_rng(seed)
     jobs: list[tuple[int, str, str, Question]] = []
-    if asked.classes:
-        for name in asked.classes.choices:
-            jobs += [(row, CLASS, name, asked.classes) for row in _some(targets == normalise(name), random)]
+    known = {name: targets == normalise(name) for name in asked.classes.choices}
+    # Of a task of one class, whatever is called otherwise is something else, be that its name or not.
+    own = [here for name, here in known.items() if name != OTHER]
+    known[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(own, axis=0)
+    for name, here in known.items():
+        jobs += [(row, CLASS, name, asked.classes) for row in _some(here, random)]
     having = Counter(attribute for groups in asked.attributes.values() for attribute in groups)
     for target, groups in asked.attributes.items():
         for attribute, question in groups.items():

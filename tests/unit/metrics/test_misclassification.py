@@ -4,9 +4,34 @@ import numpy as np
 import pytest
 
 from c2b_ray.metrics import bias_score_interval, bias_score_p_values, bias_scores, rogan_gladen
-from c2b_ray.metrics.misclassification import corrected
+from c2b_ray.metrics.misclassification import Known, corrected
 
 SURE = np.eye(3) * 1e6
+
+
+def simulated(random, accuracy, purity, verifier, images, known, pool):
+    """Right, wrong and unclassified images (3, n, n + 1) of one run, and what is known of its verifier.
+
+    A tenth of the images show another value. pool: of three times as many images, the classifier sees those that the
+    verifier accepts alone, and so many of them.
+    """
+    n = len(accuracy)
+    answers = np.zeros((n + 1, n + 1))
+    answers[:n, :n], answers[:n, n] = _noisy(n, verifier) * verifier, 1 - verifier
+    answers[n] = [*np.full(n, (1 - verifier) / n), verifier]
+    shown = np.hstack([_noisy(n, 0.9) * purity[:, None], 1 - purity[:, None]])
+    counts, rate = np.zeros((3, n, n + 1)), np.append(accuracy, 0.1)
+    for j in range(n):
+        size = images * 3 if pool else images
+        content = random.choice(n + 1, size, p=shown[j])
+        said = np.array([random.choice(n + 1, p=answers[k]) for k in content])
+        outcome = np.where(random.random(size) < rate[content], 0, 1)
+        if pool:
+            outcome[~np.isin(np.arange(size), np.flatnonzero(said == j)[:images])] = 2
+        np.add.at(counts, (outcome, j, said), 1)
+    values = np.stack([random.multinomial(known, row) for row in _noisy(n, verifier)])
+    classes = np.stack([random.multinomial(known, row) for row in ([verifier, 1 - verifier], [1 - verifier, verifier])])
+    return counts, Known(values.astype(float), classes.astype(float))
 
 
 def test_sure_labels_leave_everything_as_it_was():
@@ -110,3 +135,52 @@ def test_images_that_were_counted_twice_tell_no_more_than_once():
     assert (corrected(2 * right, 2 * wrong, known).effective > 1.8 * once.effective).all()
     with pytest.raises(ValueError, match="copies"):
         corrected(right, wrong, known, copies=0.5)
+
+
+SURE_CLASS = np.eye(2) * 1e6
+
+
+def test_images_that_do_not_show_the_class_are_no_images_of_a_value():
+    # Of 200 images each, 20 and 2 show no bus; the classifier takes 1 in 10 of these for one, and 9 in 10 buses.
+    right = np.array([[162, 0, 2], [0, 178, 0]])
+    wrong = np.array([[18, 0, 18], [0, 20, 2]])
+    found = corrected(right, wrong, Known(np.eye(2) * 1e6, SURE_CLASS), tau=0.05)
+    assert found.accuracy == pytest.approx([0.9, 178 / 198], abs=0.005)
+    assert found.phi == pytest.approx([0, 0], abs=0.01)
+    assert found.class_shown == pytest.approx([0.9, 0.99], abs=0.005)
+    assert (found.class_low < [0.9, 0.99]).all()
+    assert (found.class_high > [0.9, 0.99]).all()
+    assert np.diag(found.shown) == pytest.approx([1, 1], abs=0.005)  # of those that show the class
+    plain = corrected(right[:, :2] + np.diag(right[:, 2]), wrong[:, :2] + np.diag(wrong[:, 2]), np.eye(2) * 1e6)
+    assert plain.phi[0] == pytest.approx(164 / 200 - 178 / 200, abs=0.01)
+    assert np.isnan(plain.class_shown).all()
+
+
+def test_unclassified_images_tell_what_the_verifier_chose_from():
+    # It accepts 95 of 100 images of a value and 5 of the other: of 300 accepted of each pool, 285 show the value where
+    # half of the pool does, and 33 in 34 where seven in eight do.
+    answers = np.array([[0.95, 0.05], [0.05, 0.95]])
+    pool = np.array([[0.5, 0.5], [0.125, 0.875]]) @ answers * 1200
+    drawn = np.diag([300.0, 300.0])
+    purity = np.array([0.5, 0.875]) * 0.95 * 1200 / np.diag(pool)
+    accuracy = purity * [0.6, 0.9] + (1 - purity) * [0.9, 0.6]
+    right = np.round(drawn * accuracy)
+    found = corrected(right, drawn - right, answers * 2000, unclassified=np.round(pool - drawn))
+    assert np.diag(found.shown) == pytest.approx(purity, abs=0.01)
+    assert found.accuracy == pytest.approx([0.6, 0.9], abs=0.01)
+    with pytest.raises(ValueError, match="whole"):
+        corrected(right, drawn - right, answers, unclassified=-pool)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("verifier", [1.0, 0.9])
+def test_intervals_cover_where_purity_differs_by_value(verifier, pool):
+    random, covered, false, runs = np.random.default_rng(1), [], [], 40
+    for _ in range(runs):
+        accuracy = np.array([0.9, 0.9, 0.9])
+        counts, known = simulated(random, accuracy, np.array([0.8, 0.9, 0.99]), verifier, 200, 100, pool)
+        found = corrected(counts[0], counts[1], known, 0.05, unclassified=counts[2])
+        covered.append((found.phi_low <= 0) & (found.phi_high >= 0))
+        false.append(found.p_value.min() * 3 <= 0.05)
+    assert np.mean(covered) >= 0.9
+    assert np.mean(false) <= 0.1

@@ -120,13 +120,14 @@ def test_a_captioner_without_probabilities_and_one_that_names_nothing():
     assert (no_class["class_shown"], no_class["values"], no_class["error"]) == (None, ["snow"], "named no choice")
 
 
-def test_a_task_of_one_class_is_not_asked_for_it():
+def test_a_task_of_one_class_is_asked_for_it_too():
     asked = asked_of(["bus"])
-    assert asked.classes is None
-    captioner = see()
-    (row,) = verify(images_of([("a", png(0, 1), None, "bus")], asked), captioner, asked).to_pylist()
-    assert (row["class_shown"], row["values"], row["error"]) == (None, ["rain"], None)
-    assert len(captioner.asked) == 1
+    assert asked.classes.choices == ("bus", "something else")
+    assert asked.classes.texts == ("a photo of a bus", "a photo of something else")
+    rows = [("bus", png(0, 1), None, "bus"), ("car", png(1, 1), None, "bus")]
+    bus, car = verify(images_of(rows, asked), see(0.75), asked).to_pylist()
+    assert (bus["class_shown"], bus["class_certainty"], bus["values"]) == ("bus", 0.75, ["rain"])
+    assert (car["class_shown"], car["error"]) == ("something else", None)
 
 
 def test_no_images_ask_nothing():
@@ -224,12 +225,17 @@ def test_calibration_counts_what_was_said_of_known_images():
         (CLASS, "bus", "bus"): 4,
         (CLASS, "boat", "bus"): 1,
         (CLASS, "boat", "boat"): 2,
+        (CLASS, "something else", "bus"): 1,  # the mug; a row without a class is of none
         ("weather", "snow", "snow"): 3,  # two buses, and the boat
         ("weather", "snow", "rain"): 1,
         ("weather", "rain", "rain"): 1,
     }
     assert sorted(source.fetched) == sorted(set(source.fetched))  # 4 to 7 rows and one batch
-    assert not {8, 9} & set(source.fetched)
+    assert 9 not in source.fetched
+    labels, source = known()
+    found = counted(calibrate(labels, source, see(0.9), asked_of(["bus"]), seed=0))
+    assert found[CLASS, "bus", "bus"] == 4
+    assert (found[CLASS, "something else", "bus"], found[CLASS, "something else", "something else"]) == (2, 2)
 
 
 def test_a_null_is_not_the_value_none():

@@ -1,0 +1,106 @@
+"""Does a verifier do on these images as it does on images of known content?
+
+Knows counts, as `metrics.misclassification` does, and judges the model that it assumes.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import xlogy
+
+from c2b_ray.metrics.latent_classes import Fit, Floats, Known, fitted
+from c2b_ray.metrics.misclassification import checked
+
+__all__ = ["misfit_p_value"]
+
+LOOKS = (20, 60, 200)
+"""Runs simulated by then; it goes on where a tenth or fewer of them fit worse."""
+
+ENOUGH = 1e-5
+"""Estimates that move less are taken for found."""
+
+LEAST_DEVIANCE = 3.84
+"""The 95 % point of chi-square with one degree of freedom: below, no model with anything to test is refused."""
+
+
+def misfit_p_value(
+    right: ArrayLike,
+    wrong: ArrayLike,
+    calibration: ArrayLike | Known,
+    copies: float | tuple[float, float] = 1.0,
+    unclassified: ArrayLike | None = None,
+    seed: int = 0,
+) -> float:
+    """p-value of "the calibration holds for this run, and given what images show the two err independently".
+
+    The likelihood-ratio statistic compares the model of `metrics.latent_classes`, fitted to the run and the calibration
+    together, with each row of the run and of the calibration having shares of its own:
+
+        G2 = 2 * sum over all counts of n * log(share observed / share of the model)
+
+    With as many rows as values the alternative has as many parameters as a run whose C is free of the calibration:
+    C of the run and errors that depend on each other are tested at once. Cells of few images make chi-square a poor
+    null, so runs of the fitted model are simulated and fitted again (Efron & Tibshirani 1993, chapter 16).
+
+    Args: as `corrected`. seed: of the simulation.
+    Returns: float in (0, 1]; 1 where nothing can be told: too few images, or only one answer was ever classified.
+    Raises: ValueError as `corrected` does.
+    """
+    counts, known = checked(right, wrong, unclassified, calibration)
+    each = copies if isinstance(copies, tuple) else (copies, copies)
+    counts = np.round(counts / np.array([each[0], each[0], each[1]]))
+    if counts[..., :2].sum() == 0:
+        return 1.0
+    fit = fitted(counts, known, ENOUGH)
+    observed = float(_deviance(fit))
+    if observed < LEAST_DEVIANCE:
+        return 1.0
+    random, worse, done = np.random.default_rng(seed), 0, 0
+    for runs in LOOKS:
+        again = fitted(*_simulated(fit, runs - done, random), ENOUGH)
+        worse, done = worse + int((_deviance(again) >= observed).sum()), runs
+        if worse > done / 10:
+            break
+    return (worse + 1) / (done + 1)
+
+
+def _deviance(fit: Fit) -> Floats:
+    """G2 of every run of the leading axes."""
+    counts, known, answered = fit.counts, fit.known, fit.counts.sum(axis=-1)
+    own = _log_likelihood(answered) + _log_likelihood(counts[..., :2]).sum(axis=-1)
+    apart = (own - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
+    values, classes = fit.verifier
+    apart = apart + (_log_likelihood(known.values) - xlogy(known.values, values).sum(axis=-1)).sum(axis=-1)
+    if known.classes is not None:
+        apart = apart + (_log_likelihood(known.classes) - xlogy(known.classes, classes).sum(axis=-1)).sum(axis=-1)
+    return np.asarray(2 * apart)
+
+
+def _log_likelihood(counts: Floats) -> Floats:
+    """Of multinomial counts (the last axis) by their own shares."""
+    whole = counts.sum(axis=-1, keepdims=True)
+    return np.asarray(xlogy(counts, np.divide(counts, whole, out=np.ones_like(counts), where=whole > 0)).sum(axis=-1))
+
+
+def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats, Known]:
+    """Runs of the fitted model, with as many images; as many of each row and answer, by share, are classified."""
+    counts, known = fit.counts, fit.known
+    size = counts.sum(axis=(1, 2)).astype(int)
+    answered = random.multinomial(size, fit.chance[..., 2], size=(runs, len(size)))
+    classified = random.binomial(answered, fit.classified)
+    right = random.binomial(classified, np.clip(fit.chance[..., 0] / fit.chance[..., 2], 0.0, 1.0))
+    drawn = np.stack([right, classified - right, answered - classified], axis=-1).astype(float)
+    values, classes = fit.verifier
+    again = Known(
+        _redrawn(known.values, values, runs, random),
+        None if known.classes is None else _redrawn(known.classes, classes, runs, random),
+    )
+    return drawn, again
+
+
+def _redrawn(counts: Floats, shares: Floats, runs: int, random: np.random.Generator) -> Floats:
+    """Rows drawn again from `shares`; a row that counts for part of an image keeps its weight."""
+    whole = counts.sum(axis=1)
+    size = np.ceil(whole).astype(int)
+    drawn = random.multinomial(size, shares / shares.sum(axis=1, keepdims=True), size=(runs, len(size)))
+    found: Floats = drawn * np.divide(whole, size, out=np.zeros_like(whole), where=size > 0)[:, None]
+    return found

@@ -1,0 +1,82 @@
+"""How often a verifier is right: counted on images of known content, or by its own certainty, or not known at all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.steps.verify import CLASS, SELF_TRUST, self_assessed
+
+ASSUMED = 0.95
+"""How often a verifier is taken to be right on the class that neither a calibration nor its own certainty tells of."""
+
+Floats = NDArray[np.float64]
+
+
+class Verifier:
+    """What `verifications` and `calibration`, tables of those schemas, tell of the verifier.
+
+    Values and classes without calibration count on its own certainty.
+    """
+
+    def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
+        self._counts: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+        self._checked = set(zip(calibration["attribute"].to_pylist(), calibration["value"].to_pylist(), strict=True))
+        own = [row for row in self_assessed(verifications).to_pylist() if not self._is_checked(row)]
+        for row in [*calibration.to_pylist(), *own]:
+            self._counts[row["attribute"]][row["value"], row["answer"]] = row["images"]
+        self._certainty = _class_certainty(verifications)
+
+    def _is_checked(self, row: dict[str, str]) -> bool:
+        return (row["attribute"], row["value"]) in self._checked
+
+    def values(self, attribute: str, values: Sequence[str]) -> Floats:
+        """Images that show each value (row) of which it said each value (column)."""
+        known = self._counts.get(attribute, {})
+        return np.array([[known.get((value, answer), 0.0) for answer in values] for value in values])
+
+    def values_checked(self, attribute: str, values: Sequence[str]) -> bool:
+        """Whether all of these were counted on images of known content."""
+        return all((attribute, value) in self._checked for value in values)
+
+    def classes(self, target: str) -> Floats:
+        """Images that show the class and images that do not (rows), of which it said that they do and do not."""
+        counts = self._table(target)
+        right = self._certainty.get(target, ASSUMED)
+        guess = SELF_TRUST * np.array([[right, 1 - right], [1 - right, right]])
+        return np.where(counts.sum(axis=1, keepdims=True) > 0, counts, guess)
+
+    def classes_checked(self, target: str) -> bool:
+        """Whether both were counted on images of known content: some that show the class, and some that do not."""
+        return bool((self._table(target).sum(axis=1) > 0).all())
+
+    def classes_known(self, target: str) -> bool:
+        """Whether anything but an assumption says how often it is right on the class."""
+        return self.classes_checked(target) or target in self._certainty
+
+    def class_rates(self, target: str) -> tuple[float, float]:
+        """Sensitivity and specificity on the class, each 1 where it was not counted on images of known content."""
+        counts = self._table(target)
+        whole = counts.sum(axis=1)
+        right = np.divide(np.diag(counts), whole, out=np.ones(2), where=whole > 0)
+        return float(right[0]), float(right[1])
+
+    def _table(self, target: str) -> Floats:
+        counts = np.zeros((2, 2))
+        for (value, answer), images in self._counts.get(CLASS, {}).items():
+            counts[int(value != target), int(answer != target)] += images
+        return counts
+
+
+def _class_certainty(verifications: pa.Table) -> dict[str, float]:
+    """How sure the verifier was of the class, on average, of the images drawn for each class; where it said so."""
+    columns = zip(verifications["target_class"].to_pylist(), verifications["class_certainty"].to_pylist(), strict=True)
+    said: dict[str, list[float]] = defaultdict(list)
+    for target, certainty in columns:
+        if certainty is not None:
+            said[target].append(certainty)
+    return {target: float(np.mean(certainties)) for target, certainties in said.items()}
