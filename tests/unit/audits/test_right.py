@@ -1,0 +1,49 @@
+"""One class, from labelled rows to scores: right over all labels, classifiers called by their names."""
+
+import csv
+
+from c2b_ray.config import read_audit
+from c2b_ray.models import catalog
+from c2b_ray.steps.answered import unanswered
+from c2b_ray.steps.draw import fetch, labelled
+from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.score import score
+from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.world import sample
+from c2b_ray.world.table import png
+
+EACH = 12
+
+
+def write(path, header, rows):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def test_an_answer_outside_the_only_class_is_wrong_and_named(tmp_path):
+    rows = []
+    for n in range(2 * EACH):
+        weather = ("fog", "clear")[n % 2]
+        (tmp_path / f"{n}.png").write_bytes(png(sample(1, 2000 + n, target_class="bus", weather=weather)[0]))
+        rows.append((f"{n}.png", "bus", weather))
+    write(tmp_path / "labels.csv", ("image", "target_class", "weather"), rows)
+    told = [(image, "snowplow" if weather == "fog" else "bus") for image, _, weather in rows]
+    write(tmp_path / "answers.csv", ("file", "label"), told)
+    write(tmp_path / "strangers.csv", ("file", "label"), [("else.png", "bus"), ("other.png", "tram")])
+    specs = {"fooled": f"table:{tmp_path}/answers.csv", "strange": f"table:{tmp_path}/strangers.csv"}
+    images = {"source": "labelled", "table": str(tmp_path / "labels.csv")}
+    asked = read_audit({"task": "Find buses.", "classes": ["bus"], "classifier": specs, "images": images})
+    table = LabelledTable(str(asked.images.table))
+    _, captions, draws, wanted = labelled(table.labels, table.revision, asked.classes, None, (None, 0))
+    kept = fetch(wanted, table)
+    found = {}
+    for name, spec in asked.specs.items():
+        classifier = catalog.classifier(spec)
+        found[name] = predict(kept, classifier, question(name, classifier, asked.classes, None, asked.right))
+    scores = score(captions, draws, found["fooled"], ["fooled"], asked.tau, asked.alpha).to_pylist()
+    fog = next(row for row in scores if row["bias_class"] == "fog")
+    assert (fog["correct"], fog["n"], fog["mistaken_for"], fog["mistaken"]) == (0, EACH, "snowplow", EACH)
+    assert fog["verdict"] == "against"
+    assert unanswered(draws, kept, found["fooled"], ["fooled"]) is None
+    said = unanswered(draws, kept, found["strange"], ["strange"])
+    assert f"strange answered 0 of the {2 * EACH} images drawn" in str(said)
