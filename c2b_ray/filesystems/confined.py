@@ -26,13 +26,15 @@ def open_below(filesystem: fs.FileSystem, folder: str, name: str, follow_links: 
     ImageError where the name is absolute or leads out of the folder (by `..`, or by a link unless `follow_links`), or
     where it is no regular file. OSError where the file system refuses.
     """
-    path = posixpath.normpath(posixpath.join(folder, name))
-    base = folder.rstrip("/")
+    local = isinstance(filesystem, fs.LocalFileSystem)
+    # As it is, without `..`: a folder that is named relative to another may have them.
+    base = (os.path.realpath(folder) if local else posixpath.normpath(folder)).rstrip("/")
+    path = posixpath.normpath(f"{base}/{name}")
     if name.startswith("/") or "\0" in name or not path.startswith(f"{base}/"):
         raise ImageError(f"{name}: leads out of the folder; expected the path of a file below it")
-    if not isinstance(filesystem, fs.LocalFileSystem):
+    if not local:
         return filesystem.open_input_file(path)
-    if not follow_links and not os.path.realpath(path).startswith(f"{os.path.realpath(base or '/').rstrip('/')}/"):
+    if not follow_links and not os.path.realpath(path).startswith(f"{base}/"):
         raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
     # Without O_NONBLOCK a pipe would be waited for.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -106,6 +106,11 @@ def _check(manifest: Manifest, path: str) -> None:
         raise SourceError(
             f"{path}/{MANIFEST}: dimension, count and group_rows are {sizes}; all are numbers and must be above 0"
         )
+    root = manifest.images_root
+    if root is not None and (not isinstance(root, str) or not root.strip("/")):
+        raise SourceError(
+            f"{path}/{MANIFEST}: images_root is {root!r}, expected the folder of the images; run c2b index import again"
+        )
     for name, parts in (("parts", manifest.parts), ("shards", manifest.shards)):
         for part in parts:
             if not _is_inside(part.file):

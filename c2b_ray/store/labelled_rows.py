@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
@@ -202,8 +203,7 @@ def _saved_to_disk(location: str, filesystem: fs.FileSystem, path: str) -> Rows:
 
 
 def _image_folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> Rows:
-    infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
-    files = {info.path[len(path) + 1 :]: info for info in infos if info.type == fs.FileType.File}
+    files = _files_below(filesystem, path)
     names = sorted(n for n in files if n.lower().endswith(IMAGES) and not any(p[0] == "." for p in n.split("/")))
     if not names:
         expected = "a table, Parquet files, a dataset that `save_to_disk` wrote, or folders of images, one a class"
@@ -216,11 +216,20 @@ def _image_folder(location: str, field: str, filesystem: fs.FileSystem, path: st
         )
     labels = [name.split("/")[0] if "/" in name else None for name in names]
     table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
-    size = sum(info.size for name, info in files.items() if name in METADATA)
     metadata = next((name for name in METADATA if name in files), None)
+    size = 0 if metadata is None else int(filesystem.get_file_info(f"{path}/{metadata}").size)
     if metadata is not None:
         table = _joined(f"{location}/{metadata}", table, _metadata(location, filesystem, f"{path}/{metadata}"))
     return InMemory(table, path, size)
+
+
+def _files_below(filesystem: fs.FileSystem, path: str) -> set[str]:
+    """Regular files by their paths relative to the folder. Links to folders are not followed: they may lead upwards."""
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+        return {info.path[len(path) + 1 :] for info in infos if info.type == fs.FileType.File}
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return {os.path.relpath(name, path) for name in found if os.path.isfile(name)}
 
 
 def _metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:

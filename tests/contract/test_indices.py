@@ -242,6 +242,7 @@ def test_a_directory_that_is_no_whole_index_is_refused(tmp_path: Path) -> None:
         (json.dumps({**json.loads(whole), "dimension": 9}), "its manifest says 4 of 9"),
         (json.dumps({**json.loads(whole), "dimension": "8"}), "must be above 0"),
         (json.dumps({**json.loads(whole), "group_rows": 0}), "must be above 0"),
+        (json.dumps({**json.loads(whole), "images_root": "/"}), "images_root is '/', expected the folder"),
         (whole.replace("images/part-00000", "../a"), "its parts name '../a.parquet', which is no file of the index"),
         (whole.replace("shard-00000", "/dev/zero"), "its shards name '/dev/zero.faiss', which is no file of the index"),
     ]:

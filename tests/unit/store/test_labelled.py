@@ -105,6 +105,9 @@ def test_an_image_folder_is_a_class_a_folder(tmp_path, named):
     rows = [{"file_name": "bus/a.jpg", "weather": "fog"}]
     text = "\n".join(map(json.dumps, rows)) if named.endswith("l") else "file_name,weather\nbus/a.jpg,fog\n"
     (tmp_path / named).write_text(text)
+    (tmp_path / "bus" / "up").symlink_to("..")  # followed without end, it names bus/up/bus/up/…
+    (tmp_path / "again").symlink_to(".")
+    os.mkfifo(tmp_path / "bus" / "pipe.jpg")
     table = LabelledTable(str(tmp_path))
     assert table.labels.to_pylist() == [
         {"target_class": "boat", "weather": None},
@@ -189,6 +192,9 @@ def test_a_table_reads_regular_files_below_its_folder_and_nothing_else(tmp_path)
     }
     write(inside, t_dot_csv="image,target_class\n" + "".join(f"{name},bus\n" for name in wanted))
     found = LabelledTable(str(inside / "t.csv")).fetch(range(len(wanted))).to_pylist()
+    (tmp_path / "deep").mkdir()
+    again = LabelledTable(f"{tmp_path}/deep/../inside/t.csv").fetch([0, 2])  # a folder that is named with ..
+    assert again["bytes"].to_pylist() == [b"A", b"B"]
     for row, expected in zip(found, wanted.values(), strict=True):
         if isinstance(expected, bytes):
             assert (row["bytes"], row["error"]) == (expected, None)
