@@ -6,6 +6,7 @@ default.
 """
 
 from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
+from c2b_ray.metrics.clusters import EffectiveImages, effective_images
 from c2b_ray.metrics.consistency import error_consistency
 from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
@@ -60,6 +61,7 @@ from c2b_ray.metrics.testing import (
 __all__ = [
     "MOST_IMAGES",
     "ContrastTest",
+    "EffectiveImages",
     "Evidence",
     "Floats",
     "Ints",
@@ -76,6 +78,7 @@ __all__ = [
     "contrast_p_values",
     "contrast_test",
     "directional_bias_amplification",
+    "effective_images",
     "equivalence_p_values",
     "error_consistency",
     "evidence_paths",

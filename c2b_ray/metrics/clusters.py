@@ -1,0 +1,121 @@
+"""Captions as the sampling unit: as how many independent images a cell's images count, that were drawn by few captions.
+
+Knows counts by cell and caption; knows nothing of what captions say. Images of one caption share its wording, and with
+it what makes them easier or harder: a cell of 400 images from one caption says much about the caption and little about
+the cell.
+
+A caption's accuracy is the cell's plus an effect. How far effects spread is one number for a family of cells: the mean
+square between a cell's captions has expectation A(1-A) + (m-1) * sigma^2, m images a caption (analysis of variance,
+Donner 1986). It is averaged over its posterior rather than estimated and cut off at 0, so that few captions that happen
+to agree do not pass for no effects. Two shapes are averaged by how well they fit: effects of one standard deviation for
+all cells, cut off at an accuracy of 1 (or 0), and effects that shrink with A(1-A), as they do on the log-odds scale.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr, stdtrit
+
+from c2b_ray.metrics.levels import deviations
+from c2b_ray.metrics.scores import Floats, checked_counts
+
+__all__ = ["EffectiveImages", "effective_images"]
+
+SCALES = np.linspace(0.0, 0.3, 31)
+"""Standard deviations of caption effects that are considered, at an accuracy of .8."""
+
+USUAL = 0.06
+"""Their prior: half-normal with this scale."""
+
+PSEUDO = 0.5
+LEAST_DEGREES = 3.0
+
+_CUTS = np.linspace(-4.0, 6.0, 201)
+_DENSITY, _BELOW = np.exp(-(_CUTS**2) / 2) / np.sqrt(2 * np.pi), ndtr(_CUTS)
+_MEAN = -_DENSITY + _CUTS * (1 - _BELOW)
+_ROOM = _CUTS - _MEAN
+"""How far the mean of a standard normal cut off at t lies below t, for t of `_CUTS`."""
+_LEFT = np.sqrt(np.maximum(_BELOW - _CUTS * _DENSITY + _CUTS**2 * (1 - _BELOW) - _MEAN**2, 0.0))
+"""Its standard deviation."""
+
+
+@dataclass(frozen=True)
+class EffectiveImages:
+    """`effective` (cells,): as many independent images tell as much of a cell's accuracy. `spread` (cells,): standard
+    deviation of the accuracies of a cell's captions; NaN where no cell of the family has two captions."""
+
+    effective: Floats
+    spread: Floats
+
+
+def effective_images(right: ArrayLike, total: ArrayLike, confidence: float = 0.95) -> EffectiveImages:
+    """Effective numbers of images of a family's cells, whose images several captions drew.
+
+    v/n_eff = (v/n + sigma^2 * sum over captions of (n_c/n)^2) * (t/z)^2,   v = s(1-s), s = (right + .5)/(n + 1)
+
+    sigma^2 is the posterior mean of the variance between captions at the cell's accuracy. t is Student's quantile with
+    the degrees of freedom at which a variance is as uncertain as this one (Satterthwaite 1946: 2 * mean^2 / variance),
+    z the normal one: few captions make wider intervals. To be used as `contrast_test(accuracy, effective, ...)`.
+
+    Args: right, total: whole numbers of shape (cells, captions), 0 where a cell has no such caption; an image that two
+    captions drew counts for one of them. All cells of one classifier make a good family. confidence: of the limits.
+    Returns: `EffectiveImages`; 0 < effective <= n, 0 for a cell without images. Where no cell has two captions with
+    images nothing is known of captions: effective is then n and the spread NaN, and whoever uses it says so.
+    Raises: ValueError where not 0 <= right <= total in whole numbers, where there are not two axes, or the confidence.
+    """
+    r, n = (np.asarray(counts, dtype=np.float64) for counts in checked_counts(right, total))
+    if r.ndim != 2:
+        raise ValueError(f"right and total need axes of cells and captions, got shape {r.shape}")
+    z = deviations(confidence)
+    images = n.sum(axis=1)
+    several = (n > 0).sum(axis=1) >= 2
+    if not several.any():
+        return EffectiveImages(images, np.full(len(n), np.nan))
+    smooth = (r.sum(axis=1) + PSEUDO) / (images + 2 * PSEUDO)
+    noise = smooth * (1 - smooth)
+    between = np.stack([_spread(smooth[:, None], SCALES, shape) ** 2 for shape in (0, 1)])  # (shape, cell, scale)
+    between = np.minimum(between, noise[:, None])
+    posterior = _posterior(r[several], n[several], smooth[several], between[:, several])
+    seen = np.maximum(images, 1.0)
+    parts = (n**2).sum(axis=1) / seen**2
+    variances = noise[:, None] / seen[:, None] + between * (parts - 1 / seen)[:, None]
+    mean = np.einsum("as,ajs->j", posterior, variances)
+    doubt = np.einsum("as,ajs->j", posterior, (variances - mean[:, None]) ** 2)
+    degrees = np.maximum(2 * mean**2 / np.maximum(doubt, 1e-12 * mean**2), LEAST_DEGREES)
+    student = stdtrit(np.minimum(degrees, 1e6), ndtr(z))
+    effective = np.where(images > 0, np.minimum(noise / (mean * (student / z) ** 2), images), 0.0)
+    return EffectiveImages(effective, np.sqrt(np.einsum("as,ajs->j", posterior, between)))
+
+
+def _spread(accuracy: Floats, scale: Floats, shape: int) -> Floats:
+    """Standard deviation of caption accuracies in a cell, for a scale of effects; arrays that broadcast."""
+    room = np.minimum(accuracy, 1 - accuracy)
+    if shape:
+        # As large as the scale at an accuracy of .8.
+        found: Floats = scale * np.sqrt(accuracy * (1 - accuracy)) / 0.4
+        return found
+    share = np.divide(room, scale, out=np.full(np.broadcast_shapes(room.shape, scale.shape), np.inf), where=scale > 0)
+    cut: Floats = scale * np.interp(share, _ROOM, _LEFT)
+    return cut
+
+
+def _posterior(r: Floats, n: Floats, smooth: Floats, between: Floats) -> Floats:
+    """Weights of (shape, scale) that sum to 1: from cells of two captions and more.
+
+    The mean square of a cell is taken for scaled chi-square with a degree of freedom less than captions; fewer where
+    wrong (or right) answers are so few that counts of them scatter more than normal ones: kurtosis 3 + 1/expected.
+    """
+    images = n.sum(axis=1)
+    free = (n > 0).sum(axis=1) - 1.0
+    accuracy = (r.sum(axis=1) / images)[:, None]
+    square = (n * (np.divide(r, n, out=np.zeros(n.shape), where=n > 0) - accuracy) ** 2).sum(axis=1) / free
+    each = (images - (n**2).sum(axis=1) / images) / free
+    noise = smooth * (1 - smooth)
+    expected = noise[:, None] + np.maximum(each - 1, 0.0)[:, None] * between
+    scarce = 2 / (2 + 1 / (each * noise))
+    logs = -0.5 * ((free * scarce)[:, None] * (np.log(expected) + square[:, None] / expected)).sum(axis=1)
+    logs -= (SCALES / USUAL) ** 2 / 2
+    weights = np.exp(logs - logs.max())
+    found: Floats = weights / weights.sum()
+    return found
