@@ -144,20 +144,30 @@ def verification(run: Run, distinct: Distinct) -> Verified | None:
     return Verified(run.verifications, run.calibration, distinct) if run.has("verifications") else None
 
 
+def _from_pool(verified: Verified, run: Run, draws: pa.Table, pool: str) -> Verified:
+    """With what was looked at in the sources of `draws`, where the run says it."""
+    if not run.has(pool):
+        return verified
+    looked = run.read(pool)
+    looked = looked.filter(pc.is_in(looked["source"], draws["source"].unique()))
+    return verified.drawn_from(images_of_cells(run.captions, looked))
+
+
 def write_scores(run: Run, asked: AuditConfig) -> None:
     """Scores of the images by now and, where they come from two sources, whether these agree."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
 
-    def scores(images: pa.Table) -> pa.Table:
-        return score(captions, images, predictions, asked.classifiers, asked.tau, asked.alpha, verified, distinct)
+    def scores(images: pa.Table, pool: str = "pool") -> pa.Table:
+        known = verified and _from_pool(verified, run, images, pool)
+        return score(captions, images, predictions, asked.classifiers, asked.tau, asked.alpha, known, distinct)
 
     whole = scores(draws)
     if asked.budget is not None:
         cells = distinct_images(images_of_cells(captions, draws), distinct)
         whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
     if run.has("confirmation"):
-        whole = confirmed(whole, scores(run.read("confirmation")))
+        whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool"))
     run.write("scores", whole)
     if asked.intersections:
         tables = (run.proposals, captions, draws, predictions)

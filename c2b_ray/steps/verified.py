@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,17 @@ class Verified:
         }
         self._distinct = distinct
         self._verifier = Verifier(verifications, calibration)
+        self._pools: Mapping[Group, Mapping[str, set[str]]] = {}
+
+    def drawn_from(self, pools: Mapping[Group, Mapping[str, set[str]]]) -> Verified:
+        """The same, of cells whose images were drawn from those that the verifier accepted of `pools`.
+
+        Of each group and value, all images that were looked at. They say what the verifier had to choose from, and so
+        how often an image that it accepted shows something else; what the classifier says of them does not count.
+        """
+        found = copy(self)
+        found._pools = pools
+        return found
 
     def sorted_by_value(
         self, group: Group, cells: Mapping[str, set[str]], order: Mapping[str, int] | None = None
@@ -110,20 +122,15 @@ class Verified:
         cells: Mapping[str, set[str]],
         answers: Mapping[str, str | None],
         levels: Levels,
-        pools: Mapping[str, set[str]] | None = None,
     ) -> Correction | None:
-        """The group's scores, corrected; None where the verifier named no value of any of its images.
-
-        `pools`: of each value, all images that were verified when its cell was drawn from those that the verifier
-        accepted. They say what the verifier had to choose from; their answers do not count.
-        """
+        """The group's scores, corrected; None where the verifier named no value of any of its images."""
         (target, attribute), values = group, list(cells)
         asks_class = target in self._classes_asked
         counts = np.zeros((3, len(cells), len(cells) + asks_class))
         counted: tuple[set[str], set[str]] = set(), set()
-        place = {value: i for i, value in enumerate(cells)}
+        place, pools = {value: i for i, value in enumerate(cells)}, self._pools.get(group, {})
         for row, (name, images) in enumerate(cells.items()):
-            for image in images | (pools or {}).get(name, set()):
+            for image in images | pools.get(name, set()):
                 said = self._said(image, group, place)
                 answer = answers.get(image)
                 if said is not None and (answer is not None or image not in images):

@@ -300,3 +300,28 @@ def test_a_verifier_that_is_wrong_more_often_than_it_was_doubts_the_attribute_an
     assert doubted >= 18
     assert covered >= 15  # with the calibration taken for true, none
     assert fitting <= 3
+
+
+def test_images_drawn_from_those_that_the_verifier_accepted_are_corrected_by_their_pool():
+    # Of each pool half shows snow; the verifier errs on a fifth. What it accepts as rain shows snow in one of 5 images.
+    random = np.random.default_rng(4)
+    known = {("bus", "bus"): 4000.0, ("boat", "boat"): 4000.0} | {
+        (a, b): 400.0 if a == b else 100.0 for a in ("snow", "rain") for b in ("snow", "rain")
+    }
+    made, pool = Made(), {"snow": set(), "rain": set()}
+    for drawn in ("snow", "rain"):
+        for i in range(1000):
+            shows = random.choice(["snow", "rain"])
+            said = shows if random.random() < 0.8 else {"snow": "rain", "rain": "snow"}[shows]
+            made.add(drawn, said, 1, random.random() < {"snow": 0.6, "rain": 0.95}[shows], name=f"{drawn} {i}")
+            pool[drawn].add(f"{drawn} {i}")
+            if said != drawn:
+                made.draws.pop()
+    tables = pa.Table.from_pylist(made.draws, DRAWS), pa.Table.from_pylist(made.predictions, PREDICTIONS)
+    verified = made.verified(known).drawn_from({("bus", "weather"): pool})
+    snow, rain = score(made.captions, *tables, ["m"], 0.05, 0.05, verified).to_pylist()
+    assert snow["phi_observed"] == pytest.approx(-0.35 * 0.6, abs=0.06)
+    assert snow["phi_low"] < -0.35 < snow["phi_high"]
+    assert snow["shown"] == pytest.approx(0.8, abs=0.03)
+    assert (snow["shown_low"] < 0.8 < snow["shown_high"], snow["shown_high"] - snow["shown_low"] < 0.15) == (True, True)
+    assert (snow["verdict"], rain["verdict"]) == ("against", "for")
