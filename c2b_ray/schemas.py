@@ -213,19 +213,22 @@ INTERSECTIONS = pa.schema(
                 "phi_high",
                 "phi_p_value",
                 "phi_q_value",
-                "expected",  # the accuracy that the two attributes, taken alone, predict
+                "expected",  # the accuracy that the two attributes, taken alone, predict, in [0, 1]
                 "interaction",  # accuracy − expected
                 "interaction_low",
                 "interaction_high",
-                "p_value",  # of |interaction| ≤ τ
-                "q_value",  # over all cells of all pairs of the classifier
+                "p_value",  # of |interaction| ≤ τ; NaN where the cell is in doubt
+                "q_value",  # over all cells of all pairs of all classifiers
             )
         ],
         pa.field("verdict", _text, nullable=False),  # of the interaction: for, against, none, undetermined
+        pa.field("basis", _text),  # what accuracies are counted on, as in SCORES
         pa.field("repeats", pa.int64()),  # near-duplicates of other images of the cell; not in n
         pa.field("shown", pa.float64()),  # estimated share of images that show both values; null without verification
         pa.field("doubt", _text),  # why a verdict was withheld whatever the numbers say
-        pa.field("folded_into", _text),  # the stronger cell of the pair whose shadow this one is
+        # The finding of the pair (its bias class) whose shadow this cell is. `expected` and what follows from it rest
+        # on the cells that are no findings.
+        pa.field("folded_into", _text),
     ]
 )
 

@@ -20,8 +20,9 @@ from c2b_ray.steps.confirm import confirmed
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
-from c2b_ray.steps.intersect import is_pair, score_pairs
+from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.score import distinct_images, images_of_cells, score
+from c2b_ray.steps.score_pairs import PairImages, score_pairs
 from c2b_ray.steps.select import CellKey, cells_of
 from c2b_ray.steps.settle import Look, look, open_groups, settled
 from c2b_ray.steps.verified import Group, Verified
@@ -170,8 +171,9 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
         whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool"))
     run.write("scores", whole)
     if asked.intersections:
-        tables = (run.proposals, captions, draws, predictions)
-        run.write("intersections", score_pairs(tables, asked.classifiers, asked.tau, asked.alpha, distinct))
+        tables = (run.proposals, captions, predictions)
+        images = PairImages(draws, distinct, verified, run.read("pool") if run.has("pool") else None)
+        run.write("intersections", score_pairs(tables, images, asked.classifiers, asked.tau, asked.alpha))
     if len(asked.images.sources) > 1:
         retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name))) for name in (RETRIEVE, GENERATE))
         run.write("agreement", agreement(retrieved, made, asked.tau, asked.alpha))

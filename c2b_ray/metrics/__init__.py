@@ -10,7 +10,15 @@ from c2b_ray.metrics.clusters import EffectiveImages, effective_images
 from c2b_ray.metrics.consistency import error_consistency
 from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
-from c2b_ray.metrics.interaction import interaction_interval, interaction_p_values, interactions
+from c2b_ray.metrics.interaction import (
+    Crossed,
+    crossed,
+    expected_accuracies,
+    interaction_interval,
+    interaction_none_p_values,
+    interaction_p_values,
+    interactions,
+)
 from c2b_ray.metrics.intervals import (
     ContrastTest,
     bias_score_interval,
@@ -61,6 +69,7 @@ from c2b_ray.metrics.testing import (
 __all__ = [
     "MOST_IMAGES",
     "ContrastTest",
+    "Crossed",
     "EffectiveImages",
     "Evidence",
     "Floats",
@@ -77,14 +86,17 @@ __all__ = [
     "contrast_none_p_values",
     "contrast_p_values",
     "contrast_test",
+    "crossed",
     "directional_bias_amplification",
     "effective_images",
     "equivalence_p_values",
     "error_consistency",
     "evidence_paths",
+    "expected_accuracies",
     "frechet_distance",
     "images_to_settle",
     "interaction_interval",
+    "interaction_none_p_values",
     "interaction_p_values",
     "interactions",
     "inverse_sampling_rate",

@@ -1,140 +1,226 @@
 """Intersections of two attributes: how far a cell's accuracy is from what the two attributes, taken alone, explain.
 
 Knows tables of counts, one attribute down and the other across; knows nothing of images or of what the attributes are.
-Cells are taken as independent samples. Why intersections are asked for at all: a classifier can be fair on each of two
-attributes and unfair on their combination (Buolamwini & Gebru 2018, Gender Shades; Kearns et al. 2018, fairness
-gerrymandering).
+Which cells' deviations are shadows of others' is `metrics.shadows`'. Why intersections are looked at: a classifier can
+be fair on each of two attributes and unfair on their combination (Buolamwini & Gebru 2018, Gender Shades; Kearns et
+al. 2018, fairness gerrymandering).
 """
 
+from dataclasses import dataclass, replace
+
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import ndtr
+from numpy.typing import ArrayLike, NDArray
 
-from c2b_ray.metrics.intervals import HALVINGS, wilson
-from c2b_ray.metrics.levels import MOST_DEVIATIONS, deviations
-from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_counts
+from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
+from c2b_ray.metrics.levels import checked_levels, checked_margin
+from c2b_ray.metrics.scores import Floats
 
-__all__ = ["interaction_interval", "interaction_p_values", "interactions"]
+__all__ = [
+    "Crossed",
+    "crossed",
+    "expected_accuracies",
+    "interaction_interval",
+    "interaction_none_p_values",
+    "interaction_p_values",
+    "interactions",
+    "weighted_counts",
+]
+
+Bools = NDArray[np.bool_]
 
 _ESTIMABLE = 1e-9  # a cell whose share of its own prediction is this near to 1 is predicted by nothing else
 
 
-def interactions(correct: ArrayLike, total: ArrayLike) -> Floats:
-    """Interaction of every cell of a two-way table: its accuracy minus what the additive model of its two attributes,
-    fitted to all other cells, predicts for it.
+@dataclass(frozen=True)
+class Crossed:
+    """Two attributes' values crossed: everything of shape (a, b), values of one attribute down, of the other across.
 
-    iota_ij = A_ij - (mu + alpha_i + beta_j),   mu, alpha, beta by least squares over the cells that hold data, ij aside
-            = gamma_ij * a*b / ((a-1)(b-1)) where every cell holds data,
+    correct, total: images, that need not be whole where accuracies were corrected (an effective number of images).
+    aside: cells that no other cell's prediction rests on: they deviate themselves, or cannot be trusted. covariance:
+    (a*b, a*b), of the accuracies in row-major order, where they are not independent: a sum that they make noisier than
+    independent ones would be is taken as resting on fewer images.
+    """
+
+    correct: Floats
+    total: Floats
+    aside: Bools
+    covariance: Floats | None = None
+
+    def without(self, aside: Bools) -> "Crossed":
+        return replace(self, aside=aside)
+
+    @property
+    def accuracy(self) -> Floats:
+        found: Floats = np.divide(self.correct, self.total, out=np.full(self.total.shape, np.nan), where=self.total > 0)
+        return found
+
+
+def crossed(
+    correct: ArrayLike, total: ArrayLike, aside: ArrayLike | None = None, covariance: Floats | None = None
+) -> Crossed:
+    """A table of numbers of right answers and of images. ValueError where they are none, or shapes do not fit."""
+    c, t = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    if c.ndim != 2 or c.shape != t.shape:
+        raise ValueError(f"need two tables of two axes and one shape, got shapes {c.shape} and {t.shape}")
+    for index in np.argwhere(~((c >= 0) & (c <= t + 1e-9) & (t < np.inf))):
+        at = tuple(index.tolist())
+        raise ValueError(f"cell {at}: correct={c[at]}, total={t[at]}; need 0 <= correct <= total")
+    left = np.zeros(c.shape, dtype=bool) if aside is None else np.asarray(aside, dtype=bool)
+    if left.shape != c.shape or (covariance is not None and covariance.shape != (c.size, c.size)):
+        raise ValueError(f"aside must have shape {c.shape}, the covariance {(c.size, c.size)}")
+    return Crossed(np.minimum(c, t), t, left, covariance)
+
+
+def expected_accuracies(table: Crossed) -> Floats:
+    """What the additive model of the two attributes, fitted to the other cells, predicts for every cell, within [0, 1].
+
+    e_ij = mu + alpha_i + beta_j, clipped to [0, 1];   mu, alpha, beta by least squares over the cells that hold data
+    and are not aside, ij itself left out
+
+    Clipped, because no accuracy lies beyond: two attributes' effects that would add up to 116 % right leave 100 %.
+
+    Returns: float64 (a, b). NaN where no other cells say what to expect.
+    """
+    return np.clip(_predicted(table), 0.0, 1.0)
+
+
+def interactions(table: Crossed) -> Floats:
+    """Interaction of every cell: its accuracy minus what the two attributes lead one to expect.
+
+    iota_ij = A_ij - e_ij,   e_ij as in `expected_accuracies`
+            = gamma_ij * a*b / ((a-1)(b-1)) where every cell holds data and none is clipped or aside,
     gamma_ij = A_ij - mean of row i - mean of column j + mean of all:  the interaction of the two-way layout in Scheffe
     1959, section 4.1, with unweighted means
 
     Leaving the cell out of its own prediction is what phi of `bias_scores` does, A_j minus the mean of the other cells:
     so iota is in the same units and may be held against the same tau. With two values each it is the difference of
     differences, A_11 - A_12 - A_21 + A_22. It is a deleted residual (Allen 1974): residual / (1 - leverage). The scale
-    is accuracy itself, as for phi: near 0 and 1 effects that add up on another scale (log-odds) need not add up here.
+    is accuracy itself, as for phi: effects that add up on another scale (log-odds) need not add up here.
 
-    Args: correct, total: integers of shape (a, b), the values of one attribute down, of the other across.
-    Returns: float64 (a, b). 0: the two attributes' own effects explain the cell. NaN where total is 0, and where no
-    other cells say what to expect (fewer than two values in a row or column, or a cell alone in its row or column). No
-    cells in, none out.
-    Raises: ValueError where not 0 <= correct <= total in whole numbers, or where there are not two axes.
+    Returns: float64 (a, b) in [-1, 1]. 0: the two attributes' own effects explain the cell. NaN where total is 0, and
+    where no other cells say what to expect (fewer than two values in a row or column, or a cell alone in its row or
+    column). No cells in, none out.
     """
-    c, t = _checked(correct, total)
-    accuracy, _ = accuracies(c, t)
-    return _scores(accuracy, _weights(t)).reshape(c.shape)
+    return table.accuracy - expected_accuracies(table)
 
 
-def interaction_interval(correct: ArrayLike, total: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Interval of every interaction, built from the Wilson limits [l, u] of the cells' accuracies.
+def interaction_interval(table: Crossed, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Interval of every interaction, from that of the unclipped one and that of the cell's accuracy.
 
-    low  = iota - sqrt(sum of w^2 (A - l)^2 over cells with weight w > 0 + sum of w^2 (u - A)^2 over those with w < 0)
-    high = iota + the same with l and u exchanged,   iota = sum of w * A over the cells, w = 1 for the cell itself
+    iota = the median of (A - prediction, A - 1, A), so low = the median of (its low, low of A - 1, low of A), and high
+    alike; the limits of each are `contrast_interval`'s
 
-    MOVER (Zou, Huang & Zhang 2009) for a linear function of independent binomial proportions, as `bias_score_interval`
-    is for phi; its large-sample limit is iota -+ z * sqrt(sum of w^2 A(1-A)/n).
-
-    Args: as for `interactions`; confidence: in (0, 1).
-    Returns: (low, high), float64 (a, b), low <= iota <= high, within the values that iota can take ([-2, 2] with two
-    values each). NaN where iota is NaN; no cells in, none out. Each interval stands alone.
-    Raises: ValueError as `interactions` does, or for the confidence.
+    Args: confidence: in (0, 1).
+    Returns: (low, high), float64 (a, b), low <= iota <= high, within [-1, 1]. NaN where iota is NaN. Each interval
+    stands alone.
     """
-    c, t = _checked(correct, total)
-    weights = _weights(t)
-    accuracy, _ = accuracies(c, t)
-    score = _scores(accuracy, weights)
-    below, above = _reach(c, t, weights, np.full(c.size, deviations(confidence)))
-    most = np.where(weights > 0, weights, 0.0).sum(axis=1)
-    return np.clip(score - below, -most, most).reshape(c.shape), np.clip(score + above, -most, most).reshape(c.shape)
+    checked_levels(confidence=confidence)
+    counts = _counts(table)
+    limits = contrast_interval(*counts, confidence)
+    own = contrast_interval(*_own(table), confidence)
+    known = ~np.isnan(limits[0]) & (table.total.ravel() > 0)
+    low, high = (
+        np.where(known, np.median(np.stack([of_sum, of_cell - 1, of_cell]), axis=0), np.nan).reshape(table.total.shape)
+        for of_sum, of_cell in zip(limits, own, strict=True)
+    )
+    score = interactions(table)
+    return np.fmin(low, score), np.fmax(high, score)
 
 
-def interaction_p_values(correct: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
+def interaction_p_values(table: Crossed, tau: float = 0.0) -> Floats:
     """p-value of every interaction for the interval null |iota| <= tau.
 
-    p = the smallest alpha at which the 1-alpha interval of `interaction_interval` lies wholly above tau or wholly below
-    -tau, by bisection on the normal deviate, as `bias_score_p_values` for phi: both tails are counted, so for tau > 0
-    the test is conservative.
+    The greater of two: of `contrast_p_values` for A - prediction, and for what leaves iota within tau whatever is
+    predicted, 1 - A <= tau (where the cell is worse than predicted) or A <= tau (where it is better). Both must be
+    refuted (an intersection-union test, Berger 1982): a cell that is 99 % right is not unfair, whatever adds up.
 
-    Args: as for `interactions`; tau: finite, 0 or more.
-    Returns: float64 (a, b) in [0, 1]; 1 where |iota| <= tau. NaN where iota is NaN; no cells in, none out.
-    Raises: ValueError as `interactions` does, or for tau.
+    Args: tau: finite, 0 or more.
+    Returns: float64 (a, b) in [0, 1]; 1 where |iota| <= tau. NaN where iota is NaN.
     """
-    c, t = _checked(correct, total)
-    if not 0 <= tau < np.inf:
-        raise ValueError(f"tau = {tau} must be finite and 0 or more")
-    weights = _weights(t)
-    accuracy, _ = accuracies(c, t)
-    score = _scores(accuracy, weights)
-    excluded, included = np.zeros(c.size), np.full(c.size, MOST_DEVIATIONS)
-    for _ in range(HALVINGS):
-        middle = (excluded + included) / 2
-        below, above = _reach(c, t, weights, middle)
-        beyond = np.where(score > 0, score - below > tau, score + above < -tau)
-        excluded, included = np.where(beyond, middle, excluded), np.where(beyond, included, middle)
-    p = np.where(np.abs(score) <= tau, 1.0, 2.0 * ndtr(-excluded))
-    return np.where(np.isnan(score), np.nan, p).reshape(c.shape)
+    checked_margin(tau)
+    correct, total, weights = _counts(table)
+    p = contrast_p_values(correct, total, weights, tau)
+    own_correct, own_total, own = _own(table)
+    worse = table.accuracy.ravel() < _predicted(table).ravel()
+    away = np.where(worse[:, None], own_total - own_correct, own_correct)
+    return np.maximum(p, contrast_p_values(away, own_total, own, tau)).reshape(table.total.shape)
 
 
-def _checked(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
-    c, t = checked_counts(correct, total)
-    if c.ndim != 2:
-        raise ValueError(f"need a table of two axes, got shape {c.shape}")
-    return c, t
+def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
+    """p-value of every interaction for the null |iota| >= tau: small where the two attributes surely explain the cell.
+
+    `contrast_none_p_values` of A - prediction; where the prediction leaves [0, 1], twice the smaller of that and the
+    one of what is left, A - 1 or A.
+
+    Returns: float64 (a, b) in [0, 1]; NaN where iota is NaN.
+    """
+    checked_margin(tau)
+    p = contrast_none_p_values(*_counts(table), tau)
+    correct, total, own = _own(table)
+    predicted = _predicted(table).ravel()
+    left = np.where(predicted[:, None] > 1, total - correct, correct)
+    clipped = np.minimum(2 * np.minimum(p, contrast_none_p_values(left, total, own, tau)), 1.0)
+    return np.where((predicted < 0) | (predicted > 1), clipped, p).reshape(table.total.shape)
 
 
-def _weights(total: Ints) -> Floats:
+def _predicted(table: Crossed) -> Floats:
+    """The predictions, not clipped."""
+    own = np.nan_to_num(table.accuracy).ravel()
+    predicted: Floats = own - _weights(table) @ own
+    return predicted.reshape(table.total.shape)
+
+
+def weighted_counts(table: Crossed, weights: Floats) -> tuple[Floats, Floats, Floats]:
+    """What `metrics.contrasts` takes of sums of accuracies with these weights (sums, cells): the right answers and the
+    images that each sum rests on, and the weights."""
+    total = np.broadcast_to(table.total.ravel(), weights.shape)
+    if table.covariance is not None:
+        signed = np.nan_to_num(weights)
+        whole = np.einsum("ij,jk,ik->i", signed, table.covariance, signed)
+        apart = (signed**2) @ np.diag(table.covariance)
+        # Estimates that share doubtful images err together: fewer images, until independent ones err as much.
+        inflation = np.maximum(np.divide(whole, apart, out=np.ones(len(apart)), where=apart > 0), 1.0)
+        total = total / inflation[:, None]
+    accuracy = np.nan_to_num(table.accuracy).ravel()
+    return accuracy * total, total, weights
+
+
+def _counts(table: Crossed) -> tuple[Floats, Floats, Floats]:
+    return weighted_counts(table, _weights(table))
+
+
+def _own(table: Crossed) -> tuple[Floats, Floats, Floats]:
+    """The same, of each cell's accuracy alone."""
+    size = table.total.size
+    eye = np.where(np.eye(size, dtype=bool) & (table.total.ravel() == 0), np.nan, np.eye(size))
+    shape = (size, size)
+    return np.broadcast_to(table.correct.ravel(), shape), np.broadcast_to(table.total.ravel(), shape), eye
+
+
+def _weights(table: Crossed) -> Floats:
     """(cells, cells): the weight of each cell's accuracy in each cell's interaction; a row of NaN where there is none.
 
-    The residual maker of the additive model over the cells that hold data, each row divided by its own diagonal.
+    Of a cell that others rest on: its row of the residual maker of their additive model, divided by its own diagonal
+    entry. Of one that is aside: 1 for itself, less what the model of the others predicts for it.
     """
-    rows, columns = total.shape
-    held = (total > 0).ravel()
-    down, across = np.divmod(np.arange(total.size), max(columns, 1))
+    rows, columns = table.total.shape
+    size = table.total.size
+    held = (table.total > 0).ravel()
+    down, across = np.divmod(np.arange(size), max(columns, 1))
     design = np.hstack([down[:, None] == np.arange(rows), across[:, None] == np.arange(columns)]).astype(np.float64)
-    weights = np.full((total.size, total.size), np.nan)
-    if not held.any():
+    weights = np.full((size, size), np.nan)
+    fitted = held & ~table.aside.ravel()
+    if not fitted.any():
         return weights
-    own = design[held]
-    residual = np.eye(len(own)) - own @ np.linalg.pinv(own)
+    hat = design @ np.linalg.pinv(design[fitted])  # (cells, fitted cells): predictions with the cell in its own
+    residual = np.zeros((size, size))
+    residual[:, fitted] = -hat
+    residual[np.arange(size), np.arange(size)] += 1.0
+    # A cell aside is predicted where its own pattern of row and column is one of the others' patterns, combined.
+    estimable = np.abs(hat @ design[fitted] - design).max(axis=1) < _ESTIMABLE
     leftover = np.diag(residual)[:, None]
-    scaled = np.divide(residual, leftover, out=np.full(residual.shape, np.nan), where=leftover > _ESTIMABLE)
+    known = (held & np.where(fitted, leftover[:, 0] > _ESTIMABLE, estimable))[:, None]
+    scaled = np.divide(residual, leftover, out=np.full(residual.shape, np.nan), where=known)
     scaled[np.abs(scaled) < _ESTIMABLE] = 0.0
-    filled = np.zeros((len(own), total.size))
-    filled[:, held] = scaled
-    weights[held] = filled
-    return weights
-
-
-def _scores(accuracy: Floats, weights: Floats) -> Floats:
-    found: Floats = weights @ np.nan_to_num(accuracy.ravel())
+    found: Floats = scaled
     return found
-
-
-def _reach(correct: Ints, total: Ints, weights: Floats, z: Floats) -> tuple[Floats, Floats]:
-    """How far below and above each interaction its limits lie, every cell's Wilson limits taken at the row's own z."""
-    seen = np.maximum(total.ravel(), 1)[None, :]
-    right = correct.ravel()[None, :]
-    low, high = wilson(right, seen, z[:, None])
-    accuracy = right / seen
-    down, up = ((accuracy - low) * weights) ** 2, ((high - accuracy) * weights) ** 2
-    positive = weights > 0
-    return np.sqrt(np.where(positive, down, up).sum(axis=1)), np.sqrt(np.where(positive, up, down).sum(axis=1))

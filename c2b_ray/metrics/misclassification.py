@@ -31,7 +31,7 @@ class Corrected:
     `accuracy`, `accuracy_low`, `accuracy_high` (n,): of images that show a value (and the class). `phi`, `phi_low`,
     `phi_high`, `p_value` (n,): as `bias_scores`, `bias_score_interval`, `bias_score_p_values` define them, with an
     interval that carries the doubt about what images show. `effective` (n,): as many images of sure content would tell
-    as much of the value's accuracy.
+    as much of the value's accuracy. `covariance` (n, n): of the accuracies.
 
     The rest is of classified images. `shown` (n, n): of those drawn for a value (row) that show the class, the share
     that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
@@ -58,6 +58,7 @@ class Corrected:
     specificity: Floats
     class_sensitivity: float
     class_specificity: float
+    covariance: Floats
 
 
 def corrected(
@@ -125,7 +126,7 @@ def checked(
 def _nothing(n: int) -> Corrected:
     gap = np.full(n, np.nan)
     nan = float("nan")
-    return Corrected(*(gap,) * 7, np.zeros(n), np.full((n, n), np.nan), *(gap,) * 7, nan, nan)
+    return Corrected(*(gap,) * 7, np.zeros(n), np.full((n, n), np.nan), *(gap,) * 7, nan, nan, np.full((n, n), np.nan))
 
 
 def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], tau: float, z: float) -> Corrected:
@@ -162,6 +163,7 @@ def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], t
         effective=effective,
         **_purity(fit, held, (spread, of_shown, of_answers), z),
         **_skill(fit, n),
+        covariance=spread[:n, :n],
     )
 
 

@@ -5,6 +5,7 @@ Knows rows of `schemas.INTERSECTIONS` and words; knows nothing of files or pages
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from c2b_ray.report.findings import NAMES, SIGNS, Sentence, Span
 
 MOST_MATRICES = 24
 MOST_SENTENCES = 20
+MOST_DOUBTS = 8
+MOST_SHADOWS = 6
 Row = Mapping[str, Any]
 _FOUND = ("for", "against")
 _ADVERBS = {"against": "less well", "for": "better"}
@@ -31,6 +34,7 @@ class MatrixCell:
     verdict: str
     verdict_name: str
     sign: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,12 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Told:
+    """`beneath`: what belongs to the finding, a sentence each."""
+
     verdict: str
     sign: str
     sentence: Sentence
+    beneath: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class Intersections:
     findings_more: int
     matrices: tuple[Matrix, ...]
     matrices_more: int
+    doubts: tuple[str, ...]
 
 
 def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
@@ -75,10 +83,11 @@ def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) 
     return Intersections(
         asked=bool(rows),
         line=_line(rows),
-        findings=tuple(_told(row, names, confidence) for row in found[:MOST_SENTENCES]),
+        findings=tuple(_told(row, rows, names, confidence) for row in found[:MOST_SENTENCES]),
         findings_more=max(len(found) - MOST_SENTENCES, 0),
         matrices=tuple(_matrix(group, names) for group in ordered[:MOST_MATRICES]),
         matrices_more=max(len(ordered) - MOST_MATRICES, 0),
+        doubts=_doubts(rows),
     )
 
 
@@ -97,17 +106,56 @@ def _line(rows: Sequence[Row]) -> str:
     found = sum(verdict in _FOUND for verdict in of)
     empty = sum(row["n"] == 0 for row in rows)
     without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
+    shadows = sum(row["folded_into"] is not None for row in rows)
+    if shadows:
+        without += (
+            f" {words.plural(shadows, 'cell', 'cells')} looked odd beside a finding alone, and {_are(shadows)} none."
+        )
     return (
         f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(found, 'finding')}, "
         f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{without}"
     )
 
 
-def _told(row: Row, names: Mapping[str, str], confidence: float) -> Told:
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _doubts(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Why cells are in doubt, each reason once with how many cells it holds for."""
+    reasons = Counter(row["doubt"] for row in rows if row["doubt"] is not None)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{words.plural(n, 'cell')} in doubt: {reason}." for reason, n in ordered[:MOST_DOUBTS]]
+    left = sum(n for _, n in ordered[MOST_DOUBTS:])
+    return (
+        *told,
+        *([f"{words.plural(left, 'cell')} more in doubt, in the run’s intersections.parquet."] if left else []),
+    )
+
+
+def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+    same = ("classifier", "target_class", "attribute")
+    own = [other for other in rows if all(other[key] == row[key] for key in same)]
+    shadows = [other["bias_class"] for other in own if other["folded_into"] == row["bias_class"]]
+    lines = []
+    if shadows:
+        named = "; ".join(f"“{name}”" for name in shadows[:MOST_SHADOWS])
+        more = f" and {words.count(len(shadows) - MOST_SHADOWS)} more" if len(shadows) > MOST_SHADOWS else ""
+        lines.append(f"Without this cell nothing is left to explain in {named}{more}: they are its shadows.")
+    if {len({other[name] for other in own}) for name in ("value_a", "value_b")} == {2}:
+        lines.append("With two values each, the numbers are the same for all four cells: the likeliest one is named.")
+    if row["basis"] == "captions":
+        lines.append("This rests on what the captions say: nobody checked that the images show both values.")
+    elif row["basis"] == "verifier":
+        lines.append("This rests on the verifier’s word: it was not calibrated on both attributes.")
+    return tuple(lines)
+
+
+def _told(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> Told:
     both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
     evidence = (
         f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "
-        f"{words.percent(min(max(row['expected'], 0.0), 1.0))} ({words.signed(row['interaction'])}, "
+        f"{words.percent(row['expected'])} ({words.signed(row['interaction'])}, "
         f"{words.percent(confidence)} interval {words.signed_range(row['interaction_low'], row['interaction_high'])}, "
         f"{words.plural(row['n'], 'image')})."
     )
@@ -118,7 +166,7 @@ def _told(row: Row, names: Mapping[str, str], confidence: float) -> Told:
         Span(both, strong=True),
         Span(evidence),
     )
-    return Told(row["verdict"], SIGNS[row["verdict"]], spans)
+    return Told(row["verdict"], SIGNS[row["verdict"]], spans, _beneath(row, rows))
 
 
 def _matrix(group: Sequence[Row], names: Mapping[str, str]) -> Matrix:
@@ -148,4 +196,11 @@ def _cell(row: Row) -> MatrixCell:
         verdict=row["verdict"],
         verdict_name=NAMES[row["verdict"]],
         sign=SIGNS[row["verdict"]],
+        note=_note(row),
     )
+
+
+def _note(row: Row) -> str:
+    if row["doubt"] is not None:
+        return f"in doubt: {row['doubt']}"
+    return f"a shadow of {row['folded_into']}" if row["folded_into"] is not None else ""

@@ -57,6 +57,24 @@ def test_a_finding_is_a_sentence_and_a_cell_of_its_matrix() -> None:
     assert (night.sign, night.interaction) == ("▼", "−0.50")
 
 
+def test_shadows_stand_beneath_their_finding_and_doubts_are_said() -> None:
+    lead = row("snow", "night", -0.5, "against", basis="captions")
+    shadow = row("snow", "day", 0.0, folded_into="snow, night")
+    doubtful = row("rain", "night", 0.2, doubt="only 30% of the images show both 'rain' and 'night'")
+    told = intersections(table(lead, shadow, row("rain", "day", 0.0, "none"), doubtful), {"m": "m"}, 0.95)
+    (finding,) = told.findings
+    assert finding.beneath == (
+        "Without this cell nothing is left to explain in “snow, day”: they are its shadows.",
+        "With two values each, the numbers are the same for all four cells: the likeliest one is named.",
+        "This rests on what the captions say: nobody checked that the images show both values.",
+    )
+    assert "1 cell looked odd beside a finding alone, and is none." in told.line
+    assert told.doubts == ("1 cell in doubt: only 30% of the images show both 'rain' and 'night'.",)
+    cells = [cell.note for _, cells in told.matrices[0].rows for cell in cells]
+    assert cells.count("a shadow of snow, night") == 1
+    assert any(note.startswith("in doubt: only 30%") for note in cells)
+
+
 def test_matrices_with_findings_come_first() -> None:
     other = [row(x, y, 0.7, target_class="boat") for x in ("a", "b") for y in ("c", "d")]
     told = intersections(table(*other, *FOUND), {"m": "m"}, 0.95)

@@ -1,0 +1,248 @@
+"""predictions → intersections: accuracy, φ, interaction and verdict of every cell of two attributes.
+
+It knows which images count for which cell and which cells cannot be trusted; the formulas are `metrics`'.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray import metrics
+from c2b_ray.metrics.contrasts import contrast_interval, contrast_p_values
+from c2b_ray.metrics.interaction import Crossed, crossed, weighted_counts
+from c2b_ray.metrics.shadows import Separated, separated
+from c2b_ray.schemas import INTERSECTIONS
+from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.intersect import Pair, bias_class, is_pair, of_run
+from c2b_ray.steps.paired_images import PairCounts, counts_of_captions, counts_of_verified
+from c2b_ray.steps.verified import Verified
+
+Floats = NDArray[np.float64]
+
+EVIDENCE_OF_VALUES = ("labels", "calibrated")
+"""The bases on which it is known that the images of cells differ, so that a small interaction may be called `none`."""
+
+UNCHECKED = "retrieved for its captions, and nobody checked that the images show both values; `verification` would"
+
+
+@dataclass(frozen=True)
+class PairImages:
+    """Of a run: `draws`, and `pool`, the images that were looked at for them (both of `schemas.DRAWS`); which images
+    are one picture; and what a verifier says of them. None: not known."""
+
+    draws: pa.Table
+    distinct: Distinct | None = None
+    verified: Verified | None = None
+    pool: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """One classifier on one pair. `table` has the cells in doubt aside, unless all are."""
+
+    classifier: str
+    pair: Pair
+    counts: PairCounts
+    table: Crossed
+
+    @property
+    def sure(self) -> bool:
+        return any(doubt is None for doubt in self.counts.doubts)
+
+
+def score_pairs(
+    tables: tuple[pa.Table, pa.Table, pa.Table],
+    images: PairImages,
+    classifiers: Sequence[str],
+    tau: float,
+    alpha: float,
+) -> pa.Table:
+    """A table of `schemas.INTERSECTIONS`: a row per classifier and cell of a pair.
+
+    `tables`: a run's proposals, captions and predictions. φ is among all cells of the pair, as for an attribute. The
+    verdict is on the interaction: the accuracy minus what the two attributes' own effects lead one to expect, in the
+    table without the cells that are findings. What was a finding before those were left out is a shadow of one of
+    them, and folded into it. The false discovery rate is controlled over all cells of all pairs of all classifiers,
+    apart from the scores'. A cell without predictions is NaN and undetermined.
+
+    Where images are verified, an image counts for the cell whose class and two values it shows, as the verifier says,
+    whichever of the pair's captions drew it, and accuracies are corrected for the verifier's errors. Cells whose images
+    cannot be trusted are in doubt: they are not tested, and no other cell's expectation rests on them. Retrieved images
+    that nobody verified are all in doubt. Of near-duplicates a cell counts one.
+    """
+    proposals, captions, predictions = tables
+    pairs = of_run(proposals, captions)
+    drawn = _images(captions, images.draws)
+    looked = {} if images.pool is None else _images(captions, images.pool)
+    sources = _sources(captions, images.draws)
+    estimates = []
+    for classifier in classifiers:
+        answers = answers_of(predictions, classifier)
+        for pair in pairs:
+            cells = [drawn.get((pair.proposal_id, bias_class(*cell)), set()) for cell in pair.cells()]
+            pools = [looked.get((pair.proposal_id, bias_class(*cell)), set()) for cell in pair.cells()]
+            counts = _counted(pair, (cells, pools), answers.of(pair.target_class), images, sources[pair.proposal_id])
+            estimates.append(_Estimate(classifier, pair, counts, _crossed(pair, counts)))
+    return pa.Table.from_pylist(_rows(estimates, tau, alpha), INTERSECTIONS)
+
+
+def _images(captions: pa.Table, draws: pa.Table) -> dict[tuple[str, str], set[str]]:
+    """The images of each (proposal id of a pair, bias class)."""
+    columns = ("caption_id", "proposal_id", "bias_class")
+    cell = {
+        caption_id: (proposal, value)
+        for caption_id, proposal, value in zip(*(captions[c].to_pylist() for c in columns), strict=True)
+        if is_pair(proposal)
+    }
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
+        if caption_id in cell:
+            found[cell[caption_id]].add(image)
+    return found
+
+
+def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:
+    """Where the images of each pair, by proposal id, come from."""
+    proposal = dict(zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True))
+    found: dict[str, set[str]] = defaultdict(set)
+    for caption_id, source in zip(draws["caption_id"].to_pylist(), draws["source"].to_pylist(), strict=True):
+        found[proposal[caption_id]].add(source)
+    return found
+
+
+def _counted(
+    pair: Pair, cells: tuple[list[set[str]], list[set[str]]], taken: Taken, images: PairImages, sources: set[str]
+) -> PairCounts:
+    drawn, pools = cells
+    distinct = [images.distinct.distinct(own) if images.distinct else own for own in drawn]
+    repeats = [len(own) - len(kept) for own, kept in zip(drawn, distinct, strict=True)]
+    if images.verified is not None:
+        counts = counts_of_verified(pair, distinct, pools, taken, (images.verified, images.distinct))
+    else:
+        basis = "labels" if sources <= {"labelled"} else "captions"
+        counts = counts_of_captions(pair, distinct, taken, basis, UNCHECKED if "retrieve" in sources else None)
+    counts.repeats[:] = repeats
+    return counts
+
+
+def _crossed(pair: Pair, counts: PairCounts) -> Crossed:
+    doubtful = np.array([doubt is not None for doubt in counts.doubts], dtype=bool)
+    aside = (doubtful & (not doubtful.all())).reshape(pair.shape)
+    total = counts.effective.reshape(pair.shape)
+    return crossed(np.nan_to_num(counts.accuracy).reshape(pair.shape) * total, total, aside, counts.covariance)
+
+
+def _rows(estimates: Sequence[_Estimate], tau: float, alpha: float) -> list[dict[str, Any]]:
+    sure = [estimate for estimate in estimates if estimate.sure]
+    judged = dict(zip(map(id, sure), separated([estimate.table for estimate in sure], tau, alpha), strict=True))
+    results = [judged.get(id(estimate)) or _untested(estimate.table) for estimate in estimates]
+    found = sum(int(result.findings.sum()) for result in results)
+    tests = sum(int(np.isfinite(result.q_value).sum()) for result in results)
+    # Findings were selected: their limits are false-coverage-rate limits (Benjamini & Yekutieli 2005).
+    of_findings = 1 - alpha * found / max(tests, 1)
+    none_q = _none_q_values(estimates, results, tau)
+    parts = [
+        _columns(estimate, result, (1 - alpha, of_findings), tau)
+        for estimate, result in zip(estimates, results, strict=True)
+    ]
+    phi_q = metrics.benjamini_hochberg(np.concatenate([part["phi_p_value"] for part in parts] or [np.zeros(0)]))
+    rows: list[dict[str, Any]] = []
+    for estimate, result, columns in zip(estimates, results, parts, strict=True):
+        names = [bias_class(*cell) for cell in estimate.pair.cells()]
+        for i, (x, y) in enumerate(estimate.pair.cells()):
+            row = _named(estimate, x, y) | {name: np.asarray(values)[i].item() for name, values in columns.items()}
+            is_none = none_q[len(rows)] <= alpha and estimate.counts.basis in EVIDENCE_OF_VALUES
+            row["verdict"] = _verdict(row["interaction"], bool(result.findings.flat[i]), bool(is_none))
+            row["phi_q_value"] = phi_q[len(rows)].item()
+            row["doubt"] = estimate.counts.doubts[i]
+            row["folded_into"] = names[result.folded.flat[i]] if result.folded.flat[i] >= 0 else None
+            rows.append(row)
+    return rows
+
+
+def _untested(table: Crossed) -> Separated:
+    shape = table.total.shape
+    unknown = np.full(shape, np.nan)
+    return Separated(table, unknown, unknown, np.zeros(shape, bool), np.full(shape, -1, np.int64))
+
+
+def _none_q_values(estimates: Sequence[_Estimate], results: Sequence[Separated], tau: float) -> Floats:
+    """Of the claim that the two attributes explain a cell, over all cells that are not in doubt."""
+    parts = []
+    for estimate, result in zip(estimates, results, strict=True):
+        p = metrics.interaction_none_p_values(result.table, tau).ravel()
+        doubtful = np.array([doubt is not None for doubt in estimate.counts.doubts], dtype=bool)
+        parts.append(np.where(doubtful, np.nan, p))
+    return metrics.benjamini_hochberg(np.concatenate(parts) if parts else np.zeros(0))
+
+
+def _named(estimate: _Estimate, x: str, y: str) -> dict[str, Any]:
+    pair = estimate.pair
+    return {
+        "classifier": estimate.classifier,
+        "target_class": pair.target_class,
+        "attribute": pair.attribute,
+        "bias_class": bias_class(x, y),
+        "attribute_a": pair.a["attribute"],
+        "attribute_b": pair.b["attribute"],
+        "value_a": x,
+        "value_b": y,
+        "basis": estimate.counts.basis,
+    }
+
+
+def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, float], tau: float) -> dict[str, Any]:
+    """The numbers of `schemas.INTERSECTIONS`, in the order of the cells."""
+    counts, table = estimate.counts, result.table
+    usual, of_findings = confidences
+    low, high = metrics.interaction_interval(table, usual)
+    if result.findings.any():
+        wide = metrics.interaction_interval(table, of_findings)
+        low, high = (np.where(result.findings, w, n) for w, n in zip(wide, (low, high), strict=True))
+    held = counts.effective > 0
+    eye = np.where(held[:, None], np.eye(len(held)), np.nan)
+    accuracy_low, accuracy_high = contrast_interval(*weighted_counts(table, eye), usual)
+    of_phi = weighted_counts(table, _phi_weights(held))
+    phi_low, phi_high = contrast_interval(*of_phi, usual)
+    return {
+        "n": counts.total,
+        "correct": counts.correct,
+        "errors": counts.errors,
+        "repeats": counts.repeats,
+        "shown": counts.shown,
+        "accuracy": np.where(held, counts.accuracy, np.nan),
+        "accuracy_low": accuracy_low,
+        "accuracy_high": accuracy_high,
+        "phi": (of_phi[2] * np.nan_to_num(counts.accuracy)).sum(axis=1),
+        "phi_low": phi_low,
+        "phi_high": phi_high,
+        "phi_p_value": np.where([d is None for d in counts.doubts], contrast_p_values(*of_phi, tau), np.nan),
+        "expected": metrics.expected_accuracies(table).ravel(),
+        "interaction": metrics.interactions(table).ravel(),
+        "interaction_low": low.ravel(),
+        "interaction_high": high.ravel(),
+        "p_value": result.p_value.ravel(),
+        "q_value": result.q_value.ravel(),
+    }
+
+
+def _phi_weights(held: NDArray[np.bool_]) -> Floats:
+    """(cells, cells): of each accuracy in each φ; NaN where a cell has no images, or none to be compared with."""
+    others = max(int(held.sum()) - 1, 1)
+    weights = np.where(np.eye(len(held), dtype=bool), 1.0, held / -others)
+    defined = held & (held.sum() >= 2)
+    return np.where(defined[:, None], weights, np.nan)
+
+
+def _verdict(interaction: float, is_finding: bool, is_none: bool) -> str:
+    if is_finding:
+        return "for" if interaction > 0 else "against"
+    return "none" if is_none else "undetermined"
