@@ -21,6 +21,7 @@ from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stag
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
+from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.predict import Question, predict
 from c2b_ray.steps.verify import Checks
@@ -30,9 +31,24 @@ OnProgress = Callable[[Progress], None]
 # Fetching is bound by reads, so a little CPU is enough; what it leaves lets the reads run.
 FETCH = StageConfig(schema=IMAGES, batch_size=256, rows_per_file=1024, num_cpus_per_actor=0.25)
 GENERATE = StageConfig(schema=IMAGES, batch_size=64, rows_per_file=512, num_cpus_per_actor=0.5)
-VERIFY = StageConfig(schema=VERIFICATIONS, batch_size=64, rows_per_file=1024, num_cpus_per_actor=0.5)
+VERIFY = StageConfig(
+    schema=VERIFICATIONS,
+    batch_size=64,
+    rows_per_file=1024,
+    num_cpus_per_actor=0.5,
+    weigh=pixels_of,
+    most_weight=BATCH_PIXELS,
+)
 # One model for all cores: each thread decodes, prepares and classifies images of its own.
-CLASSIFY = StageConfig(schema=PREDICTIONS, batch_size=32, rows_per_file=1024, threads=0, num_cpus_per_actor=0.5)
+CLASSIFY = StageConfig(
+    schema=PREDICTIONS,
+    batch_size=32,
+    rows_per_file=1024,
+    threads=0,
+    num_cpus_per_actor=0.5,
+    weigh=pixels_of,
+    most_weight=BATCH_PIXELS,
+)
 
 
 def collect(wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress) -> StageResult:

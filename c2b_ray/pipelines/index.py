@@ -26,6 +26,7 @@ from c2b_ray.pipelines.sources import read
 from c2b_ray.pipelines.stage import StageConfig, read_stage, run_stage
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import embeddings
+from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.embed import embed
 from c2b_ray.store import files
 
@@ -86,7 +87,13 @@ def embed_source(
     elif json.loads(files.read_bytes(begun)) != made_by:
         raise RunError(f"{place} was begun from other images or another encoder; delete it, or choose another --out")
     config = StageConfig(
-        embeddings(int(made_by["dimension"])), batch_size=32, rows_per_file=2048, threads=0, num_cpus_per_actor=0.5
+        embeddings(int(made_by["dimension"])),
+        batch_size=32,
+        rows_per_file=2048,
+        threads=0,
+        num_cpus_per_actor=0.5,
+        weigh=pixels_of,
+        most_weight=BATCH_PIXELS,
     )
     run_stage(rows, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 

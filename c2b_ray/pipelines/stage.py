@@ -12,7 +12,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +45,9 @@ class StageConfig:
     how many of an actor's threads are in the step at once, each with a batch of its own, where step and role allow it;
     0 for `threads_here` of the machine that the actor is on. `rows_per_file`: about; fewer where a row holds many
     bytes; where an actor dies, up to twice as many are done again. `restarts`: how often in all dead actors are
-    replaced before the stage gives up. `total`: how many rows there are, where the caller knows.
+    replaced before the stage gives up. `weigh`: what each row takes, such as its pixels; rows that together weigh more
+    than `most_weight` do not get into one batch, save a row alone. `total`: how many rows there are, where the caller
+    knows.
     """
 
     schema: pa.Schema
@@ -56,6 +58,8 @@ class StageConfig:
     num_cpus_per_actor: float = 0.5
     num_gpus_per_actor: float = 0.0
     restarts: int = 5
+    weigh: Callable[[pa.Table], Sequence[int]] | None = None
+    most_weight: int = 0
     total: int | None = None
 
 
@@ -87,9 +91,7 @@ class _Job(Generic[R]):
     step: Callable[[pa.Table, R], pa.Table]
     role_factory: Callable[[], R]
     id_column: str
-    schema: pa.Schema
-    batch_size: int
-    threads: int
+    config: StageConfig
     most_actors: int
     parts: Parts
 
@@ -116,7 +118,7 @@ def run_stage(
         before = joined(parts.census(id_column))
         done = np.unique(before.ids)
         most_actors = config.actors + config.restarts
-        job = _Job(step, role_factory, id_column, config.schema, config.batch_size, config.threads, most_actors, parts)
+        job = _Job(step, role_factory, id_column, config, most_actors, parts)
         written, errors = 0, 0
 
         def tell() -> None:
@@ -220,7 +222,7 @@ class _Worker(Generic[R]):
                     "memory; make batches smaller or give it more memory, and run again to go on"
                 )
             self._role = job.role_factory()
-            self._pool = ThreadPoolExecutor(job.threads or threads_here(), thread_name_prefix="step")
+            self._pool = ThreadPoolExecutor(job.config.threads or threads_here(), thread_name_prefix="step")
         except (
             Exception
         ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
@@ -231,10 +233,20 @@ class _Worker(Generic[R]):
         if self._error is not None:
             raise self._error
         batch = _each_once(batch, self._job.id_column)
-        # A block without rows is one batch too: what the step makes of it has the schema.
-        starts = range(0, max(1, batch.num_rows), self._job.batch_size)
-        parts = [batch.slice(start, self._job.batch_size) for start in starts]
+        parts = cut(batch, self._job.config)
         return pa.concat_tables(self._pool.map(partial(_stepped, job=self._job, role=self._role), parts))
+
+
+def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
+    """The block in batches of at most `batch_size` rows and `most_weight`, in its order."""
+    weights = [0] * block.num_rows if config.weigh is None else list(config.weigh(block))
+    starts, rows, weight = [0], 0, 0  # a block without rows is one batch too: what the step makes of it has the schema
+    for row, own in enumerate(weights):
+        if rows == config.batch_size or (rows and config.weigh is not None and weight + own > config.most_weight):
+            starts.append(row)
+            rows, weight = 0, 0
+        rows, weight = rows + 1, weight + own
+    return [block.slice(a, b - a) for a, b in zip(starts, [*starts[1:], block.num_rows], strict=True)]
 
 
 def _each_once(batch: pa.Table, id_column: str) -> pa.Table:
@@ -246,7 +258,7 @@ def _each_once(batch: pa.Table, id_column: str) -> pa.Table:
 
 
 def _stepped(batch: pa.Table, job: _Job[R], role: R) -> pa.Table:
-    table = job.step(batch, role).select(job.schema.names).cast(job.schema)
+    table = job.step(batch, role).select(job.config.schema.names).cast(job.config.schema)
     if sorted(table[job.id_column].to_pylist()) != sorted(batch[job.id_column].to_pylist()):
         raise ValueError(f"a step gives one row per row, but {job.id_column} of its output is not that of its input")
     return table

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from io import BytesIO
 
 import numpy as np
+import pyarrow as pa
 import simplejpeg
 from PIL import (
     BmpImagePlugin,
@@ -44,6 +45,8 @@ from c2b_ray.roles import Pixels
 
 MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64 * 10**6
+BATCH_PIXELS = MAX_PIXELS
+"""Of the images that are decoded at once: 192 MB, whether they are thousands or one."""
 
 # The classes are called directly, not through Image.open: that would warn about sizes before ours is checked, and open
 # a telephone's two-picture JPEG as an animation.
@@ -97,6 +100,22 @@ def decode_batch(
         images.append(image)
         errors.append(error)
     return images, errors
+
+
+def pixels_of(images: pa.Table) -> list[int]:
+    """Pixels that each row of `bytes` decodes to, by its header alone; 0 where nothing will be decoded."""
+    return [_pixel_count(data) for data in images["bytes"].to_pylist()]
+
+
+def _pixel_count(data: bytes | None) -> int:
+    if not data or len(data) > MAX_BYTES:
+        return 0
+    try:
+        with _quiet(), _opened(data) as image:
+            width, height = image.size
+    except Exception:  # as in decode, which says what it is
+        return 0
+    return width * height if width * height <= MAX_PIXELS else 0
 
 
 def _opened(data: bytes) -> ImageFile.ImageFile:
