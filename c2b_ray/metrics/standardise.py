@@ -3,15 +3,13 @@
 Knows stand-ins for what images show (`indicators`) and whether a classifier was right; knows nothing of images,
 captions or tables.
 
-The model is additive: an image that shows value x_b of attribute b is answered right with probability
-m + sum over b of e_b[x_b]. So the bias score of value j of attribute a holds the others' composition as
+With additive effects e (`effects`) the bias score of value j of attribute a holds the others' composition as
 
     phi_j = phi_j(standardised) + sum over b != a of D_jb . e_b,   D_jb = P(x_b | j) - mean over k != j of P(x_b | k)
 
 (Oaxaca 1973 and Blinder 1973; the number is that of weighting every value's images to one composition by linear
-calibration, Deville & Sarndal 1992). D and e are estimated with stand-ins, so that they hold however often the verifier
-errs, as far as it is known how it errs. Both are drawn to 0 by normal priors: what images cannot tell apart stays in
-doubt instead of being 0, and what does not differ adds no noise.
+calibration, Deville & Sarndal 1992). Where a value's images say that effects differ on them, its own are taken. D is
+drawn to 0 by a normal prior, as effects are: what does not differ adds no noise.
 """
 
 from collections.abc import Sequence
@@ -20,72 +18,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from c2b_ray.metrics.effects import FLAT, RIDGE, Effects, residuals
 from c2b_ray.metrics.indicators import Shown
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["Composition", "Effects", "Standardised", "composition", "effects", "standardised"]
+__all__ = ["Composition", "Standardised", "composition", "standardised"]
 
 Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-WIDTH = 0.25
-"""The standard deviation of effects before anything is seen."""
-
 APART, EXTRA = 0.05, 4.0
-"""That of differences in composition, and how much of what is seen beyond noise adds to its square."""
+"""The standard deviation of differences in composition before anything is seen; what is seen beyond noise adds to its
+square, this many times."""
 
-FLAT = 100.0
-RIDGE = 0.02
-ROUNDS = 12
-CLOSE = 1e-4
-
-
-@dataclass(frozen=True)
-class Effects:
-    """What is estimated of the accuracy's mean part and of every value's effect, `mean` (1 + all values).
-
-    Its doubt comes in three parts. `influence` (N, 1 + all values): what each image changes in `mean`. `prior`: the
-    covariance of what the prior holds back. `slopes`: for each attribute (1 + all values, values, answers), what the
-    entries of its confusion matrix change in `mean`.
-    """
-
-    mean: Floats
-    influence: Floats
-    prior: Floats
-    slopes: tuple[Floats, ...]
-
-
-def effects(images: Shown, right: ArrayLike) -> Effects:
-    """Every value's effect on accuracy, all others held fixed.
-
-    The corrected normal equations v = M e, whose noise is seen from image to image, with a normal prior on effects:
-    mean = (M' W M + P)^-1 M' W v, W the inverse covariance of v - M e, P the prior's precision.
-
-    Args: right: booleans (N,).
-    Returns: `Effects`; without images the effects are 0, with the prior's width.
-    Raises: ValueError where the length is wrong.
-    """
-    y = np.asarray(right, np.float64)
-    u = images.columns
-    if y.shape != (len(u),):
-        raise ValueError(f"right must be ({len(u)},), got {y.shape}")
-    n, size = u.shape
-    variances = np.full(size, WIDTH**2)
-    variances[0] = FLAT**2
-    mean = np.zeros(size)
-    moments, sums = _moments(images), u.T @ y / max(n, 1)
-    for _ in range(ROUNDS):
-        residuals = _residuals(images, y, mean)
-        noise = residuals.T @ residuals + np.diag(RIDGE * (u**2).sum(axis=0) + 1e-9)
-        weighted = np.linalg.solve(noise, n * moments).T  # (effects, equations)
-        solver = np.linalg.solve(n * weighted @ moments + np.diag(1 / variances), weighted) * n
-        before, mean = mean, solver @ sums
-        if np.abs(mean - before).max(initial=0.0) < CLOSE:
-            break
-    missed = np.eye(size) - solver @ moments
-    prior = (missed * variances) @ missed.T
-    slopes = tuple(np.einsum("ex,xkw->ekw", solver, at) for at in _equation_slopes(images, mean))
-    return Effects(mean, _residuals(images, y, mean) @ solver.T / max(n, 1), prior, slopes)
+INTERACTION, BELIEF, FEW = 0.02, 4.0, 8
+"""The same of effects that differ between values, how many of them that belief is worth, and rounds of learning it."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +131,9 @@ def standardised(images: Shown, found: Effects, right: ArrayLike, spread: Compos
     x, mean = images.columns[rows][:, others], found.mean[others]
     contrast = _contrasts(held)
     apart = contrast @ spread.apart
-    moved = apart @ mean
+    own_effects, own_doubt = _interactions(images, found, every, spread)
+    changed = spread.apart * (mean + own_effects)
+    moved = contrast @ changed.sum(axis=1)
     accuracy = share.T @ y
     own = (share * (y[:, None] - accuracy)) @ contrast.T
     gone = share * (x @ np.einsum("jxy,x->yj", spread.kept, mean))
@@ -200,50 +149,57 @@ def standardised(images: Shown, found: Effects, right: ArrayLike, spread: Compos
     doubt = np.einsum("jx,xy,jy->j", apart, prior, apart) + _of_calibration(images, found, apart, spread)
     doubt = doubt + contrast**2 @ np.einsum("jxy,xy->j", spread.doubt, covariance)
     doubt = doubt + contrast**2 @ np.einsum("jxy,xy->j", spread.hidden, np.outer(mean, mean))
+    doubt = doubt + contrast**2 @ np.einsum("jx,jxy,jy->j", spread.apart, own_doubt, spread.apart)
     added = np.maximum(left + doubt - plain, 0.0)
     parts = np.zeros((len(held), len(images.blocks)))
     place = np.cumsum(others) - 1
     for b, columns in enumerate(images.blocks):
         if others[columns].any():
             at = place[columns]
-            parts[:, b] = apart[:, at] @ mean[at]
+            parts[:, b] = contrast @ changed[:, at].sum(axis=1)
     none = np.where(held & (held.sum() >= 2), 0.0, np.nan)
     return Standardised(moved + none, np.sqrt(moving + doubt) + none, added + none, parts + none[:, None])
 
 
-def _moments(images: Shown) -> Floats:
-    """Mean products of indicators: within an attribute an image shows one value, so that the products are shares."""
-    u = images.columns
-    found: Floats = u.T @ u / max(len(u), 1)
+def _interactions(images: Shown, found: Effects, right: Floats, spread: Composition) -> tuple[Floats, Floats]:
+    """By how much effects differ on each value of the attribute (n, others), and the covariances of that.
+
+    The normal equations of each value's images alone, with what the common effects leave of them.
+    """
+    chosen = spread.others.copy()
+    chosen[0] = True
+    left = residuals(images, right, found.mean, centred=False)[spread.rows][:, chosen]
+    n, size = spread.share.shape[1], int(chosen.sum()) - 1
+    effects, doubt = np.zeros((n, size)), np.zeros((n, size, size))
+    of = np.concatenate([np.full(c.stop - c.start, b) for b, c in enumerate(images.blocks)])[spread.others[1:]]
+    variances = np.concatenate([[FLAT**2], np.full(size, (5 * INTERACTION) ** 2)])
+    cells = [_equations(images, spread, chosen, left, j) for j in range(n) if spread.held[j]]
+    for _ in range(FEW):
+        for j, (information, score) in zip(np.flatnonzero(spread.held), cells, strict=True):
+            covariance = np.linalg.inv(information + np.diag(1 / variances))
+            effects[j], doubt[j] = (covariance @ score)[1:], covariance[1:, 1:]
+        square = (effects**2 + np.einsum("jxx->jx", doubt))[spread.held]
+        for b in np.unique(of):
+            at = of == b
+            variances[1:][at] = (INTERACTION**2 * BELIEF + square[:, at].sum()) / (BELIEF + square[:, at].size)
+    return effects, doubt
+
+
+def _equations(images: Shown, spread: Composition, chosen: Mask, left: Floats, j: int) -> tuple[Floats, Floats]:
+    """Information and score of the effects among one value's images."""
+    weights = spread.share[:, j]
+    u = images.columns[spread.rows][:, chosen]
+    moments = u.T @ (weights[:, None] * u)
+    start = 1
     for block in images.blocks:
-        found[block, block] = np.diag(np.maximum(u[:, block].sum(axis=0) / max(len(u), 1), 1e-6))
-    return found
-
-
-def _residuals(images: Shown, y: Floats, mean: Floats) -> Floats:
-    """What every image leaves of each normal equation, less the mean."""
-    u = images.columns
-    residuals = u * (y - u @ mean)[:, None]
-    for block in images.blocks:
-        own = u[:, block]
-        residuals[:, block] += own * ((own @ mean[block])[:, None] - mean[block])
-    found: Floats = residuals - (residuals.mean(axis=0) if len(u) else 0.0)
-    return found
-
-
-def _equation_slopes(images: Shown, mean: Floats) -> list[Floats]:
-    """Of each attribute, what the entries (k, w) of its confusion matrix change in every equation."""
-    u = images.columns
-    found = []
-    for b, block in enumerate(images.blocks):
-        inverse, own = images.inverses[b], np.where(images.by_answer[:, b, None], u[:, block], 0.0)
-        shares, cross = own.sum(axis=0) / max(len(u), 1), u.T @ own / max(len(u), 1)
-        cross[block] = 0.0
-        slopes = np.einsum("xk,w->xkw", cross, inverse @ mean[block])
-        within = shares[:, None, None] * (mean[block][None, None, :] - mean[block][:, None, None]) * inverse[None]
-        slopes[block] += np.moveaxis(within, 2, 0)
-        found.append(slopes)
-    return found
+        if chosen[block].any():
+            at = slice(start, start + block.stop - block.start)
+            moments[at, at] = np.diag(np.maximum(weights @ u[:, at], 1e-6))
+            start = at.stop
+    centred = weights[:, None] * (left - weights @ left)
+    noise = centred.T @ centred + np.diag(RIDGE * (weights[:, None] ** 2 * u**2).sum(axis=0) + 1e-9)
+    weighted = np.linalg.solve(noise, moments).T
+    return weighted @ moments, weighted @ (weights @ left)
 
 
 def _of_calibration(images: Shown, found: Effects, apart: Floats, spread: Composition) -> Floats:

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from c2b_ray.metrics.effects import Effects, effects
 from c2b_ray.metrics.indicators import Shown, shown
 from c2b_ray.metrics.levels import deviations
-from c2b_ray.metrics.standardise import Composition, Effects, Standardised, composition, effects, standardised
+from c2b_ray.metrics.standardise import Composition, Standardised, composition, standardised
 from c2b_ray.steps.verified import Group, Levels, Verified
 
 SAME = 0.9
