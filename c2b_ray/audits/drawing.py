@@ -27,11 +27,13 @@ from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
 from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, retrieve, together
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labels import chosen as chosen_values
 from c2b_ray.steps.labels import left_out
 from c2b_ray.steps.select import NEAREST, CellKey, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.run import Run
+
+TOLD = 20
+"""Warnings that are shown one by one; the manifest has all."""
 
 Collect = Callable[[pa.Table, str, pipeline.OnProgress], object]
 Targets = Mapping[CellKey, int]
@@ -138,14 +140,19 @@ def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
         check_unchanged(run, wanted, table)
         run.write("proposals", proposals)
         run.write("captions", captions)
-        warnings = lacking(proposals, asked.classes, chosen_values(table.labels, asked.attributes))
-        if not asked.attributes:
-            warnings += [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
-        for warning in warnings:
+        warnings = _warnings(asked, table, proposals)
+        for warning in [*warnings[:TOLD], *([f"and {len(warnings) - TOLD} more"] if len(warnings) > TOLD else [])]:
             steps.warn(warning)
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}, "warnings": warnings})
     shuffled = draws if asked.budget is None else _shuffled(draws, asked.seed)
     return Plan(_first_of(shuffled, captions), wanted, _fetching(opened), "fetch images")
+
+
+def _warnings(asked: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
+    """What of a labelled table is not compared though one might think so."""
+    if asked.attributes:
+        return lacking(proposals, asked.classes, asked.attributes)
+    return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
 
 
 def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:

@@ -180,3 +180,18 @@ def see(pixels, asked):
     if "show?" in asked.text and "small" in asked.choices:
         return "small" if pixels.mean() < 64 else "large"
     return "bus"
+
+
+def test_what_a_labelled_table_leaves_out_is_said(tmp_path):
+    rows = [f"{i}.png,{('bus', 'boat')[i % 2]},{('fog', 'rain')[i // 20]},{i / 7}" for i in range(40)]
+    rows += ["x.png,boat,snow,1"]
+    (tmp_path / "t.csv").write_text("image,target_class,weather,score\n" + "\n".join(rows))
+    told = []
+    for attributes in (None, {"weather": ["fog", "rain", "snow"]}):
+        images = {"source": "labelled", "table": str(tmp_path / "t.csv")}
+        asked = asked_of(images, classes=["bus", "boat"], attributes=attributes)
+        with open_run(tmp_path / str(len(told)), "0123456789abcdef0123", {}) as run:
+            from_labels(asked, run, Steps(told.append))
+        assert run.manifest["warnings"] == [event.step for event in told if event.kind == "warning"][-1:]
+    said = [event.step for event in told if event.kind == "warning"]
+    assert said == ["column score is no attribute: numbers", "weather of bus: no image shows 'snow'"]
