@@ -169,8 +169,9 @@ def inverse_sampling_rate(failures: int | Values, draws: int | Values) -> float 
 
 def _over(numerator: float, denominator: Floats) -> Floats:
     """numerator/denominator where the latter is positive, else infinite; NaN stays."""
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.where(np.isnan(denominator), np.nan, numerator / np.maximum(denominator, 0.0))
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        over = np.where(denominator > 0, numerator / denominator, np.inf)
+    return np.where(np.isnan(denominator), np.nan, over)
 
 
 def _precision_beyond(distance: Floats, tau: float, alpha: float, power: float) -> Floats:

@@ -34,14 +34,16 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of texts instead of images: the encoder puts both into one space, and the nearest of a caption is itself."""
     root = tmp_path_factory.mktemp("index")
     texts = [f"{thing} {n}" for n in range(300) for thing in ("a bus", "a boat", "a tree", "a dog")] + CAPTIONS[:4]
-    vectors = catalog.encoder("world:clip").encode_texts(texts)
+    encoder = catalog.encoder("world:clip")
+    vectors = encoder.encode_texts(texts)
     rows = {
         "key": pa.array(texts),
         "bytes": pa.array([b""] * len(texts), pa.binary()),
         "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
     }
     pq.write_table(pa.table(rows), root / "rows.parquet")
-    faiss_build.write(root / "index", "world:clip", "r", [root / "rows.parquet"], Wish("ivfpq", shards=2))
+    parts, wish = [root / "rows.parquet"], Wish("ivfpq", shards=2)
+    faiss_build.write(root / "index", "world:clip", encoder.revision, parts, wish)
     return root / "index"
 
 

@@ -171,3 +171,9 @@ def test_intervals_of_the_selected_hold_the_truth_where_plain_ones_do_not():
     assert selected_confidence(0, 0, 0.05) == 0.95
     with pytest.raises(ValueError, match="selected"):
         selected_confidence(3, 2, 0.05)
+
+
+@pytest.mark.parametrize("alpha", [0.8, 0.9])
+def test_an_error_rate_that_leaves_nothing_to_gain_is_no_division_of_nothing_by_nothing(alpha):
+    # z of alpha and z of power cancel, where no number of images brings the estimate within tau.
+    assert images_to_settle([9, 3], [10, 10], 0.05, alpha).min() >= 1
