@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.agreement import agreement
+from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.confirm import confirmed
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
-from c2b_ray.steps.score import distinct_images, images_of_cells, score
+from c2b_ray.steps.judge import Levels
+from c2b_ray.steps.score import distinct_images, scored
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
 from c2b_ray.steps.select import CellKey, cells_of
 from c2b_ray.steps.settle import Look, look, open_groups, settled
@@ -159,23 +161,26 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
 
-    def scores(images: pa.Table, pool: str = "pool") -> pa.Table:
-        known = verified and _from_pool(verified, run, images, pool)
-        return score(captions, images, predictions, asked.classifiers, asked.tau, asked.alpha, known, distinct)
+    levels = Levels(asked.tau, asked.alpha)
 
-    whole = scores(draws)
+    def scores(images: pa.Table, pool: str = "pool") -> tuple[pa.Table, pa.Table]:
+        known = verified and _from_pool(verified, run, images, pool)
+        return scored(captions, images, predictions, asked.classifiers, levels, known, distinct)
+
+    whole, pooled = scores(draws)
     if asked.budget is not None:
         cells = distinct_images(images_of_cells(captions, draws), distinct)
         whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
     if run.has("confirmation"):
-        whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool"))
+        whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool")[0])
     run.write("scores", whole)
+    run.write("pooled", pooled)
     if asked.intersections:
         tables = (run.proposals, captions, predictions)
         images = PairImages(draws, distinct, verified, run.read("pool") if run.has("pool") else None)
         run.write("intersections", score_pairs(tables, images, asked.classifiers, asked.tau, asked.alpha))
     if len(asked.images.sources) > 1:
-        retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name))) for name in (RETRIEVE, GENERATE))
+        retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE))
         run.write("agreement", agreement(retrieved, made, asked.tau, asked.alpha))
 
 

@@ -4,20 +4,15 @@ Knows accuracies and how many images they rest on, a row per class; knows nothin
 Classes and cells are taken as independent samples.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
-from c2b_ray.metrics.intervals import wilson
-from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
+from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.scores import Floats
 
 __all__ = ["Pooled", "pooled_bias_scores"]
-
-_HALVINGS = 52
 
 
 @dataclass(frozen=True)
@@ -42,9 +37,7 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
     phi_cj is C2B's Eq. 1 within class c. A class weighs as much as its images can tell of the value, whatever its
     accuracy: with two values w is Mantel and Haenszel's weight of a risk difference (Greenland & Robins 1985). Classes
     are compared within themselves alone, so that one that is harder than another and has more images of a value does
-    not feign an effect. Limits are MOVER's (Zou, Huang & Zhang 2009) from the cells' Wilson limits. p is the chance,
-    at |phi| = tau, of a contrast as far out on either side; with tau = 0 it is two-sided. none_p is the larger p-value
-    of two one-sided tests of |phi| >= tau.
+    not feign an effect. Limits and p-values are those of the weighted sum of all cells' accuracies (`contrasts`).
 
     Args: accuracy: (classes, values) in [0, 1], NaN where a cell holds no image; images: (classes, values), 0 or more,
     need not be whole. tau: 0 or more. confidence: in (0, 1).
@@ -54,35 +47,24 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
     a, n = np.asarray(accuracy, np.float64), np.asarray(images, np.float64)
     if a.ndim != 2 or a.shape != n.shape:
         raise ValueError(f"accuracy and images must have one shape (classes, values), got {a.shape} and {n.shape}")
-    margin = checked_margin(tau)
+    if not a.size:
+        gap, nowhere = np.full(a.shape[1], np.nan), np.zeros(a.shape[1], np.int64)
+        return Pooled(gap, gap, gap, gap, gap, gap, nowhere)
     held = (n > 0) & ~np.isnan(a)
     weights, classes = _weights(np.where(held, n, 0.0), held)
-    rates = np.where(held, a, 0.0)
-    phi = np.where(classes > 0, np.einsum("jck,ck->j", weights, rates), np.nan)
+    rates, images_held = np.where(held, a, 0.0), np.where(held, n, 0.0)
+    rows = weights.reshape(a.shape[1], -1)
+    rows[classes == 0] = np.nan
+    cells = (rates * images_held).reshape(1, -1), images_held.reshape(1, -1), rows
+    low, high = contrast_interval(*cells, confidence)
     own = np.einsum("jcj->jc", weights)
-    right, seen = np.where(held, rates * n, 0.0), np.where(held, n, 0.0)
-
-    def reach(z: Floats) -> tuple[Floats, Floats]:
-        low, high = wilson(right[None], seen[None], z[:, None, None])
-        down, up = (np.nan_to_num((limit - rates[None]) * weights) ** 2 for limit in (low, high))
-        positive = weights > 0
-        below, above = np.where(positive, down, up).sum(axis=(1, 2)), np.where(positive, up, down).sum(axis=(1, 2))
-        return np.sqrt(below), np.sqrt(above)
-
-    below, above = reach(np.full(len(phi), deviations(confidence)))
-    near, far = (_deviation(phi, reach, edge, towards_zero=True) for edge in (margin, -margin))
-    p = np.where(np.abs(phi) <= margin, 1.0, ndtr(-near) + ndtr(-far))
-    outer = _deviation(phi, reach, margin, towards_zero=False)
-    inner = _deviation(phi, reach, -margin, towards_zero=True)
-    none_p = np.where(np.abs(phi) >= margin, 1.0, ndtr(-np.minimum(outer, inner)))
-    known = classes > 0
     return Pooled(
-        phi,
-        np.clip(phi - below, -1.0, 1.0),
-        np.clip(phi + above, -1.0, 1.0),
-        np.where(known, p, np.nan),
-        np.where(known, none_p, np.nan),
-        np.where(known, (own * rates.T).sum(axis=1), np.nan),
+        rows @ rates.ravel(),
+        low,
+        high,
+        contrast_p_values(*cells, tau),
+        contrast_none_p_values(*cells, tau),
+        np.where(classes > 0, (own * rates.T).sum(axis=1), np.nan),
         classes,
     )
 
@@ -101,18 +83,3 @@ def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int
     within = np.where(own[:, None, :], 1.0, -(held[None] / np.maximum(others.T, 1)[:, :, None]))  # (j, c, k)
     found: Floats = share.T[:, :, None] * within
     return found, usable.sum(axis=0)
-
-
-def _deviation(
-    phi: Floats, reach: Callable[[Floats], tuple[Floats, Floats]], edge: float, towards_zero: bool
-) -> Floats:
-    """The normal deviate at which φ's limit meets the edge: the one towards 0 on φ's own side, or the one away."""
-    least, most = np.zeros(phi.shape), np.full(phi.shape, MOST_DEVIATIONS)
-    size = np.abs(np.nan_to_num(phi))
-    for _ in range(_HALVINGS):
-        middle = (least + most) / 2
-        below, above = reach(middle)
-        inwards, outwards = np.where(phi > 0, below, above), np.where(phi > 0, above, below)
-        beyond = size - inwards > edge if towards_zero else size + outwards < edge
-        least, most = np.where(beyond, middle, least), np.where(beyond, most, middle)
-    return least

@@ -18,9 +18,8 @@ from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
 from c2b_ray.steps.answers import Answers, answers_of
+from c2b_ray.steps.cells import Group, images_of_cells
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.score import images_of_cells
-from c2b_ray.steps.verified import Group
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
 

@@ -21,9 +21,9 @@ from c2b_ray import metrics
 from c2b_ray.metrics.sequential import Evidence, joined
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import is_pair
-from c2b_ray.steps.score import images_of_cells
 from c2b_ray.steps.verified import LEAST_SHOWN, Group, Verified
 
 SURE_OF_DOUBT = 100

@@ -3,9 +3,10 @@ import pytest
 from paired_worlds import SNOW_AT_NIGHT, labelled_world
 
 from c2b_ray.errors import ConfigError
+from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.draw import labelled, labelled_pairs
 from c2b_ray.steps.intersect import is_pair, pairs
-from c2b_ray.steps.score import images_of_cells, score
+from c2b_ray.steps.score import score
 
 
 def test_the_scores_do_not_see_intersections():

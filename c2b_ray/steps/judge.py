@@ -1,0 +1,258 @@
+"""estimates → verdicts: φ against the values that can be trusted, over one family of tests of all classifiers.
+
+It knows accuracies, how many images they rest on and which values are in doubt; how they came about is `score`'s, the
+formulas are `metrics`'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray import metrics
+from c2b_ray.metrics.levels import deviations
+from c2b_ray.steps.confounding import Adjusted
+
+Floats = NDArray[np.float64]
+
+MOST_SHARED = 0.2
+"""The share of a cell's images that other values of the attribute may hold where φ is said to be small."""
+
+LABELS, CAPTIONS, VERIFIER, CALIBRATED = "labels", "captions", "verifier", "calibrated"
+"""What accuracies are counted on: labels, what captions drew, a verifier's word, a verifier that was calibrated."""
+
+EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
+"""On what else it is not known that the images of two values differ, so that φ may be 0 for that."""
+
+
+@dataclass
+class Estimate:
+    """One classifier's accuracies on the values of one attribute of one class; arrays have shape (values,).
+
+    `effective`: as many images of sure content, drawn one by one, would tell as much of the accuracy. `covariance`:
+    (values, values) of the accuracies, where they are not independent. `adjust`: what other attributes make of φ and
+    its limits, where they are known. `columns`: what else is known of each value.
+    """
+
+    classifier: str
+    target_class: str
+    attribute: str
+    values: tuple[str, ...]
+    accuracy: Floats
+    effective: Floats
+    basis: str
+    doubts: list[str | None]
+    shared: Floats
+    covariance: Floats | None = None
+    adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        held: NDArray[np.bool_] = (self.effective > 0) & ~np.isnan(self.accuracy)
+        return held
+
+
+@dataclass(frozen=True)
+class Levels:
+    tau: float
+    alpha: float
+
+
+def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]]:
+    """The columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
+
+    A value in doubt leaves the reference of the others, and where it alone makes the difference to them, they are in
+    doubt as well. A finding, and `none`, must bear being standardised over the other attributes where these are known.
+    The false discovery rates of findings and of `none` are controlled over all rows that are not in
+    doubt. Limits of findings are false-coverage-rate limits: at confidence 1 − α·R/m for R findings of m tests; of all
+    others 1 − α.
+    """
+    tau, alpha = levels.tau, levels.alpha
+    contrasts = Contrasts.of(estimates)
+    phi, (low, high) = contrasts.phi, contrasts.limits(1 - alpha)
+    errors = (high - low) / (2 * deviations(1 - alpha))
+    doubts = _doubts(estimates, phi, tau)
+    p, none_p = contrasts.p_values(tau), contrasts.none_p_values(tau)
+    adjusted = _adjusted(estimates, phi, low, high)
+    for here, of_group in adjusted:
+        p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
+        low[here], high[here] = of_group.limits(low[here], high[here], 1 - alpha)
+        doubts[here] = [own or other for own, other in zip(doubts[here], of_group.doubt, strict=True)]
+    sure = np.array([doubt is None for doubt in doubts], dtype=bool)
+    # A shared image hides a difference and feigns none: only `none` needs images that differ.
+    differ = [e.basis in EVIDENCE_OF_VALUES and share <= MOST_SHARED for e in estimates for share in e.shared]
+    p, none_p = np.where(sure, p, np.nan), np.where(sure, none_p, np.nan)
+    q = metrics.benjamini_hochberg(p)
+    none_q = metrics.benjamini_hochberg(np.where(np.array(differ, dtype=bool), none_p, np.nan))
+    verdicts = metrics.verdicts(phi, q, none_q, tau, alpha)
+    found = np.array([verdict in ("for", "against") for verdict in verdicts], dtype=bool)
+    tests = int(np.isfinite(q).sum())
+    if found.any():
+        limits = _limits_of_findings(contrasts, adjusted, metrics.selected_confidence(int(found.sum()), tests, alpha))
+        low[found], high[found] = (limit[found] for limit in limits)
+    columns = {"phi": phi, "phi_low": low, "phi_high": high, "p_value": p, "q_value": q}
+    columns |= {"none_p_value": none_p, "none_q_value": none_q, "phi_shrunken": metrics.shrunken(phi, errors)}
+    columns["phi_standardised"] = _standardised(adjusted, len(phi))
+    rows: list[dict[str, Any]] = []
+    for estimate in estimates:
+        for share in estimate.shared:
+            i = len(rows)
+            row: dict[str, Any] = {name: float(values[i]) for name, values in columns.items()}
+            row |= {"verdict": verdicts[i], "doubt": doubts[i], "basis": estimate.basis}
+            undetermined = row["verdict"] == "undetermined"
+            row["undetermined_because"] = _reason(row, float(share), levels, tests) if undetermined else None
+            rows.append(row)
+    return rows
+
+
+def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
+    """What other attributes make of the scores of each estimate of which that is known, and where its rows are."""
+    found, start = [], 0
+    for estimate in estimates:
+        here = slice(start, start + len(estimate.values))
+        start = here.stop
+        adjusted = estimate.adjust(phi[here], low[here], high[here]) if estimate.adjust is not None else None
+        if adjusted is not None:
+            found.append((here, adjusted))
+    return found
+
+
+def _limits_of_findings(
+    contrasts: Contrasts, adjusted: Sequence[tuple[slice, Adjusted]], confidence: float
+) -> tuple[Floats, Floats]:
+    low, high = contrasts.limits(confidence)
+    for here, of_group in adjusted:
+        low[here], high[here] = of_group.limits(low[here], high[here], confidence)
+    return low, high
+
+
+def _standardised(adjusted: Sequence[tuple[slice, Adjusted]], rows: int) -> Floats:
+    phi = np.full(rows, np.nan)
+    for here, of_group in adjusted:
+        phi[here] = of_group.phi
+    return phi
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """φ of every value of every estimate: its accuracy against those of the trusted others, or against all others
+    where no trusted one holds images. Arrays have shape (rows, most values of any estimate); `phi` has (rows,)."""
+
+    correct: Floats
+    total: Floats
+    weights: Floats
+
+    @classmethod
+    def of(cls, estimates: Sequence[Estimate]) -> Contrasts:
+        width = max((len(estimate.values) for estimate in estimates), default=0)
+        rows = sum(len(estimate.values) for estimate in estimates)
+        correct, total, weights = (np.zeros((rows, width)) for _ in range(3))
+        start = 0
+        for estimate in estimates:
+            n = len(estimate.values)
+            here = slice(start, start + n), slice(0, n)
+            weights[here] = _weights(estimate)
+            total[here] = estimate.effective / _inflation(estimate, weights[here])[:, None]
+            correct[here] = np.nan_to_num(estimate.accuracy) * total[here]
+            start += n
+        weights[np.isnan(weights).any(axis=1)] = np.nan
+        return cls(correct, total, weights)
+
+    @property
+    def phi(self) -> Floats:
+        accuracy = np.divide(self.correct, self.total, out=np.zeros(self.total.shape), where=self.total > 0)
+        phi: Floats = (self.weights * accuracy).sum(axis=1)
+        return phi
+
+    def limits(self, confidence: float, rows: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
+        chosen = slice(None) if rows is None else rows
+        arrays = (self.correct[chosen], self.total[chosen], self.weights[chosen])
+        return metrics.contrast_interval(*arrays, confidence)
+
+    def p_values(self, tau: float) -> Floats:
+        return metrics.contrast_p_values(self.correct, self.total, self.weights, tau)
+
+    def none_p_values(self, tau: float) -> Floats:
+        return metrics.contrast_none_p_values(self.correct, self.total, self.weights, tau)
+
+
+def _weights(estimate: Estimate) -> Floats:
+    """(values, values): of each accuracy in each φ, NaN in the row of a value with nothing to compare."""
+    own, held, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
+    others: NDArray[np.bool_] = ~own & trusted[None, :]
+    others = np.where(np.any(others, axis=1)[:, None], others, ~own & held[None, :])
+    weights = np.where(own, 1.0, -1.0 * others / np.maximum(others.sum(axis=1, keepdims=True), 1))
+    weights[~held | ~np.any(others, axis=1)] = np.nan
+    return weights
+
+
+def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
+    sure: NDArray[np.bool_] = np.array([doubt is None for doubt in estimate.doubts], dtype=bool)
+    return estimate.held & sure
+
+
+def _inflation(estimate: Estimate, weights: Floats) -> Floats:
+    """By how much the variance of each contrast exceeds that of independent accuracies: estimates that share doubtful
+    images err in opposite directions. 1 or more."""
+    if estimate.covariance is None:
+        return np.ones(len(estimate.values))
+    covariance, weights = np.nan_to_num(estimate.covariance), np.nan_to_num(weights)
+    whole = np.einsum("jk,kl,jl->j", weights, covariance, weights)
+    apart = (weights**2) @ np.diag(covariance)
+    inflation: Floats = np.maximum(np.divide(whole, apart, out=np.ones(len(whole)), where=apart > 0), 1.0)
+    return inflation
+
+
+def _doubts(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
+    """The doubts of every value, those that it has from others of its attribute included."""
+    found: list[str | None] = []
+    for estimate in estimates:
+        n = len(estimate.values)
+        found += _spread(estimate, phi[len(found) : len(found) + n], tau)
+    return found
+
+
+def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
+    doubts, held, trusted = list(estimate.doubts), estimate.held, _trusted(estimate)
+    named = zip(estimate.values, held, doubts, strict=True)
+    suspects = [repr(name) for name, has_images, doubt in named if has_images and doubt is not None]
+    if not suspects:
+        return doubts
+    for i in np.flatnonzero(trusted):
+        whole = estimate.accuracy[i] - np.mean([estimate.accuracy[k] for k in np.flatnonzero(held) if k != i])
+        if trusted.sum() < 2:
+            doubts[i] = f"all that it can be compared with is in doubt ({', '.join(suspects)})"
+        elif abs(phi[i]) > tau and not (abs(whole) > tau and np.sign(whole) == np.sign(phi[i])):
+            doubts[i] = f"with the images of {', '.join(suspects)}, which are in doubt, φ is {whole:+.2f}"
+    return doubts
+
+
+def _reason(row: dict[str, Any], shared: float, levels: Levels, tests: int) -> str:
+    """Why a cell is undetermined: the first of the reasons that more of the same images would not mend, else the
+    number of images."""
+    tau, alpha = levels.tau, levels.alpha
+    if row["doubt"] is not None:
+        return str(row["doubt"])
+    if math.isnan(row["phi"]):
+        return "there are no images with an answer, or no other value to compare with"
+    if row["phi_low"] > tau or row["phi_high"] < -tau:
+        return (
+            f"its interval alone lies beyond ±{tau:g}, but among {tests} tests that is expected of some by chance: "
+            f"the adjusted p-value is {row['q_value']:.2g}, above {alpha:g}"
+        )
+    if -tau <= row["phi_low"] and row["phi_high"] <= tau:
+        if row["basis"] not in EVIDENCE_OF_VALUES:
+            return f"φ lies within ±{tau:g}, but whether the images of the values differ was not measured"
+        if shared > MOST_SHARED:
+            return f"φ lies within ±{tau:g}, but other values hold {shared:.0%} of its images"
+        return (
+            f"its interval alone lies within ±{tau:g}, but among {tests} tests that is expected of some by chance: "
+            f"the adjusted p-value is {row['none_q_value']:.2g}, above {alpha:g}"
+        )
+    return "too few images"
