@@ -181,6 +181,8 @@ SCORES = pa.schema(
         # Null without verification: shares of the cell's images that show its bias class, with limits, and its class.
         *[pa.field(name, pa.float64()) for name in ("shown", "shown_low", "shown_high", "class_shown")],
         pa.field("doubt", _text),  # why a verdict was withheld whatever the numbers say; null where it was not
+        # Why a cell is undetermined, in a sentence, also where its interval alone would say more; null elsewhere.
+        pa.field("undetermined_because", _text),
         pa.field("images_to_settle", pa.int64()),  # per cell; null where settled or where no number would do
         pa.field("mistaken_for", _text),  # the commonest wrong answer, null where there is none
         pa.field("mistaken", pa.int64(), nullable=False),  # how many images got that answer

@@ -106,6 +106,7 @@ def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]
             row: dict[str, Any] = {name: float(values[i]) for name, values in columns.items()}
             row |= {"verdict": verdicts[i], "doubt": doubts[i], "basis": estimate.basis}
             undetermined = row["verdict"] == "undetermined"
+            row["phi_standardised"] = None if math.isnan(row["phi_standardised"]) else row["phi_standardised"]
             row["undetermined_because"] = _reason(row, float(share), levels, tests) if undetermined else None
             rows.append(row)
     return rows

@@ -9,7 +9,7 @@ from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 
 
-def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1):
+def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1, source="retrieve"):
     """Scores of one class and attribute; `counts`: value → (right, wrong, without a prediction)."""
     proposals, _ = propose("task", ["bus"], None, {"weather": list(counts)}, seed=0)
     captions, _ = caption("task", proposals, None, captions_per_cell, seed=0)
@@ -18,7 +18,7 @@ def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1):
         right, wrong, missing = counts[row["bias_class"]]
         for i, answer in enumerate(["bus"] * right + ["boat"] * wrong + [None] * missing):
             image = f"{row['bias_class']}-{i}"
-            draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": i, "source": "retrieve"})
+            draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": i, "source": source})
             if row["number"] == 0:
                 error = None if answer else "broken"
                 names = {"prediction_id": f"m-{image}", "image_id": image, "classifier": "m", "revision": "1"}
@@ -48,9 +48,29 @@ def test_the_papers_rule_calls_noise_a_bias_and_the_verdict_does_not():
     assert all(row["images_to_settle"] > 20 for row in rows.values())
 
 
-def test_enough_images_of_an_unbiased_cell_say_none():
-    rows = run({"snow": (1800, 200, 0), "rain": (1800, 200, 0)})
-    assert {row["verdict"] for row in rows.values()} == {"none"}
+def test_enough_images_of_an_unbiased_cell_say_none_where_it_is_known_what_they_show():
+    counts = {"snow": (1800, 200, 0), "rain": (1800, 200, 0)}
+    assert {row["verdict"] for row in run(counts, source="labelled").values()} == {"none"}
+    unverified = run(counts)["snow"]
+    assert (unverified["verdict"], unverified["basis"]) == ("undetermined", "captions")
+    assert "whether the images of the values differ was not measured" in unverified["undetermined_because"]
+
+
+def test_values_that_share_their_images_are_not_clear_of_one_another():
+    """Two values of which the same images were drawn differ in nothing, whatever the classifier does on either."""
+    proposals, _ = propose("task", ["bus"], None, {"weather": ["snow", "rain"]}, seed=0)
+    captions, _ = caption("task", proposals, None, 1, seed=0)
+    draws, predictions = [], []
+    for i in range(2000):
+        draws += [
+            {"caption_id": row["caption_id"], "image_id": f"{i}", "rank": i, "source": "labelled"}
+            for row in captions.to_pylist()
+        ]
+        names = {"prediction_id": f"{i}", "image_id": f"{i}", "classifier": "m", "revision": "1"}
+        predictions.append({**names, "predicted_class": "bus" if i % 10 else "boat"})
+    tables = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
+    for row in score(captions, *tables, ["m"], 0.05, 0.05).to_pylist():
+        assert (row["shared"], row["verdict"]) == (2000, "undetermined")
 
 
 def test_missing_is_not_zero():

@@ -192,7 +192,7 @@ def test_a_doubt_withholds_the_verdict_and_the_p_value():
     wrong_value = Made().add("snow", "rain", 160, 160).add("snow", "snow", 40, 40).add("rain", "rain", 200, 200)
     found = wrong_value.scores(PERFECT)
     assert found["bus", "snow"]["doubt"].endswith("of the images show 'snow'")
-    assert found["bus", "rain"]["doubt"] is None
+    assert "'snow'" in found["bus", "rain"]["doubt"]  # the only value to compare it with
     guess = dict.fromkeys([(a, b) for a in ("snow", "rain") for b in ("snow", "rain")], 500.0)
     made = Made().add("snow", "snow", 100, 50).add("snow", "rain", 100, 50)
     guessed = made.add("rain", "rain", 100, 100).add("rain", "snow", 100, 100).scores(guess)
