@@ -7,11 +7,12 @@ It knows sets of images, what a verifier says of them and a classifier's answers
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from c2b_ray.metrics.clusters import effective_images
 from c2b_ray.metrics.misclassification import Corrected, corrected
 from c2b_ray.steps.answers import Taken
 from c2b_ray.steps.duplicates import Distinct
@@ -115,6 +116,17 @@ def counts_of_verified(
         basis=_basis(pair, verified),
         doubts=_doubts(pair, cells, verified, shown, estimate),
     )
+
+
+def by_caption(counts: PairCounts, right: Ints, total: Ints, confidence: float) -> PairCounts:
+    """The same with captions as the sampling unit: `right` and `total` (cells, captions) are of the images that each
+    caption of a cell drew. What differs between captions is no less noise where images are verified."""
+    worth = effective_images(right, total, confidence).effective
+    seen = total.sum(axis=1)
+    share = np.divide(worth, seen, out=np.ones(len(seen)), where=seen > 0)
+    scale = 1 / np.sqrt(share)
+    covariance = None if counts.covariance is None else counts.covariance * np.outer(scale, scale)
+    return replace(counts, effective=counts.effective * share, covariance=covariance)
 
 
 def _answered(target: str, cells: Sequence[set[str]], taken: Taken) -> tuple[Ints, Ints, Ints]:

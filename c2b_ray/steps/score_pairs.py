@@ -5,8 +5,8 @@ It knows which images count for which cell and which cells cannot be trusted; th
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,11 @@ from c2b_ray.schemas import INTERSECTIONS
 from c2b_ray.steps.answers import Taken, answers_of
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import Pair, bias_class, is_pair, of_run
-from c2b_ray.steps.paired_images import PairCounts, counts_of_captions, counts_of_verified
+from c2b_ray.steps.paired_images import PairCounts, by_caption, counts_of_captions, counts_of_verified
 from c2b_ray.steps.verified import Verified
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 EVIDENCE_OF_VALUES = ("labels", "calibrated")
 """The bases on which it is known that the images of cells differ, so that a small interaction may be called `none`."""
@@ -71,7 +72,8 @@ def score_pairs(
     verdict is on the interaction: the accuracy minus what the two attributes' own effects lead one to expect, in the
     table without the cells that are findings. What was a finding before those were left out is a shadow of one of
     them, and folded into it. The false discovery rate is controlled over all cells of all pairs of all classifiers,
-    apart from the scores'. A cell without predictions is NaN and undetermined.
+    apart from the scores'. Captions are the sampling unit where captions drew the images. A cell without predictions is
+    NaN and undetermined.
 
     Where images are verified, an image counts for the cell whose class and two values it shows, as the verifier says,
     whichever of the pair's captions drew it, and accuracies are corrected for the verifier's errors. Cells whose images
@@ -82,14 +84,17 @@ def score_pairs(
     pairs = of_run(proposals, captions)
     drawn = _images(captions, images.draws)
     looked = {} if images.pool is None else _images(captions, images.pool)
-    sources = _sources(captions, images.draws)
+    sources, origin = _sources(captions, images.draws), _origins(captions, images.draws)
     estimates = []
     for classifier in classifiers:
         answers = answers_of(predictions, classifier)
         for pair in pairs:
             cells = [drawn.get((pair.proposal_id, bias_class(*cell)), set()) for cell in pair.cells()]
             pools = [looked.get((pair.proposal_id, bias_class(*cell)), set()) for cell in pair.cells()]
-            counts = _counted(pair, (cells, pools), answers.of(pair.target_class), images, sources[pair.proposal_id])
+            taken = answers.of(pair.target_class)
+            counts = _counted(pair, (cells, pools), taken, images, sources[pair.proposal_id])
+            if counts.basis != "labels":
+                counts = by_caption(counts, *_of_captions(pair, origin, taken, images), 1 - alpha)
             estimates.append(_Estimate(classifier, pair, counts, _crossed(pair, counts)))
     return pa.Table.from_pylist(_rows(estimates, tau, alpha), INTERSECTIONS)
 
@@ -107,6 +112,33 @@ def _images(captions: pa.Table, draws: pa.Table) -> dict[tuple[str, str], set[st
         if caption_id in cell:
             found[cell[caption_id]].add(image)
     return found
+
+
+def _origins(captions: pa.Table, draws: pa.Table) -> dict[tuple[str, str], dict[str, str]]:
+    """Of each (proposal id of a pair, bias class), the images and the first caption that drew each."""
+    columns = ("caption_id", "proposal_id", "bias_class")
+    cell = {row[0]: (row[1], row[2]) for row in zip(*(captions[c].to_pylist() for c in columns), strict=True)}
+    found: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
+        found[cell[caption_id]].setdefault(image, caption_id)
+    return found
+
+
+def _of_captions(
+    pair: Pair, origin: Mapping[tuple[str, str], Mapping[str, str]], taken: Taken, images: PairImages
+) -> tuple[Ints, Ints]:
+    """Right answers and answered images (cells, captions), copies counted once."""
+    parts = []
+    for cell in pair.cells():
+        of_image = origin.get((pair.proposal_id, bias_class(*cell)), {})
+        kept = images.distinct.distinct(set(of_image)) if images.distinct else set(of_image)
+        total = Counter(of_image[image] for image in kept if taken.get(image) is not None)
+        right = Counter(of_image[image] for image in kept if taken.get(image) == pair.target_class)
+        parts.append([(right[caption], n) for caption, n in sorted(total.items())])
+    width = max(map(len, parts), default=0)
+    padded = np.array([[*part, *[(0, 0)] * (width - len(part))] for part in parts], dtype=np.int64)
+    padded = padded.reshape(len(parts), width, 2)
+    return padded[..., 0], padded[..., 1]
 
 
 def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:

@@ -61,14 +61,16 @@ class RetrievedWorld:
     `rates`: how often the verifier is right on either attribute; otherwise it names another value.
     """
 
-    def __init__(self, shape: tuple[int, int], rates: tuple[float, float] = (1.0, 1.0), seed: int = 0) -> None:
+    def __init__(
+        self, shape: tuple[int, int], rates: tuple[float, float] = (1.0, 1.0), seed: int = 0, captions: int = 1
+    ) -> None:
         self.values = [[f"{name}{i}" for i in range(size)] for name, size in zip("ab", shape, strict=True)]
         self.proposals, _ = propose("t", ["bus"], None, {"a": self.values[0], "b": self.values[1]}, seed=0)
-        single, _ = caption("t", self.proposals, None, 1, seed=0)
+        single, _ = caption("t", self.proposals, None, captions, seed=0)
         (self.pair,) = pairs(self.proposals, [("a", "b")])
         of_pair, _ = caption_pairs([self.pair], single, None, seed=0)
         self.captions = pa.concat_tables([single, of_pair])
-        self.ids = {row["bias_class"]: row["caption_id"] for row in of_pair.to_pylist()}
+        self.ids = {(row["bias_class"], row["number"]): row["caption_id"] for row in of_pair.to_pylist()}
         self.rates, self.random = rates, np.random.default_rng(seed)
         self.draws: list[dict[str, Any]] = []
         self.pool: list[dict[str, Any]] = []
@@ -83,9 +85,10 @@ class RetrievedWorld:
         accuracy: float,
         shows_class: bool = True,
         accepted: bool = False,
+        number: int = 0,
     ) -> None:
         """Images drawn for one cell that show another. `accepted`: those said to show something else are not drawn."""
-        caption_id = self.ids[bias_class(self.values[0][drawn[0]], self.values[1][drawn[1]])]
+        caption_id = self.ids[bias_class(self.values[0][drawn[0]], self.values[1][drawn[1]]), number]
         for _ in range(images):
             image = f"image {len(self.verifications):05}"
             said = [self._said(value, i) for i, value in enumerate(shows)]

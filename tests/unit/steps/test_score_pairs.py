@@ -171,3 +171,17 @@ def test_a_cell_in_doubt_is_not_tested_and_predicts_nothing():
         if name != ("a0", "b0"):
             assert abs(other["interaction"]) < 0.1
             assert other["verdict"] not in ("for", "against")
+
+
+def test_what_differs_between_captions_is_in_the_interval():
+    """Two captions a cell; those of one cell are right on 20 % and 80 % of their images, or on half of them both."""
+
+    def high(*accuracies):
+        made = RetrievedWorld((2, 2), captions=2)
+        for cell in product(range(2), range(2)):
+            for number, accuracy in enumerate(accuracies if cell == (1, 1) else (0.9, 0.9)):
+                made.add(cell, cell, 200, accuracy, number=number)
+        row = made.scores(source="generate")["a1", "b1"]
+        return row["interaction_high"] - row["interaction"]
+
+    assert high(0.2, 0.8) > 1.5 * high(0.5, 0.5)
