@@ -101,7 +101,7 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
         expected = (told * (np.swapaxes(shown, -1, -2) @ ratio)).reshape(*accuracy.shape, -1, 3)
         images = expected[..., :2].sum(axis=(-2, -1))
         correct = expected[..., 0].sum(axis=-1) + prior / 2
-        new = np.divide(correct, images + prior, out=accuracy.copy(), where=images + prior > CLOSE)
+        new = np.minimum(np.divide(correct, images + prior, out=accuracy.copy(), where=images + prior > CLOSE), 1.0)
         before, shown = shown, rows(content)
         answers = _answers(known, expected.sum(axis=-1))
         moved = max(np.abs(new - accuracy).max(initial=0.0), np.abs(shown - before).max(initial=0.0))

@@ -133,7 +133,8 @@ def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], t
     spread, of_shown, of_answers = covariance(fit, copies)
     n = len(held)
     accuracy, smooth = fit.accuracy[:n], smoothed(fit)[:n]
-    effective = np.where(held, smooth * (1 - smooth) / np.diag(spread)[:n], 0.0)
+    variance = np.diag(spread)[:n]
+    effective = np.divide(smooth * (1 - smooth), variance, out=np.zeros(n), where=held & (variance > 0))
     others = max(int(held.sum()) - 1, 1)
     weights = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held  # (j, k) of phi_j
     defined = held & (held.sum() >= 2)

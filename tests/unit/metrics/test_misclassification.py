@@ -184,3 +184,11 @@ def test_intervals_cover_where_purity_differs_by_value(verifier, pool):
         false.append(found.p_value.min() * 3 <= 0.05)
     assert np.mean(covered) >= 0.9
     assert np.mean(false) <= 0.1
+
+
+def test_rounding_makes_no_accuracy_of_more_than_one():
+    # Every image of four values right, by counts whose shares round up: 1 + 2e-16 is no accuracy.
+    random = np.random.default_rng(0)
+    for _ in range(40):
+        right, _, known = _drawn(random, np.ones(4), _noisy(4, 0.8), _noisy(4, 0.7), 50, 20)
+        assert (corrected(right, np.zeros((4, 4)), known).accuracy <= 1).all()
