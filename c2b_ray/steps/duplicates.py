@@ -42,6 +42,7 @@ class Distinct:
                 own[image] = first.setdefault(content or f"image {image}", image)
                 marks[own[image]] = mark
         stands = representatives(marks)
+        self._marks = {image: marks[copy] for image, copy in own.items()}
         self._picture = {image: stands[copy] for image, copy in own.items()}
 
     def picture(self, image: str) -> str:
@@ -49,10 +50,13 @@ class Distinct:
         return self._picture.get(image, image)
 
     def distinct(self, images: set[str], order: Mapping[str, int] | None = None) -> set[str]:
-        """One of these images for each picture among them: the first drawn, where `order` says, and of such the first
-        in alphabetical order."""
+        """One of these images for each picture among them: the first in alphabetical order; or, with `order`, every
+        image that is no copy of one before it, so that what is kept does not depend on what is drawn later."""
+        if order is not None:
+            gallery = Gallery()
+            return {i for i in sorted(images, key=lambda i: (order[i], i)) if gallery.add(self._marks.get(i))}
         kept: dict[str, str] = {}
-        for image in sorted(images, key=lambda image: (order[image] if order else 0, image)):
+        for image in sorted(images):
             # Not what stands for the picture in the whole run: that may have been drawn for another class.
             kept.setdefault(self.picture(image), image)
         return set(kept.values())

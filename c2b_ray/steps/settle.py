@@ -1,13 +1,14 @@
 """predictions → which verdicts are settled, whenever one looks: what a sequential budget goes by.
 
 It forms rounds, one image of every cell of an attribute, in the order of drawing, and knows which group still needs
-images. The evidence is `metrics.sequential`'s; where images come from is the caller's business.
+images. A round that was looked at never changes, whatever is drawn later: only so may evidence be looked at again and
+again. The evidence is `metrics.sequential`'s; where images come from is the caller's business.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
@@ -54,15 +55,16 @@ def look(
     """Evidence by now; `levels` are τ and α. Verified images count for the value that they show; near-duplicates once,
     at the rank of the first."""
     tau, alpha = levels
-    orders = _orders(captions, draws)
+    orders = orders_of_drawing(captions, draws)
     answers = answers_of(predictions, classifier)
     groups, outcomes = [], []
     for group, drawn in images_of_cells(captions, draws).items():
         order = orders[group]
         if verified is not None:
-            cells = verified.sorted_by_value(group, drawn, order)
+            whole = _together(order)
+            cells, order = verified.sorted_by_value(group, drawn, whole), dict.fromkeys(drawn, whole)
         elif distinct is not None:
-            cells = {value: distinct.distinct(images, order) for value, images in drawn.items()}
+            cells = {value: distinct.distinct(images, order[value]) for value, images in drawn.items()}
         else:
             cells = drawn
         groups.append((group, tuple(drawn)))
@@ -138,32 +140,57 @@ def _in_a_row(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([*parts, np.zeros(0)])
 
 
-def _orders(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, int]]:
-    """Of every group, when each image was drawn: its least rank among the group's own captions.
+def orders_of_drawing(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, dict[str, int]]]:
+    """Of every group and bias class, its images by when the cell drew them: 0 is the first.
 
-    Not among all: an image that another attribute's caption ranks higher would move forward when it is drawn there,
-    into rounds that were looked at already.
+    A cell's order is its own: where another cell ranks an image does not move it. Captions of a cell draw by turns, in
+    the order of the captions, and sources side by side: so what a cell draws when it is granted more comes after all
+    that it has, and rounds that were looked at stay as they were.
     """
-    columns = ("caption_id", "proposal_id", "target_class", "attribute")
-    of_caption = {
-        caption: (target, attribute)
-        for caption, proposal, target, attribute in zip(*(captions[c].to_pylist() for c in columns), strict=True)
+    columns = ("caption_id", "proposal_id", "target_class", "attribute", "bias_class")
+    rows = zip(*(captions[name].to_pylist() for name in columns), strict=True)
+    cell_of = {
+        caption: (turn, (target, attribute), value)
+        for turn, (caption, proposal, target, attribute, value) in enumerate(rows)
         if not is_pair(proposal)
     }
-    orders: dict[Group, dict[str, int]] = defaultdict(dict)
-    drawn = (draws[name].to_pylist() for name in ("caption_id", "image_id", "rank"))
-    for caption, image, rank in zip(*drawn, strict=True):
-        if caption in of_caption:
-            order = orders[of_caption[caption]]
-            order[image] = min(rank, order.get(image, rank))
+    turns: dict[tuple[Group, str], dict[str, list[tuple[int, int, str]]]] = defaultdict(lambda: defaultdict(list))
+    orders: dict[Group, dict[str, dict[str, int]]] = defaultdict(dict)
+    for _, group, value in cell_of.values():
+        orders[group].setdefault(value, {})
+    drawn = (draws[name].to_pylist() for name in ("caption_id", "image_id", "rank", "source"))
+    for caption, image, rank, source in zip(*drawn, strict=True):
+        if caption in cell_of:
+            turn, group, value = cell_of[caption]
+            turns[group, value][source].append((rank, turn, image))
+    for (group, value), sources in turns.items():
+        # A source whose captions run out has higher ranks for as many images: its own count goes, not the rank.
+        sequence = sorted(
+            (number, source, image)
+            for source, draw in sources.items()
+            for number, image in enumerate(dict.fromkeys(image for _, _, image in sorted(draw)))
+        )
+        orders[group][value] = _numbered(image for _, _, image in sequence)
     return orders
 
 
-def _rounds(target: str, cells: dict[str, set[str]], order: dict[str, int], answers: Taken) -> metrics.Floats:
+def _together(orders: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """A group's images by when any of its cells drew them, the cells by turns."""
+    turns = ((number, cell, image) for cell, order in enumerate(orders.values()) for image, number in order.items())
+    return _numbered(image for _, _, image in sorted(turns))
+
+
+def _numbered(images: Iterable[str]) -> dict[str, int]:
+    return {image: number for number, image in enumerate(dict.fromkeys(images))}
+
+
+def _rounds(
+    target: str, cells: Mapping[str, set[str]], orders: Mapping[str, Mapping[str, int]], answers: Taken
+) -> metrics.Floats:
     """Right (1) or wrong (0) of shape (rounds, cells): each cell's answered images, in the order of drawing."""
-    columns = [
-        [float(answers[i] == target) for i in sorted(images, key=lambda i: (order[i], i)) if answers.get(i) is not None]
-        for images in cells.values()
-    ]
+    columns = []
+    for value, images in cells.items():
+        given = [answers.get(image) for image in sorted(images, key=orders[value].__getitem__)]
+        columns.append([float(answer == target) for answer in given if answer is not None])
     rounds = min(map(len, columns), default=0)
     return np.array([column[:rounds] for column in columns]).T.reshape(rounds, len(columns))

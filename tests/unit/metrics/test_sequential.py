@@ -10,6 +10,7 @@ from c2b_ray.metrics import (
     evidence_paths,
     rounds_to_settle,
     sequential_evidence,
+    sequential_p_values,
     sequential_verdicts,
 )
 from c2b_ray.metrics.sequential import STAKES, WEIGHTS, joined
@@ -132,3 +133,15 @@ def test_nothing_drawn_is_undetermined():
 def test_bad_input_is_named(outcomes, tau, words):
     with pytest.raises(ValueError, match=words):
         sequential_evidence(outcomes, tau)
+
+
+def test_without_a_margin_either_side_counts_and_the_level_holds():
+    # equal accuracies, looked at after every round; by the larger side alone it was .066
+    rng = np.random.default_rng(0)
+    outcomes = rng.random((400, 150, 2)) < 0.5
+    false = [min(sequential_p_values(now)[0] for now in evidence_paths(run, 0.0, 1)) <= 0.05 for run in outcomes]
+    assert np.mean(false) <= 0.05
+    one = sequential_evidence([[True, False]] * 30, 0.0)
+    assert sequential_p_values(one)[0] == pytest.approx(2 / (one.above_tau[0] + one.below_minus_tau[0]))
+    margin = sequential_evidence([[True, False]] * 30, 0.05)
+    assert sequential_p_values(margin)[0] == pytest.approx(1 / margin.above_tau[0])
