@@ -17,7 +17,9 @@ from c2b_ray.audits.budget import duplicates
 from c2b_ray.audits.identity import check_same_images
 from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.spec_paths import located
 from c2b_ray.report.comparison import comparison_page
+from c2b_ray.report.redact import names_of
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
 from c2b_ray.steps.accept import COLUMNS, Content, accepts
@@ -153,30 +155,35 @@ def _shows(run: Run) -> Callable[[tuple[str, str], str, str], bool] | None:
 
 
 def one_of(run: Run, asked: str | None, option: str) -> str:
+    """The classifier of a run that is asked for: by its name, by a spec with paths relative to here, or as pages call
+    it; the only one, where none is."""
     known = classifiers_of(run)
-    if asked is not None and asked not in known:
-        raise ConfigError(option, f"{run.path} has no predictions of {asked!r}; {nearest(asked, known)}")
-    if asked is None and len(known) != 1:
-        raise ConfigError(option, f"{run.path} has predictions of {_listed(known)}; name one")
-    return asked if asked is not None else known[0]
+    if asked is None:
+        if len(known) != 1:
+            raise ConfigError(option, f"{run.path} has predictions of {_listed(known)}; name one")
+        return known[0]
+    on_pages = {name: spec for spec, name in names_of(known).items()}
+    for spec in (asked, located(asked, Path.cwd()), on_pages.get(asked)):
+        if spec in known:
+            return str(spec)
+    raise ConfigError(option, f"{run.path} has no predictions of {asked!r}; {nearest(asked, known)}")
 
 
 def _two_of(run: Run, asked_a: str | None, asked_b: str | None) -> tuple[str, str]:
     known = classifiers_of(run)
-    for spec, option in ((asked_a, "--classifier-a"), (asked_b, "--classifier-b")):
-        if spec is not None:
-            one_of(run, spec, option)
-    if asked_a is not None and asked_a == asked_b:
-        raise ConfigError("--classifier-b", f"{asked_b} is compared with itself; name two classifiers, or two runs")
-    if asked_a is not None and asked_b is not None:
-        return asked_a, asked_b
+    a = None if asked_a is None else one_of(run, asked_a, "--classifier-a")
+    b = None if asked_b is None else one_of(run, asked_b, "--classifier-b")
+    if a is not None and a == b:
+        raise ConfigError("--classifier-b", f"{b} is compared with itself; name two classifiers, or two runs")
+    if a is not None and b is not None:
+        return a, b
     if len(known) != 2:
         raise ConfigError(
             "--classifier-a, --classifier-b",
             f"{run.path} has predictions of {_listed(known)}; name the two to compare, or a second run",
         )
-    others = [spec for spec in known if spec not in (asked_a, asked_b)]
-    return asked_a or others.pop(0), asked_b or others.pop(0)
+    others = [spec for spec in known if spec not in (a, b)]
+    return a or others.pop(0), b or others.pop(0)
 
 
 def _listed(specs: Sequence[str]) -> str:

@@ -12,7 +12,9 @@ from synthetic_run import Recipe, make_run
 from typer.testing import CliRunner
 
 from c2b_ray import compare, load_run
+from c2b_ray.audits.compare import one_of
 from c2b_ray.cli.commands import app
+from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import COMPARISON
 
 OLD, NEW = "world:old", "world:new"
@@ -87,6 +89,20 @@ def test_which_is_a_follows_the_audit_and_not_the_names_of_part_files(tmp_path):
         pq.write_table(predictions.filter(pc.equal(predictions["classifier"], spec)), place)
     found = compare(run)
     assert (found.classifier_a, found.classifier_b) == (OLD, NEW)
+
+
+def test_a_classifier_is_named_by_its_path_from_here_or_as_pages_call_it(c2b, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    specs = tuple(f"onnx:{tmp_path}/{name}.onnx" for name in "ab")
+    run = make_run(tmp_path / "run", Recipe(classes=("bus",), classifiers=specs, pictures=False))
+    for names in (("onnx:./a.onnx", "onnx:b.onnx"), specs):
+        arguments = [word for pair in zip(("--classifier-a", "--classifier-b"), names, strict=True) for word in pair]
+        told = json.loads(c2b("compare", run.path, *arguments, "--json")[1])
+        assert (told["classifier_a"], told["classifier_b"]) == specs
+    monkeypatch.chdir("/")
+    assert one_of(run, "onnx:b.onnx", "--classifier") == specs[1]
+    with pytest.raises(ConfigError, match=r"no predictions of .onnx:c.onnx.; .*b\.onnx"):
+        one_of(run, "onnx:c.onnx", "--classifier")
 
 
 def test_python_gives_what_the_command_line_shows(runs):
