@@ -1,0 +1,142 @@
+"""Findings of one attribute where another goes with it, as verified with errors: what is claimed, and what is true.
+
+    python bench/confounding.py [--repeats N] [--seed S] [--only NAME …]
+
+Images are drawn for every value of A and of B, show what they were drawn for, and have seven attributes, of which A and
+B go together (.8 against the rest). The verifier is right as often as said on each; 150 images of each value calibrate
+it. Of A's (or B's) first value:
+
+    before   share of runs in which φ by itself is a finding (p ≤ .05 of |φ| ≤ .05)
+    finding  share in which it still is one once it must bear being standardised
+    held     share of the limits of φ, widened, that hold the true φ
+    mean     of the standardised φ
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.metrics.misclassification import Known, corrected
+from c2b_ray.schemas import CALIBRATION, VERIFICATIONS
+from c2b_ray.steps.confounding import Confounding
+from c2b_ray.steps.verified import Verified
+
+TAU, ALPHA = 0.05, 0.05
+ATTRIBUTES = "ABCDEFG"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`a`, `b`: what the first value of A and of B adds to accuracy by itself, `both`: what it adds that both are."""
+
+    of: str
+    n: int
+    values: int
+    skill: float
+    a: float = 0.0
+    b: float = 0.0
+    both: float = 0.0
+    together: float = 0.8
+    drawn: str = "AB"
+
+    @property
+    def phi(self) -> float:
+        return (self.a if self.of == "A" else self.b) + self.both / self.values
+
+
+CASES = {
+    f"{name}, {values} values, n {n}, verified {skill}": Case(of, n, values, skill, **more)
+    for values in (2, 3, 6)
+    for n in (100, 200, 400)
+    for skill in (1.0, 0.9, 0.7)
+    for name, of, more in (
+        ("B is the cause: A", "A", {"b": -0.4}),
+        ("B is the cause: B", "B", {"b": -0.4}),
+        ("A alone, nothing goes with it: A", "A", {"a": -0.3, "together": 1 / values}),
+        ("A and B: A", "A", {"a": -0.3, "b": -0.3}),
+        ("A, B and both: A", "A", {"a": -0.1, "b": -0.2, "both": -0.3}),
+    )
+}
+
+
+def confusion(values: int, skill: float) -> np.ndarray:
+    return np.where(np.eye(values, dtype=bool), skill, (1 - skill) / (values - 1))
+
+
+def drawn(random: np.random.Generator, case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """What images show, and which attribute each was drawn for."""
+    shows, groups = [], []
+    for group in case.drawn:
+        own, other = (0, 1) if group == "A" else (1, 0)
+        for value in range(case.values):
+            at = random.integers(0, case.values, (case.n, len(ATTRIBUTES)))
+            apart = (value + random.integers(1, case.values, case.n)) % case.values
+            at[:, own], at[:, other] = value, np.where(random.random(case.n) < case.together, value, apart)
+            shows.append(at)
+            groups.append(np.full(case.n, own))
+    return np.vstack(shows), np.concatenate(groups)
+
+
+def run(random: np.random.Generator, case: Case) -> tuple[bool, bool, bool, float]:
+    shows, groups = drawn(random, case)
+    first = shows == 0
+    chance = 0.95 + case.a * first[:, 0] + case.b * first[:, 1] + case.both * (first[:, 0] & first[:, 1])
+    right, rates = random.random(len(shows)) < chance, confusion(case.values, case.skill)
+    said = (random.random((*shows.shape, 1)) > rates.cumsum(axis=1)[shows]).sum(axis=2).clip(0, case.values - 1)
+    known = [np.array([random.multinomial(150, row) for row in rates], float) for _ in ATTRIBUTES]
+    names = [f"{i}" for i in range(len(shows))]
+    rows = [
+        {"verification_id": name, "image_id": name, "target_class": "bus", "class_shown": None, "revision": "1"}
+        | {"attributes": list(ATTRIBUTES), "values": [f"{v}" for v in said[i]], "certainties": [None] * len(ATTRIBUTES)}
+        for i, name in enumerate(names)
+    ]
+    counts = [
+        {"attribute": b, "value": f"{k}", "answer": f"{w}", "images": table[k, w], "source": "table"}
+        for b, table in zip(ATTRIBUTES, known, strict=True)
+        for k in range(case.values)
+        for w in range(case.values)
+    ]
+    cells: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for i, name in enumerate(names):
+        own = cells.setdefault(("bus", ATTRIBUTES[groups[i]]), {f"{v}": set() for v in range(case.values)})
+        own[f"{shows[i, groups[i]]}"].add(name)
+    verified = Verified(pa.Table.from_pylist(rows, VERIFICATIONS), pa.Table.from_pylist(counts, CALIBRATION))
+    answers = {name: "bus" if right[i] else "boat" for i, name in enumerate(names)}
+    at = ATTRIBUTES.index(case.of)
+    table = np.zeros((2, case.values, case.values))
+    here = groups == at
+    np.add.at(table, (1 - right[here], shows[here, at], said[here, at]), 1)
+    scores = corrected(table[0], table[1], Known(known[at], None), TAU, 1 - ALPHA)
+    found = Confounding(verified, cells).adjust(
+        ("bus", case.of), answers, scores.phi, scores.phi_low, scores.phi_high, (TAU, ALPHA)
+    )
+    if found is None:
+        raise RuntimeError("nothing is known of other attributes")
+    low, high = found.limits(scores.phi_low, scores.phi_high, 1 - ALPHA)
+    before = bool(scores.p_value[0] <= ALPHA)
+    stands = before and bool(found.p_value[0] <= ALPHA) and found.doubt[0] is None
+    return before, stands, bool(low[0] <= case.phi <= high[0]), float(found.phi[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=100_009)
+    parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold all of these")
+    args = parser.parse_args()
+    for number, (name, case) in enumerate(CASES.items()):
+        if not all(word in name for word in args.only):
+            continue
+        results = [run(np.random.default_rng([args.seed, number, repeat]), case) for repeat in range(args.repeats)]
+        means = np.mean(np.array(results, float), axis=0).round(3)
+        columns = dict(zip(("before", "finding", "held", "mean"), means.tolist(), strict=True))
+        print(json.dumps({"case": name, "true": round(case.phi, 3), **columns}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
