@@ -84,7 +84,7 @@ def test_an_image_is_asked_for_its_class_and_every_attribute_of_it():
     assert a["error"] is b["error"] is None
     questions = captioner.asked[:3]
     assert [question.choices for question in questions] == [
-        ("bus", "boat"),
+        ("bus", "boat", "something else"),
         ("snow", "rain"),
         ("small", "large", "tiny"),
     ]
@@ -123,11 +123,40 @@ def test_a_captioner_without_probabilities_and_one_that_names_nothing():
 def test_a_task_of_one_class_is_asked_for_it_too():
     asked = asked_of(["bus"])
     assert asked.classes.choices == ("bus", "something else")
-    assert asked.classes.texts == ("a photo of a bus", "a photo of something else")
+    assert asked.classes.texts == ("a photo of a bus", "a photo of a thing")
     rows = [("bus", png(0, 1), None, "bus"), ("car", png(1, 1), None, "bus")]
-    bus, car = verify(images_of(rows, asked), see(0.75), asked).to_pylist()
-    assert (bus["class_shown"], bus["class_certainty"], bus["values"]) == ("bus", 0.75, ["rain"])
+    bus, car = verify(images_of(rows, asked), see(0.95), asked).to_pylist()
+    assert (bus["class_shown"], bus["values"]) == ("bus", ["rain"])
+    assert bus["class_certainty"] == pytest.approx(0.95 / (0.95 + 0.05 / 9))
     assert (car["class_shown"], car["error"]) == ("something else", None)
+
+
+class Sure:
+    """Says of every image which class it shows with these probabilities."""
+
+    revision = "r"
+
+    def __init__(self, *probabilities):
+        self.probabilities = probabilities
+
+    def answer(self, images, questions):
+        likely = [self.probabilities[: len(q.choices)] for q in questions]
+        return [Answer(q.choices[p.index(max(p))], p) for q, p in zip(questions, likely, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "shown"),
+    [((0.02, 0.18, 0.80), "boat"), ((0.02, 0.02, 0.96), "something else"), ((0.7, 0.3, 0.0), "bus")],
+)
+def test_what_an_index_holds_beside_the_classes_is_something_else_where_the_verifier_is_sure(probabilities, shown):
+    asked = asked_of()
+    assert asked.classes.texts == ("a photo of a bus", "a photo of a boat", "a photo of a thing")
+    (row,) = verify(images_of([("a", png(0, 1), None, "bus")], asked), Sure(*probabilities), asked).to_pylist()
+    assert row["class_shown"] == shown
+
+
+def test_a_class_that_is_called_something_else_is_a_class():
+    assert asked_of(["bus", "Something  else"]).classes.choices == ("bus", "Something  else")
 
 
 def test_no_images_ask_nothing():
