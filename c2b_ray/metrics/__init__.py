@@ -55,7 +55,6 @@ from c2b_ray.metrics.sequential import (
 )
 from c2b_ray.metrics.shrinkage import shrunken
 from c2b_ray.metrics.skew import max_skew, ndkl
-from c2b_ray.metrics.stratified import Stratified, stratified_differences
 from c2b_ray.metrics.testing import (
     MOST_IMAGES,
     Verdict,
@@ -75,7 +74,6 @@ __all__ = [
     "Floats",
     "Ints",
     "Pooled",
-    "Stratified",
     "Verdict",
     "benjamini_hochberg",
     "bias_score_interval",
@@ -127,7 +125,6 @@ __all__ = [
     "sequential_p_values",
     "sequential_verdicts",
     "shrunken",
-    "stratified_differences",
     "total_variation_loss",
     "verdicts",
     "wilson_interval",

@@ -17,7 +17,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
-from c2b_ray.metrics.levels import deviations
 from c2b_ray.metrics.misclassification import Corrected, Known, corrected
 from c2b_ray.metrics.misfit import misfit_p_value
 from c2b_ray.steps.duplicates import Distinct
@@ -37,9 +36,6 @@ FREE = 3.0
 
 LEAST_SKILL = 0.3
 """Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class and on the target class."""
-
-LEAST_OVERLAP = 0.5
-"""How much of a comparison must remain within another attribute's values for these to explain a difference away."""
 
 SLACK = 0.02
 """How much worse than known a verifier may be that is said to do as well."""
@@ -203,43 +199,6 @@ class Verified:
                 )
         return refuted
 
-    def explained(
-        self,
-        group: Group,
-        cells: Mapping[str, set[str]],
-        answers: Mapping[str, str | None],
-        phi: Floats,
-        levels: Levels,
-    ) -> dict[str, str]:
-        """The bias classes whose difference to the others vanishes among images alike in another attribute, and why.
-
-        Images found by their captions differ in more than what was asked for. Compared within the other attribute's
-        shown values, φ (corrected, in the order of `cells`) must fall to τ or below, by more than τ and by more than
-        chance makes it fall in one of all other attributes with probability α. An attribute that leaves less than half
-        of the comparison, such as another word for the same, explains nothing: grouping deals with it.
-        """
-        (target, attribute), (tau, alpha) = group, levels
-        seen = [
-            (place, self._values[image, target], answers[image] == target)
-            for place, images in enumerate(self.sorted_by_value(group, cells).values())
-            for image in images
-            if answers.get(image) is not None
-        ]
-        others = sorted({name for _, values, _ in seen for name in values} - {attribute})
-        z = deviations(1 - alpha / max(1, len(others)))
-        found: dict[str, str] = {}
-        for other in others:
-            at = metrics.stratified_differences(*_by_value(seen, len(cells), other))
-            # The verifier's errors shrink both differences, but not the corrected score: in its terms.
-            scale = np.maximum(1.0, np.abs(np.divide(phi, at.plain, out=np.ones(len(phi)), where=at.plain != 0)))
-            left, gone = np.sign(phi) * at.alike * scale, np.abs(at.plain - at.alike)
-            vanished = (np.abs(phi) > tau) & (left <= tau) & (gone * scale > tau) & (gone > z * at.noise)
-            for place, value in enumerate(cells):
-                if vanished[place] and at.overlap[place] >= LEAST_OVERLAP:
-                    differences = f"{at.plain[place]:+.2f} on the images of {value!r}, {at.alike[place]:+.2f} on images"
-                    found.setdefault(value, f"explained by {other}: {differences} alike in {other}")
-        return found
-
     def of_class(self, target: str, images: set[str]) -> float:
         """The estimated share of images that show the target class (Rogan & Gladen); NaN where nothing was seen."""
         seen = [self._class[image, target] for image in images if self._class.get((image, target)) is not None]
@@ -251,17 +210,6 @@ class Verified:
     def class_skill(self, target: str) -> float:
         """Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
         return sum(self._verifier.class_rates(target)) - 1
-
-
-def _by_value(seen: Sequence[tuple[int, Mapping[str, str | None], bool]], cells: int, attribute: str) -> Counts:
-    """Right answers and images of every cell by the value that they show of another attribute, where they show one."""
-    values = sorted({value for _, shown, _ in seen if (value := shown.get(attribute)) is not None})
-    counts = np.zeros((2, cells, len(values)), np.int64)
-    for place, shown, right in seen:
-        value = shown.get(attribute)
-        if value is not None:
-            counts[:, place, values.index(value)] += (right, True)
-    return counts
 
 
 def _copies(counts: Floats, images: set[str]) -> float:
