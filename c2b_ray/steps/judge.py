@@ -109,6 +109,9 @@ def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]
             row["phi_standardised"] = None if math.isnan(row["phi_standardised"]) else row["phi_standardised"]
             row["undetermined_because"] = _reason(row, float(share), levels, tests) if undetermined else None
             rows.append(row)
+    for here, of_group in adjusted:
+        for row, same in zip(rows[here], of_group.same, strict=True):
+            row["same_as"] = None if same is None else ": ".join(same)
     return rows
 
 
