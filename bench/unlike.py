@@ -3,8 +3,8 @@
     python bench/unlike.py --out D [--scenes N] [--classifiers N] [--seed S]
 
 An index of rendered scenes is audited as a user would: the attributes are named, images are retrieved by captions,
-verified by world:clip (calibrated on other scenes), and drawn at random from what it accepts, 200 distinct ones a cell. A
-classifier's answer to a scene is drawn once, from accuracies that follow a rule of one of these kinds, at random:
+verified by world:clip (calibrated on other scenes), and drawn at random from what it accepts, 200 distinct ones a cell.
+A classifier's answer to a scene is drawn once, from accuracies that follow a rule of one of these kinds, at random:
 
     value      one value of an attribute makes a class worse
     pair       a pair of values of two attributes does, and neither alone
@@ -12,7 +12,7 @@ classifier's answer to a scene is drawn once, from accuracies that follow a rule
     camera     a worse camera: every answer is worse, two values of two attributes most
     control    nothing matters
 
-The true φ of a cell follows from the rule: the other attributes are uniform and independent. Rows as in the issue's table.
+The true φ of a cell follows from the rule: the other attributes are uniform and independent.
 """
 
 from __future__ import annotations
