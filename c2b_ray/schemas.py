@@ -332,6 +332,21 @@ COMPARISON = pa.schema(
     ]
 )
 
+FAILURES = pa.schema(
+    [
+        pa.field("key", _text),  # the image's name in its source
+        pa.field("truth", _text, nullable=False),  # the target class that the image was drawn for
+        pa.field("answer", _text, nullable=False),  # what it was taken for: another class, or a label outside them
+        pa.field("cell", _text, nullable=False),  # "attribute/value"
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("classifier", _text, nullable=False),
+        pa.field("label", _text),  # the classifier's own likeliest label; null where several are
+        pa.field("label_probability", pa.float32()),
+        pa.field("image_id", _text, nullable=False),
+    ]
+)
+
 SEARCHES = pa.schema(
     [
         pa.field("caption_id", _text, nullable=False),

@@ -14,7 +14,7 @@ MODEL_CARD = "model-card"
 
 
 def export(run: str | Path | Run, form: str, classifier: str | None = None) -> bytes:
-    """`form`: csv, json, parquet or model-card; `classifier`: whose model card, where the run has several.
+    """`form`: csv, json, parquet, failures or model-card; `classifier`: whose model card, where the run has several.
 
     RunError for a run without scores, ConfigError for another format or where it is not plain which classifier.
     """

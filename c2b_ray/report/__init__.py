@@ -37,6 +37,8 @@ def write_report(run: Run) -> str:
         verifications=run.read("verifications", ["image_id", "error"]),
         calibration=run.calibration,
         agreement=run.agreement,
+        pool=run.read("pool"),
+        pooled=run.read("pooled"),
     ).of_draws()
     planned = plan(tables)
     pictures = thumbnails(read_pictures(run, planned.image_ids))

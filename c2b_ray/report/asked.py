@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.report import words
-from c2b_ray.report.groups import RIGHT, WRONG, Gallery, Picture
+from c2b_ray.report.groups import RIGHT, WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.page import render
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.thumbnails import thumbnails
@@ -51,12 +51,13 @@ def asked_view(
 ) -> AskedView:
     images, predictions = tables
     found = {i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data}
-    shown = thumbnails(found)
+    keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
+    shelf = Shelf(thumbnails(found), keys)
     names = names_of([answer.classifier for answer in answers])
     return AskedView(
         sentence=clean(sentence),
         scale=f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first.",
-        answers=tuple(_answer(item, target_class, predictions, shown, names[item.classifier]) for item in answers),
+        answers=tuple(_answer(item, target_class, predictions, shelf, names[item.classifier]) for item in answers),
         interval_name=words.percent(1 - alpha),
     )
 
@@ -98,9 +99,7 @@ def _p(value: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def _answer(
-    answer: Answer, target_class: str, predictions: pa.Table, shown: Mapping[str, str], name: str
-) -> AnswerView:
+def _answer(answer: Answer, target_class: str, predictions: pa.Table, shelf: Shelf, name: str) -> AnswerView:
     own = predictions.filter(
         pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
@@ -112,27 +111,28 @@ def _answer(
         name=name,
         right=right_line(answer.asked),
         lines=lines(answer, target_class),
-        galleries=tuple(_gallery(right, rows, shown, name) for right, rows in kinds.items() if rows),
+        galleries=tuple(_gallery(right, rows, shelf, name) for right, rows in kinds.items() if rows),
     )
 
 
-def _gallery(right: bool, rows: Sequence[dict[str, Any]], shown: Mapping[str, str], name: str) -> Gallery:
+def _gallery(right: bool, rows: Sequence[dict[str, Any]], shelf: Shelf, name: str) -> Gallery:
     kind, sign = ("right", RIGHT) if right else ("wrong", WRONG)
     chosen = rows[:MOST_PICTURES]
     return Gallery(
         verdict=kind,
         sign=sign,
         title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(len(rows))}",
-        pictures=tuple(_picture(row, shown, name, kind) for row in chosen),
+        pictures=tuple(_picture(row, shelf, name, kind) for row in chosen),
     )
 
 
-def _picture(row: Mapping[str, Any], shown: Mapping[str, str], name: str, kind: str) -> Picture:
+def _picture(row: Mapping[str, Any], shelf: Shelf, name: str, kind: str) -> Picture:
     predicted, probability = row["predicted_class"] or "", row["label_probability"]
     label = row["label"] or predicted or UNDECIDED
     sure = "" if probability is None else f"{probability:.2f}"
     return Picture(
-        source=shown.get(row["image_id"], ""),
+        source=shelf.thumbnails.get(row["image_id"], ""),
+        key=clean(shelf.keys.get(row["image_id"], "")),
         alt=f"{name} says {label}{f' with probability {sure}' if sure else ''}: {kind}.",
         label=label,
         probability=sure,

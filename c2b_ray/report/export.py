@@ -1,4 +1,4 @@
-"""The scores of a run in the formats that other programs read: CSV, JSON, Parquet.
+"""The scores of a run in the formats that other programs read, CSV, JSON, Parquet, and its failures as CSV.
 
 What an export holds may leave the machine, so classifiers are named as on the page, and credentials and places are
 taken out of every text. What is not known is empty in CSV and null in JSON and Parquet, never 0. Knows the columns of
@@ -27,14 +27,22 @@ SETTINGS = (
 
 
 def scores_csv(run: Run) -> bytes:
+    return _csv(exported(run.scores))
+
+
+def failures_csv(run: Run) -> bytes:
+    """The images that were answered wrong, as `Run.failures` gives them: columns of `schemas.FAILURES`."""
+    return _csv(exported(run.failures()))
+
+
+def _csv(table: pa.Table) -> bytes:
     """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it."""
-    scores = exported(run.scores)
-    for number, field in enumerate(scores.schema):
+    for number, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
-            texts = [None if text is None else cell(text) for text in scores[field.name].to_pylist()]
-            scores = scores.set_column(number, field, pa.array(texts, field.type))
+            texts = [None if text is None else cell(text) for text in table[field.name].to_pylist()]
+            table = table.set_column(number, field, pa.array(texts, field.type))
     sink = pa.BufferOutputStream()
-    pa_csv.write_csv(scores, sink)
+    pa_csv.write_csv(table, sink)
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -63,7 +71,12 @@ def scores_parquet(run: Run) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-FORMATS: Mapping[str, Callable[[Run], bytes]] = {"csv": scores_csv, "json": scores_json, "parquet": scores_parquet}
+FORMATS: Mapping[str, Callable[[Run], bytes]] = {
+    "csv": scores_csv,
+    "json": scores_json,
+    "parquet": scores_parquet,
+    "failures": failures_csv,
+}
 
 
 def exported(scores: pa.Table) -> pa.Table:

@@ -6,6 +6,7 @@ lead is the finding with the largest |φ|, the others are folded beneath it. Kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
 NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "undetermined"}
 _ADVERBS = {"against": "less well", "for": "better"}
 _OPPOSITE = {"against": "better", "for": "less well"}
+BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
+"""What a reader must know of cells that rest on less than labels or a calibrated verifier."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Finding:
     values' findings are."""
 
     link: str
+    target_class: str
+    attribute: str
     verdict: str
     sign: str
     sentence: Sentence
@@ -53,6 +58,8 @@ def finding(group: Group, classifier: str, confidence: float, link: str, alike: 
         return None
     return Finding(
         link=link,
+        target_class=lead.target_class,
+        attribute=lead.attribute,
         verdict=lead.verdict,
         sign=SIGNS[lead.verdict],
         sentence=sentence(group, lead, classifier, confidence),
@@ -67,7 +74,7 @@ def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Se
     evidence = (
         f": {words.percent(lead.accuracy)} right against {words.percent(lead.others)} for {_others(group, lead)} "
         f"(φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}, "
-        f"{words.plural(lead.n, 'image')})."
+        f"{words.plural(lead.n, 'image')}{_asked(lead)}{_basis(lead)}){_confirmed(lead)}."
     )
     return (
         Span(f"{classifier} recognises {words.article(lead.target_class)}"),
@@ -76,6 +83,21 @@ def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Se
         Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
         Span(evidence),
     )
+
+
+def _asked(lead: Cell) -> str:
+    return f" of {words.count(lead.wanted)} asked for" if lead.wanted and lead.wanted > lead.n else ""
+
+
+def _basis(lead: Cell) -> str:
+    return f", {BASES[lead.basis]}" if lead.basis in BASES else ""
+
+
+def _confirmed(lead: Cell) -> str:
+    if math.isnan(lead.phi_confirmed):
+        return ""
+    interval = words.signed_range(lead.phi_confirmed_low, lead.phi_confirmed_high)
+    return f"; on fresh images φ{words.FIXED}{words.signed(lead.phi_confirmed)} ({interval})"
 
 
 def _brief(lead: Cell) -> str:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from c2b_ray.report import words
 from c2b_ray.report.examples import Example, Examples
-from c2b_ray.report.findings import NAMES, SIGNS, Finding
+from c2b_ray.report.findings import BASES, NAMES, SIGNS, Finding
 from c2b_ray.report.ranking import Cell, Group
+from c2b_ray.report.redact import clean
 
 WRONG, RIGHT = "✗", "✓"
 LONGEST_CAPTION = 110
@@ -22,32 +23,40 @@ _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.F
 
 @dataclass(frozen=True)
 class ValueRow:
-    """A value's numbers as text. `verdict` is the score's own word, `verdict_name` the page's; `phi_observed` is empty
-    where a correction for what images show moved φ by next to nothing."""
+    """A value's numbers as text, empty where there is nothing to tell. `wanted`: how many images were asked for, where
+    fewer were had; `basis`: what a finding rests on, where not on labels or a calibrated verifier. `verdict` is the
+    score's own word, `verdict_name` the page's; `phi_observed` is empty where a correction for what images show moved φ
+    by next to nothing."""
 
     value: str
     lead: bool
     right: str
     images: str
+    wanted: str
     errors: str
     accuracy: str
     accuracy_interval: str
     phi: str
     phi_interval: str
     phi_observed: str
+    phi_confirmed: str
     q: str
     verdict: str
     verdict_name: str
     sign: str
+    basis: str
+    because: str
     paper: str
     disagrees: bool
 
 
 @dataclass(frozen=True)
 class Picture:
-    """`source` is a data: URI, empty where the image cannot be shown; `caption` is empty where all share one."""
+    """`source` is a data: URI, empty where the image cannot be shown; `key` is the image's name in its source;
+    `caption` is empty where all share one."""
 
     source: str
+    key: str
     alt: str
     label: str
     probability: str
@@ -61,6 +70,14 @@ class Gallery:
     sign: str
     title: str
     pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """What is at hand to show of images, by id: their thumbnails and their keys."""
+
+    thumbnails: Mapping[str, str]
+    keys: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -93,22 +110,29 @@ def _row(cell: Cell, lead: bool) -> ValueRow:
         lead=lead,
         right=words.count(cell.correct),
         images=words.count(cell.n),
+        wanted=f"{words.count(cell.wanted)} asked for" if cell.wanted and cell.wanted > cell.n else "",
         errors=f"{words.count(cell.errors)} failed" if cell.errors else "",
         accuracy=words.percent(cell.accuracy),
         accuracy_interval=words.percent_range(cell.accuracy_low, cell.accuracy_high),
         phi=words.signed(cell.phi),
         phi_interval=words.signed_range(cell.phi_low, cell.phi_high),
         phi_observed=words.signed(cell.phi_observed) if abs(cell.phi - cell.phi_observed) > LEAST_CORRECTION else "",
+        phi_confirmed=""
+        if math.isnan(cell.phi_confirmed)
+        else f"{words.signed(cell.phi_confirmed)} "
+        f"({words.signed_range(cell.phi_confirmed_low, cell.phi_confirmed_high)})",
         q=words.small_probability(cell.q_value),
         verdict=cell.verdict,
         verdict_name=NAMES[cell.verdict],
         sign=SIGNS[cell.verdict],
+        basis=BASES.get(cell.basis, "") if cell.found else "",
+        because=cell.because if cell.verdict == "undetermined" else "",
         paper=paper_word(cell),
         disagrees=cell.disagrees,
     )
 
 
-def galleries(lead: Cell, examples: Examples, thumbnails: Mapping[str, str], name: str) -> tuple[Gallery, ...]:
+def galleries(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
     """The wrong and the right examples of a lead cell, the telling ones first; an empty kind is left out."""
     both = (
         ("wrong", WRONG, examples.wrong, lead.n - lead.correct),
@@ -121,7 +145,7 @@ def galleries(lead: Cell, examples: Examples, thumbnails: Mapping[str, str], nam
             verdict=kind,
             sign=sign,
             title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(number)}",
-            pictures=tuple(_picture(example, thumbnails, name, alone) for example in chosen),
+            pictures=tuple(_picture(example, shelf, name, alone) for example in chosen),
         )
         for kind, sign, chosen, number in shown
         if chosen
@@ -143,13 +167,14 @@ def _origin(example: Example) -> str:
     return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
 
 
-def _picture(example: Example, thumbnails: Mapping[str, str], name: str, alone: bool) -> Picture:
+def _picture(example: Example, shelf: Shelf, name: str, alone: bool) -> Picture:
     caption = words.shortened(example.caption, LONGEST_CAPTION)
     probability = "" if math.isnan(example.label_probability) else f"{example.label_probability:.2f}"
     sure = f" with probability {probability}" if probability else ""
     outcome = "right" if example.right else "wrong"
     return Picture(
-        source=thumbnails.get(example.image_id, ""),
+        source=shelf.thumbnails.get(example.image_id, ""),
+        key=clean(shelf.keys.get(example.image_id, "")),
         alt=f"{_origin(example)} “{caption}”. {name} says {example.label}{sure}: {outcome}.",
         label=example.label,
         probability=probability,

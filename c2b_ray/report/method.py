@@ -18,7 +18,7 @@ Row = tuple[str, str]
 _RIGHT = {
     "top1": "the likeliest of all the classifier's labels stands for the class (right: top1)",
     "top5": "one of the five likeliest of all its labels stands for the class (right: top5)",
-    "among_classes": "of the audit's classes alone, the class is the likeliest, whatever other labels are likelier "
+    "among_classes": "the class is the likeliest of the audit's classes alone, whatever other labels are likelier "
     "(right: among_classes)",
 }
 _ROLES = {
@@ -78,6 +78,12 @@ def method(manifest: Mapping[str, Any]) -> Method:
         command=_command(manifest),
         shortened=shown != config,
     )
+
+
+def right_line(config: Mapping[str, Any]) -> str:
+    """When an answer counts as right, in a sentence; empty where the config does not say."""
+    rule = _RIGHT.get(str(config.get("right")))
+    return f"An answer is right when {rule}." if rule else ""
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
-"""The view as one HTML document that asks nothing of the network and runs no script.
+"""The view as one HTML document that asks nothing of the network.
 
-Its Content-Security-Policy allows one style sheet, by its hash, and images from data: URIs. Every text is escaped by
-Jinja; only the plots and the style sheet, both made here, are not. Knows the template, not what the view says.
+Its Content-Security-Policy allows one style sheet and one script, each by its hash, and images from data: URIs. Every
+text is escaped by Jinja; only the plots, the style sheet and the script, all made here, are not. Without the script
+everything is there to read; it filters, sorts, folds and enlarges. Knows the template, not what the view says.
 """
 
 from __future__ import annotations
@@ -23,22 +24,37 @@ def page(view: View) -> str:
 
 
 def render(template: str, view: object) -> str:
-    """A template of this package with its view, the report's style sheet and the policy that allows it alone."""
-    environment = _environment()
-    style = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
-    return environment.get_template(template).render(
-        view=view, style=_trusted(style), policy=policy(style), trusted=_trusted
+    """A template of this package with its view, the report's style sheet and script, and the policy that allows them
+    alone."""
+    style, script = _source("report.css") + _source("overview.css"), _source("page.js")
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            view=view, style=_trusted(style), script=_trusted(script), policy=policy(style, script), trusted=_trusted
+        )
     )
 
 
-def policy(style: str) -> str:
-    """The Content-Security-Policy of a page whose only style sheet is `style`."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+def policy(style: str, script: str) -> str:
+    """The Content-Security-Policy of a page whose only style sheet is `style` and whose only script is `script`."""
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _source(name: str) -> str:
+    environment = _environment()
+    return environment.loader.get_source(environment, name)[0] if environment.loader else ""
 
 
 def _trusted(markup: str) -> Markup:
-    return Markup(markup)  # noqa: S704 — the style sheet is ours, and forest.py escapes its labels
+    return Markup(markup)  # noqa: S704 — style sheet and script are ours, and forest.py escapes its labels
 
 
 def _shown(value: Any) -> Any:

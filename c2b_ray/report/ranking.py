@@ -48,6 +48,17 @@ class Cell:
     group_reason: str = ""
     phi_observed: float = math.nan  # before it was corrected for what images show
     doubt: str = ""  # why the cell's images cannot be trusted
+    because: str = ""  # why it is undetermined
+    basis: str = ""  # labels, captions, verifier, calibrated
+    captions: int | None = None
+    wanted: int | None = None  # distinct images that were asked for
+    undecided: int = 0
+    shared: int = 0
+    repeats: int = 0
+    phi_shrunken: float = math.nan
+    phi_confirmed: float = math.nan  # on images that had no part in finding it
+    phi_confirmed_low: float = math.nan
+    phi_confirmed_high: float = math.nan
 
     @property
     def found(self) -> bool:
@@ -68,6 +79,16 @@ class Cell:
         """|φ|, −1 where φ is not known, so that the unknown comes last."""
         return -1.0 if math.isnan(self.phi) else abs(self.phi)
 
+    @property
+    def weight(self) -> float:
+        """What cells are ranked by: |φ| on fresh images, as far as it has the sign of φ; else |φ| drawn towards 0 by
+        its noise; else |φ|; −1 where φ is not known."""
+        if math.isnan(self.phi):
+            return -1.0
+        if not math.isnan(self.phi_confirmed):
+            return max(math.copysign(1.0, self.phi) * self.phi_confirmed, 0.0)
+        return self.size if math.isnan(self.phi_shrunken) else abs(self.phi_shrunken)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -84,14 +105,14 @@ class Group:
 
     @property
     def lead(self) -> Cell | None:
-        """The finding with the largest |φ|; of two equal ones the `against`. None where nothing was found."""
+        """The finding with the largest `weight`, of equal ones the larger |φ|, then the `against`; None without one."""
         found = [cell for cell in self.cells if cell.found]
-        return min(found, key=lambda cell: (-round(cell.size / _TIE), cell.phi), default=None)
+        return min(found, key=_strongest_first, default=None)
 
     @property
     def strength(self) -> tuple[float, float]:
-        """Largest |φ| among the findings, then among all cells; −1 where there is none."""
-        return (self.lead.size if self.lead else -1.0, max(cell.size for cell in self.cells))
+        """Largest `weight` among the findings, then among all cells; −1 where there is none."""
+        return (self.lead.weight if self.lead else -1.0, max(cell.weight for cell in self.cells))
 
 
 def cells_of(scores: pa.Table) -> list[Cell]:
@@ -100,7 +121,7 @@ def cells_of(scores: pa.Table) -> list[Cell]:
 
 
 def ranked(scores: pa.Table) -> list[Group]:
-    """Every group, classifiers in the order of the scores; within one the largest |φ| of a finding first, then of any
+    """Every group, classifiers in the order of the scores; within one the strongest finding first, then of any
     cell."""
     members: dict[Key, list[Cell]] = {}
     for cell in cells_of(scores):
@@ -111,9 +132,9 @@ def ranked(scores: pa.Table) -> list[Group]:
 
 
 def worst_first(groups: list[Group]) -> list[Group]:
-    """The groups with a finding, largest |φ| first, whichever classifier they belong to."""
+    """The groups with a finding, strongest first, whichever classifier they belong to."""
     leading = [group for group in groups if group.lead is not None]
-    return sorted(leading, key=lambda g: (-round(g.strength[0] / _TIE), g.lead.phi if g.lead else 0.0))
+    return sorted(leading, key=lambda g: _strongest_first(g.lead) if g.lead else (0, 0, 0.0))
 
 
 def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
@@ -138,13 +159,17 @@ def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
     return beneath
 
 
+def _strongest_first(cell: Cell) -> tuple[int, int, float]:
+    return (-round(cell.weight / _TIE), -round(cell.size / _TIE), cell.phi)
+
+
 def _by_phi(cell: Cell) -> tuple[bool, float]:
     return (math.isnan(cell.phi), 0.0 if math.isnan(cell.phi) else cell.phi)
 
 
 def _cell(row: dict[str, Any]) -> Cell:
     def number(name: str) -> float:
-        return float("nan") if row[name] is None else float(row[name])
+        return math.nan if row.get(name) is None else float(row[name])
 
     settle = row["images_to_settle"]
     return Cell(
@@ -170,6 +195,17 @@ def _cell(row: dict[str, Any]) -> Cell:
         answered_bias_class=row.get("answered_bias_class"),
         group=row.get("group"),
         group_reason=row.get("group_reason") or "",
-        phi_observed=number("phi_observed") if "phi_observed" in row else math.nan,
+        phi_observed=number("phi_observed"),
         doubt=row.get("doubt") or "",
+        because=row.get("undetermined_because") or row.get("doubt") or "",
+        basis=row.get("basis") or "",
+        captions=row.get("captions"),
+        wanted=row.get("wanted"),
+        undecided=row.get("undecided") or 0,
+        shared=row.get("shared") or 0,
+        repeats=row.get("repeats") or 0,
+        phi_shrunken=number("phi_shrunken"),
+        phi_confirmed=number("phi_confirmed"),
+        phi_confirmed_low=number("phi_confirmed_low"),
+        phi_confirmed_high=number("phi_confirmed_high"),
     )

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from c2b_ray.report import words
 from c2b_ray.report.groups import paper_word
 from c2b_ray.report.ranking import Cell, Group
+from c2b_ray.report.redact import clean
 
-MOST_LISTED = 20
+MOST_LISTED = 100
+SMALLEST_LISTED = 5  # images: no cell of fewer settles, whatever they show
 _STEPS = (100, 300, 1_000, 3_000, 10_000, 100_000)
 
 
@@ -29,6 +31,7 @@ class Open:
     interval: str
     settle: str
     doubted: bool
+    because: str
     paper: str
     disagrees: bool
 
@@ -76,12 +79,13 @@ def undetermined(groups: Sequence[Group], names: Mapping[str, str], tau: float) 
     """Largest |φ| first: the likeliest biases among what is not known."""
     everything = [cell for group in groups for cell in group.cells]
     left = [cell for cell in everything if cell.verdict == "undetermined"]
-    left.sort(key=lambda cell: (-cell.size, cell.target_class, cell.attribute, cell.bias_class))
+    listed = [cell for cell in left if cell.n >= SMALLEST_LISTED]
+    listed.sort(key=lambda cell: (-cell.weight, cell.target_class, cell.attribute, cell.bias_class))
     return Undetermined(
         line=_line(left, len(everything), tau),
         steps=_steps(left),
-        cells=tuple(_open(cell, names) for cell in left[:MOST_LISTED]),
-        more=max(len(left) - MOST_LISTED, 0),
+        cells=tuple(_open(cell, names) for cell in listed[:MOST_LISTED]),
+        more=max(len(listed) - MOST_LISTED, 0),
     )
 
 
@@ -98,6 +102,12 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
     ]
     if empty:
         parts.append(f"{words.plural(empty, 'of them has', 'of them have')} no image with a prediction.")
+    small = sum(0 < cell.n < SMALLEST_LISTED for cell in left)
+    if small:
+        parts.append(
+            f"{words.plural(small, 'of them has', 'of them have')} {SMALLEST_LISTED - 1} images or fewer, too few to "
+            "settle whatever they show: they are counted here and not listed."
+        )
     if doubted:
         parts.append(f"{words.plural(doubted, 'of them is', 'of them are')} in doubt for what the images show.")
     if hopeless:
@@ -130,6 +140,7 @@ def _open(cell: Cell, names: Mapping[str, str]) -> Open:
         interval=words.signed_range(cell.phi_low, cell.phi_high),
         settle=_settle(cell),
         doubted=bool(cell.doubt),
+        because=clean(cell.because),
         paper=paper_word(cell),
         disagrees=cell.disagrees,
     )

@@ -14,25 +14,30 @@ from PIL import Image
 from c2b_ray.errors import ImageError
 from c2b_ray.steps.decode import decode
 
-LARGEST = 128  # pixels of the longer side
-QUALITY = 82
+LARGEST = 384  # pixels of the longer side: a page shows them small, and larger on a click
+SMALL = 128  # where there are so many that the page would grow beyond what is sane
+QUALITY = 80
+MOST_CHARACTERS = 5_000_000
 
 
-def thumbnail(data: bytes) -> str:
-    """A data: URI of the image, its longer side at most `LARGEST`, never enlarged. ImageError as `decode` raises."""
+def thumbnail(data: bytes, largest: int = LARGEST) -> str:
+    """A data: URI of the image, its longer side at most `largest`, never enlarged. ImageError as `decode` raises."""
     image = Image.fromarray(decode(data))
-    image.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
+    image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     buffer = BytesIO()
     image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def thumbnails(images: Mapping[str, bytes]) -> dict[str, str]:
-    """A thumbnail per image id; images that cannot be decoded are left out."""
-    found = {}
+def thumbnails(images: Mapping[str, bytes], most: int = MOST_CHARACTERS) -> dict[str, str]:
+    """A thumbnail per image id, in that order: small ones once the larger have taken `most` characters; images that
+    cannot be decoded are left out."""
+    found: dict[str, str] = {}
+    taken = 0
     for image_id, data in images.items():
         try:
-            found[image_id] = thumbnail(data)
+            found[image_id] = thumbnail(data, LARGEST if taken < most else SMALL)
         except ImageError:
             continue
+        taken += len(found[image_id])
     return found

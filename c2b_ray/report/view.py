@@ -6,34 +6,39 @@ walks the tree.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.report import words
+from c2b_ray.report import headline, words
 from c2b_ray.report.cues import cues
+from c2b_ray.report.drops import Drop, drops
 from c2b_ray.report.examples import Examples, choose
 from c2b_ray.report.findings import Finding, finding
 from c2b_ray.report.forest import forest_plot
-from c2b_ray.report.groups import GroupView, galleries, shared_caption, value_rows
+from c2b_ray.report.groups import GroupView, Shelf, galleries, shared_caption, value_rows
 from c2b_ray.report.intersections import Intersections, intersections
 from c2b_ray.report.merges import Merges, merges
 from c2b_ray.report.method import Method, mapping, method, number
+from c2b_ray.report.notes import notes
+from c2b_ray.report.overview import Overview, overviews, taken
+from c2b_ray.report.pooled import PooledView, pooled_view
 from c2b_ray.report.problems import Problems, problems
-from c2b_ray.report.ranking import Cell, Group, Key, folded, ranked, worst_first
+from c2b_ray.report.ranking import Group, Key, folded, ranked, worst_first
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
 from c2b_ray.report.shown import Shown, shown
 from c2b_ray.report.sources import Sources, sources
 from c2b_ray.report.spending import Spending, spending
 from c2b_ray.report.summaries import Summary, summaries
-from c2b_ray.schemas import AGREEMENT, CALIBRATION, INTERSECTIONS, PROPOSALS, VERIFICATIONS
+from c2b_ray.report.versus import Versus, versus
+from c2b_ray.schemas import AGREEMENT, CALIBRATION, DRAWS, INTERSECTIONS, POOLED, PROPOSALS, VERIFICATIONS
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
+MOST_TABLES = 120  # groups that are tables; the others are counted
 MOST_SENTENCES = 40
 
 
@@ -52,6 +57,8 @@ class Tables:
     verifications: pa.Table = field(default_factory=VERIFICATIONS.empty_table)
     calibration: pa.Table = field(default_factory=CALIBRATION.empty_table)
     agreement: pa.Table = field(default_factory=AGREEMENT.empty_table)
+    pool: pa.Table = field(default_factory=DRAWS.empty_table)
+    pooled: pa.Table = field(default_factory=POOLED.empty_table)
 
     def of_draws(self) -> Tables:
         """Without what is known of images that no draw asks for: a run may hold those of an earlier index."""
@@ -62,15 +69,17 @@ class Tables:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be shown: every group, the groups that are shown in detail, and their pictures."""
+    """What is to be shown: every group, those shown in detail with their pictures, those that are tables."""
 
     groups: tuple[Group, ...]
     detailed: tuple[Group, ...]
+    listed: tuple[Group, ...]
     examples: Mapping[Key, Examples]
 
     @property
     def image_ids(self) -> list[str]:
-        return sorted({image_id for chosen in self.examples.values() for image_id in chosen.image_ids})
+        """Those of the strongest findings first."""
+        return list(dict.fromkeys(image_id for chosen in self.examples.values() for image_id in chosen.image_ids))
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ class Section:
     name: str
     detailed: tuple[GroupView, ...]
     others: tuple[GroupView, ...]
+    more: int
 
 
 @dataclass(frozen=True)
@@ -91,10 +101,14 @@ class View:
     tally: str
     scale: str
     paper: str
+    notes: tuple[str, ...]
     interval_name: str
     tau: str
     alpha: str
     summaries: tuple[Summary, ...]
+    overviews: tuple[Overview, ...]
+    pooled: PooledView
+    versus: Versus
     findings_line: str
     cues: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -107,6 +121,7 @@ class View:
     spending: Spending
     undetermined: Undetermined
     clear: tuple[ClearSection, ...]
+    drops: tuple[Drop, ...]
     problems: Problems
     method: Method
     merges: Merges
@@ -114,8 +129,10 @@ class View:
 
 def plan(tables: Tables) -> Plan:
     groups = ranked(tables.scores)
-    detailed = worst_first(groups)[:MOST_DETAILED]
-    return Plan(tuple(groups), tuple(detailed), choose(detailed, tables.captions, tables.draws, tables.predictions))
+    leading = worst_first(groups)
+    detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
+    examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
+    return Plan(tuple(groups), tuple(detailed), tuple(listed), examples)
 
 
 def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumbnails: Mapping[str, str]) -> View:
@@ -134,32 +151,39 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
     }
     told = [item for key, item in findings.items() if key not in hidden]
     cells = [cell for group in groups for cell in group.cells]
+    told_in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
+    answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    keys = dict(zip(*(tables.images[name].to_pylist() for name in ("image_id", "key")), strict=True))
+    by_link, shelf = {item.link: item for item in findings.values()}, Shelf(thumbnails, keys)
     return View(
         title=clean(str(config.get("task") or "Classifier audit")),
         classifiers=tuple(names.values()),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
-        unfinished=_unfinished(manifest),
-        tally=_tally(cells),
-        scale=_scale(cells, tables),
-        paper=_paper(cells),
+        unfinished=headline.unfinished(manifest),
+        tally=headline.tally(cells),
+        scale=headline.scale(cells, tables.draws),
+        paper=headline.paper(cells),
+        notes=notes(config, cells),
         interval_name=words.percent(1 - alpha),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         summaries=tuple(summaries(cells, names)),
-        findings_line=_findings_line(cells, len(told)),
+        overviews=overviews(groups, names, answers, 1 - alpha, told_in_detail),
+        pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
+        versus=versus(groups, names, told_in_detail),
+        findings_line=headline.findings_line(cells, len(told)),
         cues=cues(cells, names, 1 - alpha),
         findings=tuple(told[:MOST_SENTENCES]),
         findings_more=max(len(told) - MOST_SENTENCES, 0),
-        no_findings=_no_findings(cells, tau),
-        sections=tuple(
-            _sections(planned, names, links, {item.link: item for item in findings.values()}, thumbnails, tau)
-        ),
+        no_findings=headline.no_findings(cells, tau),
+        sections=tuple(_sections(planned, names, links, by_link, shelf, tau)),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),
         spending=spending(manifest, groups),
         undetermined=undetermined(groups, names, tau),
         clear=clear(groups, names),
+        drops=drops(tables.rejected, tables.pool, tables.draws, tables.images, cells),
         problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
         method=method(manifest),
         merges=merges(tables.proposals),
@@ -174,79 +198,27 @@ def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
     return names_of(specs)
 
 
-def _unfinished(manifest: Mapping[str, Any]) -> str:
-    status = str(manifest.get("status", "finished"))
-    return (
-        "" if status == "finished" else f"This run is not finished (status: {clean(status)}); its numbers may change."
-    )
-
-
-def _tally(cells: Sequence[Cell]) -> str:
-    of = Counter(cell.verdict for cell in cells)
-    found = words.plural(of["against"] + of["for"], "finding")
-    return f"{found}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
-
-
-def _scale(cells: Sequence[Cell], tables: Tables) -> str:
-    if not cells:
-        return "Nothing was scored."
-    classes, attributes = ({getattr(cell, name) for cell in cells} for name in ("target_class", "attribute"))
-    images = pc.count_distinct(tables.draws["image_id"]).as_py()
-    per_classifier = len({(c.target_class, c.attribute, c.bias_class) for c in cells})
-    classifiers = len({cell.classifier for cell in cells})
-    each = " for each classifier" if classifiers > 1 else ""
-    return (
-        f"{words.plural(per_classifier, 'cell')}{each}: a cell is one value of an attribute, for one class. "
-        f"{words.plural(len(classes), 'class', 'classes')}, {words.plural(len(attributes), 'attribute')}, "
-        f"{words.plural(images, 'image')}."
-    )
-
-
-def _paper(cells: Sequence[Cell]) -> str:
-    more = sum(cell.disagrees and not cell.found for cell in cells)
-    if not more:
-        return ""
-    return (
-        f"The paper’s rule, |φ| > τ alone, would have called {words.plural(more, 'more cell', 'more cells')} biased; "
-        "the images at hand do not establish that."
-    )
-
-
-def _findings_line(cells: Sequence[Cell], told: int) -> str:
-    found = sum(cell.found for cell in cells)
-    if found == told:
-        return "Largest |φ| first."
-    return (
-        f"Largest |φ| first. {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: φ sums to 0 over an "
-        "attribute’s values, and two attributes may look at the same images: what only mirrors or repeats a finding is "
-        "folded beneath it."
-    )
-
-
-def _no_findings(cells: Sequence[Cell], tau: float) -> str:
-    if not cells:
-        return "Nothing was scored, so nothing can be said."
-    if all(cell.n == 0 for cell in cells):
-        return "No image has a prediction, so nothing can be said about the classifier."
-    return f"No cell’s φ is established to lie beyond ±{words.decimal(tau)}."
-
-
 def _sections(
     planned: Plan,
     names: Mapping[str, str],
     links: Mapping[Key, str],
     findings: Mapping[str, Finding],
-    thumbnails: Mapping[str, str],
+    shelf: Shelf,
     tau: float,
 ) -> Iterable[Section]:
+    listed = {group.key for group in planned.listed}
     for classifier in dict.fromkeys(group.classifier for group in planned.groups):
         detailed: list[GroupView] = []
         others: list[GroupView] = []
+        more = 0
         for group in planned.groups:
             lead = group.lead
             if group.classifier != classifier or lead is None:
                 continue
             link, in_detail = links[group.key], group.key in planned.examples
+            if not in_detail and group.key not in listed:
+                more += 1
+                continue
             view = GroupView(
                 link=link,
                 target_class=group.target_class,
@@ -255,9 +227,7 @@ def _sections(
                 rows=value_rows(group),
                 forest=forest_plot(group, tau, link) if in_detail else "",
                 shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
-                galleries=galleries(lead, planned.examples[group.key], thumbnails, names[classifier])
-                if in_detail
-                else (),
+                galleries=galleries(lead, planned.examples[group.key], shelf, names[classifier]) if in_detail else (),
             )
             (detailed if in_detail else others).append(view)
-        yield Section(names[classifier], tuple(detailed), tuple(others))
+        yield Section(names[classifier], tuple(detailed), tuple(others), more)

@@ -216,6 +216,14 @@ class Run:
     def intersections(self) -> pa.Table:
         return self.read("intersections")
 
+    def failures(self) -> pa.Table:
+        """The images that were answered wrong: a table of `schemas.FAILURES`, a row per classifier, cell and image."""
+        # Here, because reading a run needs no more than its tables.
+        from c2b_ray.steps.failures import failures
+
+        images = self.read("images", ["image_id", "key", "content", "fingerprint"])
+        return failures(self.captions, self.draws, images, self.predictions)
+
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         self._still_ours()
         checked(dict(manifest), self.location(MANIFEST))

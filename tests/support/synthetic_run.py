@@ -17,7 +17,8 @@ from c2b_ray.report.words import article
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.score import score
+from c2b_ray.steps.judge import Levels
+from c2b_ray.steps.score import scored
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
 from c2b_ray.store import files
@@ -75,12 +76,17 @@ def make_run(path: Path, recipe: Recipe) -> Run:
             files.write_table(run.location("verifications/part-0.parquet"), seen)
             run.write("calibration", known)
 
-        def scores(drawn: pa.Table) -> pa.Table:
-            return score(captions, drawn, predictions, recipe.classifiers, recipe.tau, 0.05, verified, distinct)
+        def scores(drawn: pa.Table) -> tuple[pa.Table, pa.Table]:
+            levels = Levels(recipe.tau, 0.05)
+            return scored(captions, drawn, predictions, recipe.classifiers, levels, verified, distinct)
 
-        run.write("scores", scores(draws))
+        of_cells, pooled = scores(draws)
+        run.write("scores", of_cells)
+        run.write("pooled", pooled)
         if recipe.generated is not None:
-            retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name))) for name in (RETRIEVE, GENERATE))
+            retrieved, made = (
+                scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE)
+            )
             run.write("agreement", agreement(retrieved, made, recipe.tau, 0.05))
         run.update(_manifest(recipe, images) | recipe.manifest)
     return run

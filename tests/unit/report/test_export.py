@@ -61,6 +61,7 @@ def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkey
         classifiers=(one, two),
         classes=("bus", "very-secret-value-123"),
         images_per_cell=3,
+        accuracy={(name, "bus", "fog"): 0.0 for name in (one, two)},
         pictures=False,
         config={"task": "with very-secret-value-123"},
     )

@@ -178,11 +178,16 @@ def test_disagreement_with_the_paper(verdict: str, paper: int, disagrees: bool) 
 
 def test_undetermined_counts_and_order() -> None:
     cells = [row(f"v{i}", i / 100, images_to_settle=i * 100) for i in range(1, 25)]
+    tiny = [row("three", 0.3, n=3, correct=3), row("four", 0.3, n=4, correct=4)]
+    because = row("five", 0.2, n=5, correct=5, undetermined_because="too few images")
     groups = ranked(scores(*cells, row("empty"), row("done", 0.4, "for")))
     left = undetermined(groups, NAMES, 0.05)
     assert "25 of 26 cells stay open" in left.line
     assert "1 of them has no image" in left.line
-    assert (len(left.cells), left.more) == (20, 5)
+    assert (len(left.cells), left.more) == (24, 0)  # the empty one is counted, not listed
+    few = undetermined(ranked(scores(*tiny, because)), NAMES, 0.05)
+    assert "2 of them have 4 images or fewer" in few.line
+    assert [(cell.bias_class, cell.because) for cell in few.cells] == [("five", "too few images")]
     assert [cell.bias_class for cell in left.cells[:2]] == ["v24", "v23"]
     assert left.cells[0].settle == "2\u202f400"
     # ≤ 100: v1; ≤ 300: v1 to v3; ≤ 1000: v1 to v10; 2400 settle all 24 of the 25 that can be settled

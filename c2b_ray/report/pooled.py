@@ -1,0 +1,87 @@
+"""What all classes share, a sentence for each value of an attribute, with its classes beneath.
+
+Knows rows of `schemas.POOLED`, cells and words; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.report import words
+from c2b_ray.report.findings import SIGNS
+from c2b_ray.report.ranking import FOUND, Cell
+
+MOST_CLASSES = 12
+_ADVERBS = {"against": "less well", "for": "better"}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """`classes`: φ of the value for each class, strongest first."""
+
+    attribute: str
+    value: str
+    verdict: str
+    sign: str
+    sentence: str
+    classes: str
+
+
+@dataclass(frozen=True)
+class PooledView:
+    """`asked` is whether values were taken over several classes; `line` counts what was found."""
+
+    asked: bool
+    line: str
+    findings: tuple[Pooled, ...]
+
+
+def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
+    """Largest |φ| first."""
+    rows = table.to_pylist()
+    found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["phi"]))
+    return PooledView(
+        asked=bool(rows),
+        line=_line([row["verdict"] for row in rows]),
+        findings=tuple(_pooled(row, cells, names, confidence) for row in found),
+    )
+
+
+def pooled_sentence(row: Row, name: str, confidence: float) -> str:
+    """What is found over all classes, in one sentence."""
+    interval = words.signed_range(row["phi_low"], row["phi_high"])
+    return (
+        f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {_ADVERBS[row['verdict']]} when "
+        f"{row['attribute']} is {row['bias_class']} (φ{words.FIXED}{words.signed(row['phi'])}, "
+        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')})."
+    )
+
+
+def _line(verdicts: Sequence[str]) -> str:
+    found = sum(verdict in FOUND for verdict in verdicts)
+    return (
+        f"The same value for all classes together, {words.plural(len(verdicts), 'value')} in all: "
+        f"{words.plural(found, 'finding')}, {words.count(verdicts.count('none'))} clear, "
+        f"{words.count(verdicts.count('undetermined'))} undetermined."
+    )
+
+
+def _pooled(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> Pooled:
+    place = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
+    own = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == place and c.size >= 0]
+    own.sort(key=lambda cell: (cell.phi if row["verdict"] == "against" else -cell.phi, cell.target_class))
+    told = [f"{cell.target_class} {words.signed(cell.phi)} {SIGNS[cell.verdict]}" for cell in own[:MOST_CLASSES]]
+    rest = f" and {words.count(len(own) - MOST_CLASSES)} more" if len(own) > MOST_CLASSES else ""
+    return Pooled(
+        attribute=row["attribute"],
+        value=row["bias_class"],
+        verdict=row["verdict"],
+        sign=SIGNS[row["verdict"]],
+        sentence=pooled_sentence(row, names[row["classifier"]], confidence),
+        classes=f"{', '.join(told)}{rest}",
+    )
