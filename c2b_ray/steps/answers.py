@@ -25,6 +25,9 @@ class Answers:
         columns = ("image_id", "label", "predicted_class", "answered", "undecided", "error")
         self._rows = list(zip(*(own[name].to_pylist() for name in columns), strict=True))
         self._of: dict[str, Taken] = {}
+        # Asked of every group of cells, by sets of images.
+        self._answered = frozenset(image for image, *_, error in self._rows if error is None)
+        self._undecided = frozenset(image for image, *_, undecided, _ in self._rows if undecided is not None)
 
     def of(self, target_class: str) -> Taken:
         """What each image was taken for, where images of `target_class` are looked at."""
@@ -34,11 +37,11 @@ class Answers:
 
     def answered(self) -> frozenset[str]:
         """The images with an answer, right or wrong."""
-        return frozenset(image for image, *_, error in self._rows if error is None)
+        return self._answered
 
     def undecided(self) -> frozenset[str]:
         """The images whose answer is no single one."""
-        return frozenset(image for image, *_, undecided, _ in self._rows if undecided is not None)
+        return self._undecided
 
 
 def answers_of(predictions: pa.Table, classifier: str) -> Answers:

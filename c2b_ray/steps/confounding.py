@@ -121,16 +121,15 @@ class _Class:
         self._images = images
         self._shown = indicators
         self._compositions: dict[str, Composition] = {}
-        self._latest: tuple[bytes, Shown, NDArray[np.bool_], Effects] | None = None
+        self._latest: tuple[Answers, Shown, NDArray[np.bool_], Effects] | None = None
 
     def standardised(self, attribute: str, answers: Answers) -> Standardised:
-        given = [answers.get(image) for image in self._images]
-        answered = np.array([answer is not None for answer in given], bool)
-        right = np.array([answer == self.target for answer in given], bool)
-        key = answered.tobytes() + right.tobytes()
-        if self._latest is None or self._latest[0] != key:
+        if self._latest is None or self._latest[0] is not answers:
+            given = [answers.get(image) for image in self._images]
+            answered = np.array([answer is not None for answer in given], bool)
+            right = np.array([answer == self.target for answer in given], bool)[answered]
             known = self._shown if answered.all() else _rows(self._shown, answered)
-            self._latest = key, known, right[answered], effects(known, right[answered])
+            self._latest = answers, known, right, effects(known, right)
         _, known, right, found = self._latest
         spread = self.composition(attribute) if known is self._shown else self._composed(known, attribute)
         return standardised(known, found, right, spread)

@@ -143,14 +143,18 @@ def _settle(rows: Sequence[dict[str, Any]], levels: Levels) -> None:
     for row in rows:
         groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
         row["images_to_settle"] = None
-    for group in groups.values():
-        # As many images of sure content as tell as much: all of them where nothing was verified.
-        total = np.array([round(row["effective"]) for row in group])
+    width = max(map(len, groups.values()), default=0)
+    # As many images of sure content as tell as much: all of them where nothing was verified. A group of fewer values
+    # than others has cells without images.
+    correct, total = np.zeros((2, len(groups), width), np.int64)
+    for at, group in enumerate(groups.values()):
+        total[at, : len(group)] = [round(row["effective"]) for row in group]
         accuracy = np.nan_to_num([row["accuracy"] for row in group])
-        correct = np.minimum(np.round(accuracy * total), total).astype(int)
-        biased = metrics.images_to_settle(correct, total, tau, min(alpha, step))
-        clear = metrics.images_to_settle(correct, total, tau, alpha)
-        for row, if_biased, if_clear in zip(group, biased.tolist(), clear.tolist(), strict=True):
-            needed = if_biased if abs(row["phi"]) > tau else if_clear
+        correct[at, : len(group)] = np.minimum(np.round(accuracy * total[at, : len(group)]), total[at, : len(group)])
+    biased = metrics.images_to_settle(correct, total, tau, min(alpha, step)).tolist()
+    clear = metrics.images_to_settle(correct, total, tau, alpha).tolist()
+    for at, group in enumerate(groups.values()):
+        for i, row in enumerate(group):
+            needed = (biased if abs(row["phi"]) > tau else clear)[at][i]
             if row["verdict"] == "undetermined" and needed > 0 and not row["doubt"] and not math.isnan(row["phi"]):
                 row["images_to_settle"] = math.ceil(needed * max(1.0, row["n"] / max(row["effective"], 1.0)))

@@ -60,6 +60,17 @@ class Correction:
     total: Counts
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What the verifier said of the images of a group's `cells`: `drawn` as (image, row, answer); counts (row, answer)
+    of those that were looked at alone, which are so many `pictures`."""
+
+    cells: Mapping[str, set[str]]
+    drawn: Sequence[tuple[str, int, int]]
+    unclassified: Floats
+    pictures: int
+
+
 class Verified:
     """What is known of the images of a run: `verifications` and `calibration` are tables of those schemas.
 
@@ -78,6 +89,7 @@ class Verified:
         self._distinct = distinct
         self._verifier = Verifier(verifications, calibration)
         self._pools: Mapping[Group, Mapping[str, set[str]]] = {}
+        self._seen: dict[Group, _Seen] = {}
 
     def drawn_from(self, pools: Mapping[Group, Mapping[str, set[str]]]) -> Verified:
         """The same, of cells whose images were drawn from those that the verifier accepted of `pools`.
@@ -86,7 +98,7 @@ class Verified:
         how often an image that it accepted shows something else; what the classifier says of them does not count.
         """
         found = copy(self)
-        found._pools = pools
+        found._pools, found._seen = pools, {}
         return found
 
     def sorted_by_value(
@@ -122,21 +134,19 @@ class Verified:
         """The group's scores, corrected; None where the verifier named no value of any of its images."""
         (target, attribute), values = group, list(cells)
         asks_class = target in self._classes_asked
+        seen = self._seen_of(group, cells)
         counts = np.zeros((3, len(cells), len(cells) + asks_class))
-        counted: tuple[set[str], set[str]] = set(), set()
-        place, pools = {value: i for i, value in enumerate(cells)}, self._pools.get(group, {})
-        for row, (name, images) in enumerate(cells.items()):
-            for image in images | pools.get(name, set()):
-                said = self._said(image, group, place)
-                answer = answers.get(image)
-                if said is not None and (answer is not None or image not in images):
-                    outcome = 2 if image not in images else int(answer != target)
-                    counts[outcome, row, said] += 1
-                    counted[outcome == 2].add(image)
+        counts[2] = seen.unclassified
+        counted: set[str] = set()
+        for image, row, said in seen.drawn:
+            answer = answers.get(image)
+            if answer is not None:
+                counts[int(answer != target), row, said] += 1
+                counted.add(image)
         if not counts[:2, :, : len(cells)].any():
             return None
         known = Known(self._verifier.values(attribute, values), self._verifier.classes(target) if asks_class else None)
-        copies = _copies(counts[:2], counted[0]), _copies(counts[2], counted[1])
+        copies = _copies(counts[:2], len(counted)), _copies(counts[2], seen.pictures)
         misfit = misfit_p_value(counts[0], counts[1], known, copies, counts[2])
         # Intervals must not rest on a calibration that is refuted.
         used = _limited(known, FREE) if misfit <= levels[1] else known
@@ -145,6 +155,29 @@ class Verified:
             misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, counts[2])
         confirmed = counts[:2, :, : len(cells)].sum(axis=(0, 2)).astype(int)
         return Correction(found, misfit, confirmed, counts[:2].sum(axis=(0, 2)).astype(int))
+
+    def _seen_of(self, group: Group, cells: Mapping[str, set[str]]) -> _Seen:
+        """What the verifier said of the group's images: the same for every classifier, so that it is kept."""
+        kept = self._seen.get(group)
+        if kept is not None and kept.cells == cells:
+            return kept
+        place, pools = {value: i for i, value in enumerate(cells)}, self._pools.get(group, {})
+        drawn, others = [], set()
+        unclassified = np.zeros((len(cells), len(cells) + (group[0] in self._classes_asked)))
+        for row, (name, images) in enumerate(cells.items()):
+            of_row = ((image, self._said(image, group, place)) for image in images | pools.get(name, set()))
+            for image, said in of_row:
+                if said is None:
+                    continue
+                if image in images:
+                    drawn.append((image, row, said))
+                else:
+                    unclassified[row, said] += 1
+                    others.add(image)
+        found = self._seen[group] = _Seen(
+            {name: set(own) for name, own in cells.items()}, drawn, unclassified, len(others)
+        )
+        return found
 
     def _said(self, image: str, group: Group, place: Mapping[str, int]) -> int | None:
         """Which of the values the verifier said an image to show, or, after the last, not to show the class."""
@@ -212,9 +245,9 @@ class Verified:
         return sum(self._verifier.class_rates(target)) - 1
 
 
-def _copies(counts: Floats, images: set[str]) -> float:
-    """How many times an image is counted, on average."""
-    return max(1.0, float(counts.sum()) / len(images)) if images else 1.0
+def _copies(counts: Floats, images: int) -> float:
+    """How many times each of so many images is counted, on average."""
+    return max(1.0, float(counts.sum()) / images) if images else 1.0
 
 
 def _limited(known: Known, most: float) -> Known:

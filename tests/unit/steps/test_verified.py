@@ -305,3 +305,29 @@ def test_images_drawn_from_those_that_the_verifier_accepted_are_corrected_by_the
     assert snow["shown"] == pytest.approx(0.8, abs=0.03)
     assert (snow["shown_low"] < 0.8 < snow["shown_high"], snow["shown_high"] - snow["shown_low"] < 0.15) == (True, True)
     assert (snow["verdict"], rain["verdict"]) == ("against", "for")
+
+
+def test_what_is_kept_of_a_group_for_further_classifiers_is_of_the_same_cells_and_pools():
+    made = Made().add("snow", "snow", 100, 60).add("snow", "rain", 30, 20).add("rain", "rain", 120, 100)
+    cells = {}
+    for row in made.draws:
+        value = next(value for (_, value), caption in made.ids.items() if caption == row["caption_id"])
+        cells.setdefault(value, set()).add(row["image_id"])
+    fewer = {value: set(sorted(images)[:-20]) for value, images in cells.items()}
+    right = {row["image_id"]: row["predicted_class"] for row in made.predictions}
+    other = dict.fromkeys(right, "bus") | dict.fromkeys(sorted(right)[::3], "mug")
+    group, levels, kept = ("bus", "weather"), (0.05, 0.05), made.verified(PERFECT)
+    pooled = kept.drawn_from({group: cells})
+    for verified, drawn, answers in (
+        (kept, cells, right),
+        (kept, cells, other),
+        (kept, fewer, right),
+        (pooled, fewer, right),
+        (kept, cells, right),
+    ):
+        fresh = made.verified(PERFECT)
+        fresh = fresh.drawn_from({group: cells}) if verified is pooled else fresh
+        found, expected = (one.correct(group, drawn, answers, levels) for one in (verified, fresh))
+        np.testing.assert_array_equal(found.scores.accuracy, expected.scores.accuracy)
+        np.testing.assert_array_equal(found.total, expected.total)
+        assert found.misfit == expected.misfit
