@@ -173,7 +173,7 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
         whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
     if run.has("confirmation"):
         whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool")[0])
-    run.write("scores", whole)
+    run.write("scores", _with_wanted(whole, asked))
     run.write("pooled", pooled)
     if asked.intersections:
         tables = (run.proposals, captions, predictions)
@@ -182,6 +182,14 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
     if len(asked.images.sources) > 1:
         retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE))
         run.write("agreement", agreement(retrieved, made, asked.tau, asked.alpha))
+
+
+def _with_wanted(scores: pa.Table, asked: AuditConfig) -> pa.Table:
+    """With how many distinct images each cell asked for, where captions drew them."""
+    labelled = asked.images.sources == ("labelled",)
+    wanted = None if labelled or asked.images_per_cell is None else asked.images_per_cell * len(asked.images.sources)
+    column = pa.array([wanted] * scores.num_rows, pa.int64())
+    return scores.set_column(scores.schema.get_field_index("wanted"), scores.schema.field("wanted"), column)
 
 
 def _most(asked: AuditConfig) -> int:
