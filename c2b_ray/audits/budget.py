@@ -185,9 +185,9 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
 
 
 def _with_wanted(scores: pa.Table, asked: AuditConfig) -> pa.Table:
-    """With how many distinct images each cell asked for, where captions drew them."""
-    labelled = asked.images.sources == ("labelled",)
-    wanted = None if labelled or asked.images_per_cell is None else asked.images_per_cell * len(asked.images.sources)
+    """With how many distinct images each cell asked for, where captions drew them and no budget says when to stop."""
+    fixed = asked.images_per_cell is not None and asked.images.sources != ("labelled",) and asked.budget is None
+    wanted = (asked.images_per_cell or 0) * len(asked.images.sources) if fixed else None
     column = pa.array([wanted] * scores.num_rows, pa.int64())
     return scores.set_column(scores.schema.get_field_index("wanted"), scores.schema.field("wanted"), column)
 

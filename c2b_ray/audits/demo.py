@@ -17,19 +17,23 @@ TASK = "Classify pictures of everyday objects outdoors."
 LANGUAGE_MODEL, ENCODER = "world:lm", "world:clip"
 CLASSIFIERS = ["world:resnet-planted-0", "world:resnet-control-0"]
 SEED = 2026
+POOL, IMAGES_PER_CAPTION = 400, 16
+"""Of 5,000 scenes some 500 show a class, and 80 a class in one of six colours: what a cell asks for."""
+CALIBRATION = 1500
+"""Scenes that the verifier is measured on, drawn with another seed than those that are audited."""
 
 
 def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> Run:
     """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
-    table, indexed = out / "scenes.parquet", out / "index"
+    table, known, indexed = out / "scenes.parquet", out / "calibration.parquet", out / "index"
     steps = Steps(listener)
     # The models start in other processes, so this one has time to render.
     with ThreadPoolExecutor(1) as background:
-        rendered = background.submit(_render, table, images)
+        rendered = background.submit(_render, {table: (images, SEED), known: (CALIBRATION, SEED + 1)})
         # Held until the audit is over: the encoder that builds the index goes on to answer the audit.
         with backend(via) as models:
             with steps.step("start the models, render scenes"):
-                models.start(LANGUAGE_MODEL, ENCODER)
+                models.start(LANGUAGE_MODEL, ENCODER, ENCODER)
                 rendered.result()
             if not (indexed / "manifest.json").exists():
                 index.build(str(table), ENCODER, str(indexed), via, listener)
@@ -38,11 +42,14 @@ def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> 
                 "classes": list(CLASSES),
                 "classifier": CLASSIFIERS,
                 "language_model": LANGUAGE_MODEL,
-                "images": {"source": "retrieve", "index": str(indexed)},
+                "images": {"source": "retrieve", "index": str(indexed), "pool": POOL},
+                "images_per_caption": IMAGES_PER_CAPTION,
+                "verification": {"model": ENCODER, "calibration": str(known)},
             }
             return audit(asked, out / "run", via, listener)
 
 
-def _render(table: Path, images: int) -> None:
-    if not table.exists():
-        write_sample(table, images, SEED)
+def _render(tables: dict[Path, tuple[int, int]]) -> None:
+    for path, (images, seed) in tables.items():
+        if not path.exists():
+            write_sample(path, images, seed)
