@@ -69,50 +69,81 @@ def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]
 
     A value in doubt leaves the reference of the others, and where it alone makes the difference to them, they are in
     doubt as well. A finding, and `none`, must bear being standardised over the other attributes where these are known.
-    The false discovery rates of findings and of `none` are controlled over all rows that are not in
-    doubt. Limits of findings are false-coverage-rate limits: at confidence 1 − α·R/m for R findings of m tests; of all
-    others 1 − α.
+    The false discovery rates of findings and of `none` are controlled over all rows that are not in doubt. Limits of
+    findings are false-coverage-rate limits: at confidence 1 − α·R/m for R findings of m tests; of all others 1 − α.
     """
-    tau, alpha = levels.tau, levels.alpha
     contrasts = Contrasts.of(estimates)
-    phi, (low, high) = contrasts.phi, contrasts.limits(1 - alpha)
-    errors = (high - low) / (2 * deviations(1 - alpha))
-    doubts = _doubts(estimates, phi, tau)
-    p, none_p = contrasts.p_values(tau), contrasts.none_p_values(tau)
-    adjusted = _adjusted(estimates, phi, low, high)
+    low, high = contrasts.limits(1 - levels.alpha)
+    adjusted = _adjusted(estimates, contrasts.phi, low, high)
+    doubts = _doubts(estimates, contrasts.phi, levels.tau)
+    for here, of_group in adjusted:
+        doubts[here] = [own or other for own, other in zip(doubts[here], of_group.doubt, strict=True)]
+    columns = _tests(estimates, contrasts, adjusted, doubts, levels)
+    verdicts = metrics.verdicts(contrasts.phi, columns["q_value"], columns["none_q_value"], levels.tau, levels.alpha)
+    found = np.array([verdict in ("for", "against") for verdict in verdicts], dtype=bool)
+    tests = int(np.isfinite(columns["q_value"]).sum())
+    columns |= {
+        **_limits(contrasts, adjusted, found, tests, levels.alpha),
+        "phi": contrasts.phi,
+        "phi_shrunken": metrics.shrunken(contrasts.phi, (high - low) / (2 * deviations(1 - levels.alpha))),
+    }
+    basis = [estimate.basis for estimate in estimates for _ in estimate.values]
+    rows = [
+        {**{name: float(values[i]) for name, values in columns.items()}, "verdict": verdicts[i], "doubt": doubts[i]}
+        | {"basis": basis[i], "phi_standardised": None, "same_as": None}
+        for i in range(len(doubts))
+    ]
+    for here, of_group in adjusted:
+        for row, phi, same in zip(rows[here], of_group.phi.tolist(), of_group.same, strict=True):
+            row["phi_standardised"] = None if math.isnan(phi) else phi
+            row["same_as"] = None if same is None else ": ".join(same)
+    shared = np.concatenate([*(estimate.shared for estimate in estimates), np.zeros(0)])
+    for row, share in zip(rows, shared.tolist(), strict=True):
+        undetermined = row["verdict"] == "undetermined"
+        row["undetermined_because"] = _reason(row, share, levels, tests) if undetermined else None
+    return rows
+
+
+def _tests(
+    estimates: Sequence[Estimate],
+    contrasts: Contrasts,
+    adjusted: Sequence[tuple[slice, Adjusted]],
+    doubts: Sequence[str | None],
+    levels: Levels,
+) -> dict[str, Floats]:
+    """p- and q-values of findings and of `none`; NaN for what is not tested."""
+    p, none_p = contrasts.p_values(levels.tau), contrasts.none_p_values(levels.tau)
     for here, of_group in adjusted:
         p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
-        low[here], high[here] = of_group.limits(low[here], high[here], 1 - alpha)
-        doubts[here] = [own or other for own, other in zip(doubts[here], of_group.doubt, strict=True)]
     sure = np.array([doubt is None for doubt in doubts], dtype=bool)
+    p, none_p = np.where(sure, p, np.nan), np.where(sure, none_p, np.nan)
     # A shared image hides a difference and feigns none: only `none` needs images that differ.
     differ = [e.basis in EVIDENCE_OF_VALUES and share <= MOST_SHARED for e in estimates for share in e.shared]
-    p, none_p = np.where(sure, p, np.nan), np.where(sure, none_p, np.nan)
-    q = metrics.benjamini_hochberg(p)
     none_q = metrics.benjamini_hochberg(np.where(np.array(differ, dtype=bool), none_p, np.nan))
-    verdicts = metrics.verdicts(phi, q, none_q, tau, alpha)
-    found = np.array([verdict in ("for", "against") for verdict in verdicts], dtype=bool)
-    tests = int(np.isfinite(q).sum())
+    q = metrics.benjamini_hochberg(p)
+    return {"p_value": p, "q_value": q, "none_p_value": none_p, "none_q_value": none_q}
+
+
+def _limits(
+    contrasts: Contrasts,
+    adjusted: Sequence[tuple[slice, Adjusted]],
+    found: NDArray[np.bool_],
+    tests: int,
+    alpha: float,
+) -> dict[str, Floats]:
+    """Limits at 1 − α, of findings at the confidence that makes up for their being selected."""
+
+    def at(confidence: float) -> tuple[Floats, Floats]:
+        low, high = contrasts.limits(confidence)
+        for here, of_group in adjusted:
+            low[here], high[here] = of_group.limits(low[here], high[here], confidence)
+        return low, high
+
+    low, high = at(1 - alpha)
     if found.any():
-        limits = _limits_of_findings(contrasts, adjusted, metrics.selected_confidence(int(found.sum()), tests, alpha))
-        low[found], high[found] = (limit[found] for limit in limits)
-    columns = {"phi": phi, "phi_low": low, "phi_high": high, "p_value": p, "q_value": q}
-    columns |= {"none_p_value": none_p, "none_q_value": none_q, "phi_shrunken": metrics.shrunken(phi, errors)}
-    columns["phi_standardised"] = _standardised(adjusted, len(phi))
-    rows: list[dict[str, Any]] = []
-    for estimate in estimates:
-        for share in estimate.shared:
-            i = len(rows)
-            row: dict[str, Any] = {name: float(values[i]) for name, values in columns.items()}
-            row |= {"verdict": verdicts[i], "doubt": doubts[i], "basis": estimate.basis}
-            undetermined = row["verdict"] == "undetermined"
-            row["phi_standardised"] = None if math.isnan(row["phi_standardised"]) else row["phi_standardised"]
-            row["undetermined_because"] = _reason(row, float(share), levels, tests) if undetermined else None
-            rows.append(row)
-    for here, of_group in adjusted:
-        for row, same in zip(rows[here], of_group.same, strict=True):
-            row["same_as"] = None if same is None else ": ".join(same)
-    return rows
+        of_findings = at(metrics.selected_confidence(int(found.sum()), tests, alpha))
+        low, high = (np.where(found, wide, own) for wide, own in zip(of_findings, (low, high), strict=True))
+    return {"phi_low": low, "phi_high": high}
 
 
 def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
@@ -125,22 +156,6 @@ def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Flo
         if adjusted is not None:
             found.append((here, adjusted))
     return found
-
-
-def _limits_of_findings(
-    contrasts: Contrasts, adjusted: Sequence[tuple[slice, Adjusted]], confidence: float
-) -> tuple[Floats, Floats]:
-    low, high = contrasts.limits(confidence)
-    for here, of_group in adjusted:
-        low[here], high[here] = of_group.limits(low[here], high[here], confidence)
-    return low, high
-
-
-def _standardised(adjusted: Sequence[tuple[slice, Adjusted]], rows: int) -> Floats:
-    phi = np.full(rows, np.nan)
-    for here, of_group in adjusted:
-        phi[here] = of_group.phi
-    return phi
 
 
 @dataclass(frozen=True)
