@@ -9,7 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from c2b_ray.errors import ConfigError, InputError, SourceError, nearest
 from c2b_ray.filesystems import refuse_keys
@@ -21,6 +30,14 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic takes `true` for 1, where no field but those of type bool means it."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError(f"{str(value).lower()} is neither a number nor a text; quote it where a text is meant")
+        return value
 
 
 Right = Literal["top1", "among_classes", "top5"]
@@ -207,6 +224,8 @@ class AuditConfig(_Strict):
     def _some_classes(cls, classes: Any) -> Any:
         if classes == []:
             raise ValueError("name at least one class, or `all`")
+        if isinstance(classes, str) and classes != ALL:
+            raise ValueError(f"expected a list of names, or `{ALL}`, not {classes[:100]!r}")
         return [] if classes == ALL else classes
 
     @field_validator("classes")
@@ -398,7 +417,7 @@ def _kind(data: object) -> str:
 
 
 def _checked(data: dict[str, Any], base: Path, file: str | None) -> AuditConfig:
-    _refuse_keys(data)
+    _refuse_keys(data, file)
     try:
         config = AuditConfig.model_validate(data)
     except ValidationError as error:
@@ -438,13 +457,15 @@ def _checked(data: dict[str, Any], base: Path, file: str | None) -> AuditConfig:
     return config.model_copy(update=changes)
 
 
-def _refuse_keys(value: object, depth: int = 0) -> None:
-    """Before anything is said of the fields, which would repeat what they hold."""
+def _refuse_keys(value: object, file: str | None, field: str = "", depth: int = 0) -> None:
+    """Before anything is said of the fields, which would repeat what they hold; nor can a path hold NUL."""
     if isinstance(value, str):
         refuse_keys(value)
+        if "\0" in value:
+            raise ConfigError(field, f"{value[:100]!r} holds a NUL character", location=file)
     elif isinstance(value, dict | list) and depth < 8:
-        for item in value.values() if isinstance(value, dict) else value:
-            _refuse_keys(item, depth + 1)
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_keys(item, file, f"{field}.{name}" if field else str(name), depth + 1)
 
 
 def _located_spec(spec: str | None, base: Path) -> str | None:
@@ -457,6 +478,14 @@ def _located(place: str | None, base: Path) -> str | None:
     if place.startswith("faiss:"):
         return located(place, base)
     return str((base / Path(place).expanduser()).resolve())
+
+
+_NESTED: dict[str, type[BaseModel]] = {
+    "images": Images,
+    "images.columns": Columns,
+    "verification": Verification,
+    "budget": Budget,
+}
 
 
 def _first_problem(error: ValidationError, file: str | None) -> ConfigError:
@@ -474,8 +503,7 @@ def _first_problem(error: ValidationError, file: str | None) -> ConfigError:
     field = ".".join(path)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        nested: dict[str, type[BaseModel]] = {"images": Images, "verification": Verification, "budget": Budget}
-        model = nested.get(path[0], AuditConfig) if len(path) > 1 else AuditConfig
+        model = _NESTED.get(".".join(path[:-1]), AuditConfig)
         message = f"unknown key; {nearest(path[-1], model.model_fields)}"
     elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
         message += f", not {problem['input'][:100]!r}"

@@ -14,7 +14,12 @@ LEAST_SECRET = 10  # shorter values of such variables are words like EMPTY or no
 
 _CREDENTIALS = (
     (re.compile(r"(?<=://)[^\s/@]+@"), ""),
-    (re.compile(r"(?i)([?&;][\w-]*(?:key|token|secret|passw\w*|credential|signature|sig)=)[^&;\s#]+"), rf"\1{HIDDEN}"),
+    (
+        re.compile(
+            r"(?i)([?&;][\w-]*(?:key|token|secret|passw\w*|pwd|credential|signature|sig|authorization|auth)=)[^&;\s#]+"
+        ),
+        rf"\1{HIDDEN}",
+    ),
     (re.compile(r"(?i)\b((?:authorization|x-api-key):\s*(?:bearer\s+)?|bearer\s+)[^\s\[]+"), rf"\1{HIDDEN}"),
     (re.compile(r"\b(?:sk|pk|rk)-[\w-]{16,}|\b(?:hf|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}"), HIDDEN),
     (re.compile(r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"), HIDDEN),

@@ -30,6 +30,8 @@ from c2b_ray.steps.settle import Look, look, open_groups, settled
 from c2b_ray.steps.verified import Group, Verified
 from c2b_ray.store.run import Run
 
+_LOOKED = ["image_id", "caption_id"]
+
 Grant = Mapping[str, int]
 """Caption id → images for each caption that its cell asks for; the cell shares them out."""
 
@@ -143,8 +145,19 @@ def duplicates(run: Run) -> Distinct:
 
 
 def verification(run: Run, distinct: Distinct) -> Verified | None:
-    """What is known of the run's images, where they were verified."""
-    return Verified(run.verifications, run.calibration, distinct) if run.has("verifications") else None
+    """What is known of the run's images, where they were verified; of those that were looked at to find something, not
+    to confirm it."""
+    if not run.has("verifications"):
+        return None
+    rows = run.verifications
+    if run.has("confirmation"):
+        columns = (run.captions[name].to_pylist() for name in ("caption_id", "target_class"))
+        target = dict(zip(*columns, strict=True))
+        looked = pa.concat_tables([run.draws.select(_LOOKED), run.read("pool", _LOOKED)])
+        found = {(image, target[caption]) for image, caption in zip(*looked.to_pydict().values(), strict=True)}
+        seen = rows.select(["image_id", "target_class"]).to_pydict().values()
+        rows = rows.filter(pa.array([pair in found for pair in zip(*seen, strict=True)], pa.bool_()))
+    return Verified(rows, run.calibration, distinct)
 
 
 def _from_pool(verified: Verified, run: Run, draws: pa.Table, pool: str) -> Verified:
@@ -160,11 +173,10 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
     """Scores of the images by now and, where they come from two sources, whether these agree."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
-
     levels = Levels(asked.tau, asked.alpha)
 
-    def scores(images: pa.Table, pool: str = "pool") -> tuple[pa.Table, pa.Table]:
-        known = verified and _from_pool(verified, run, images, pool)
+    def scores(images: pa.Table, pool: str = "pool", about: Verified | None = verified) -> tuple[pa.Table, pa.Table]:
+        known = about and _from_pool(about, run, images, pool)
         return scored(captions, images, predictions, asked.classifiers, levels, known, distinct)
 
     whole, pooled = scores(draws)
@@ -172,7 +184,8 @@ def write_scores(run: Run, asked: AuditConfig) -> None:
         cells = distinct_images(images_of_cells(captions, draws), distinct)
         whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
     if run.has("confirmation"):
-        whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool")[0])
+        about = verified and Verified(run.verifications, run.calibration, distinct)
+        whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool", about)[0])
     run.write("scores", _with_wanted(whole, asked))
     run.write("pooled", pooled)
     if asked.intersections:

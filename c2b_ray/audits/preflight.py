@@ -14,9 +14,11 @@ from c2b_ray.filesystems import is_remote
 from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 from c2b_ray.steps.draw import labelled
+from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.world.zoo import names
 
 INDEX_MANIFEST = "manifest.json"
 
@@ -32,7 +34,8 @@ def check(config: AuditConfig, via: str) -> None:
         _check_index(config.images.index)
     if config.images.table is not None:
         table = LabelledTable(config.images.table, columns=config.images.renamed)
-        labelled(table.labels, table.revision, config.classes, config.attributes, (1, config.seed))
+        proposals, *_ = labelled(table.labels, table.revision, config.classes, config.attributes, (1, config.seed))
+        pairs(proposals, config.intersections)
     if config.verification is not None and config.verification.calibration is not None:
         LabelledTable(config.verification.calibration, "verification.calibration")
     label_map = config.label_map if isinstance(config.label_map, dict) else None
@@ -66,6 +69,13 @@ def _check_spec(field: str, role: str, spec: str) -> None:
     for what, path in paths(spec):
         if not (files.exists(path) if is_remote(path) else Path(path).expanduser().exists()):
             raise ConfigError(field, f"{spec}: no such file or directory: {path} ({what})")
+    if scheme == "scripted":  # the one that loads at once, from a document that may be wrong
+        model = catalog.parse(spec)
+        catalog.loader(role, model)(model)
+    if scheme == "world" and role != "classifier":  # a classifier is loaded for its labels
+        name, there = catalog.parse(spec).name, names(role)
+        if name not in there:
+            raise ConfigError(field, f"{spec}: the world has no {role} {name!r}; {nearest(name, there)}")
 
 
 def _check_pairs(config: AuditConfig) -> None:

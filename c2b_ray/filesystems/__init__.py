@@ -25,7 +25,7 @@ ENVIRONMENT = (
 """The variables that say how a store is reached; another process that is to reach it needs the same."""
 
 _KEY_IN_QUERY = re.compile(
-    r"(?i)[?&;#]([\w-]*(key|token|secret|passwd|password|credential|signature)|sig|auth|pwd)=[^&;\s]"
+    r"(?i)[?&;#]([\w-]*(key|token|secret|passwd|password|credential|signature|authorization|auth)|sig|pwd)=[^&;\s]"
 )
 
 _PROCESS = uuid.uuid4().hex

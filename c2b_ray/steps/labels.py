@@ -98,7 +98,7 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
     """Why a column cannot be taken for an attribute unasked; None where it can."""
     values = [str(value) for value in column.unique().to_pylist() if value is not None]
     rows = len(column) - column.null_count
-    if len({normalise(value) for value in values}) < 2:
+    if len({_folded(value) for value in values}) < 2:
         return "fewer than two values"
     if all(map(_WHOLE.match, values)):
         return f"{len(values)} different numbers" if len(values) > MOST_NUMBERS else None

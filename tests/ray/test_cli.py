@@ -67,6 +67,11 @@ def audit_file(index, tmp_path):
     return write
 
 
+def rows_of(table):
+    """Rows that are equal where NaN stands in both."""
+    return [{name: "NaN" if value != value else value for name, value in row.items()} for row in table.to_pylist()]
+
+
 def test_search_finds_what_the_caption_says(index, c2b):
     status, out, _ = c2b("index", "search", index, "a photo of a bus in the fog", "-k", 5, "--json")
     hits = json.loads(out)
@@ -89,7 +94,7 @@ def test_an_audit_and_its_report(audit_file, c2b, tmp_path):
     before = run.scores
     status, _, _ = c2b("audit", audit_file(), "--out", tmp_path / "run")  # the same again changes nothing
     assert status == 0
-    assert load_run(tmp_path / "run").scores.equals(before)
+    assert rows_of(load_run(tmp_path / "run").scores) == rows_of(before)
     status, _, err = c2b("audit", audit_file(tau=0.1), "--out", tmp_path / "run")
     assert status == 2
     assert "its tau differs" in err
@@ -222,7 +227,7 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
     assert status == 0
     again = load_run(tmp_path / "run")
     for name, table in before.items():
-        assert again.read(name).equals(table), name
+        assert rows_of(again.read(name)) == rows_of(table), name
     assert again.manifest["budget"]["looks"] == looks
 
 
@@ -253,7 +258,7 @@ def test_findings_are_measured_again_on_fresh_images(audit_file, place, c2b, tmp
     )
     status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
     assert status == 0
-    assert load_run(tmp_path / "run").scores.equals(run.scores)
+    assert rows_of(load_run(tmp_path / "run").scores) == rows_of(run.scores)
 
 
 def test_bad_images_are_rows_with_an_error(tmp_path, c2b):

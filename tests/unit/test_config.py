@@ -86,6 +86,15 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"right": "among_classes", "classes": ["bus"]}, "", "two classes or more"),
         ({"label_map": {"bus": [True]}}, "label_map", "is neither a label's name nor its index"),
         ({"label_map": {"bus": [1.0]}}, "label_map", "is neither a label's name nor its index"),
+        ({"images_per_caption": True}, "images_per_caption", "true is neither a number nor a text"),
+        ({"classes": "All"}, "classes", "a list of names, or `all`, not 'All'"),
+        ({"classes": ["b\0us"]}, "classes.0", "holds a NUL character"),
+        ({"classifier": "table:a\0.csv"}, "classifier", "holds a NUL character"),
+        (
+            {"images": {"source": "labelled", "table": "t.csv", "columns": {"taget_class": "x"}}},
+            "images.columns.taget_class",
+            "did you mean 'target_class'",
+        ),
     ],
 )
 def test_each_mistake_names_its_field(changes, field, words):
@@ -186,7 +195,13 @@ def test_places_of_verification_are_relative_to_the_file_and_specs_are_not(tmp_p
 
 
 @pytest.mark.parametrize(
-    "spec", ["http://me:hunter2@host/x", "http://host/x?api_key=hunter2", "openai:http://host/v1?token=hunter2#m"]
+    "spec",
+    [
+        "http://me:hunter2@host/x",
+        "http://host/x?api_key=hunter2",
+        "openai:http://host/v1?token=hunter2#m",
+        "http://host/x?Authorization=hunter2",
+    ],
 )
 def test_keys_in_a_models_url_are_refused(spec):
     with pytest.raises(SourceError, match="password or key in it is refused") as caught:

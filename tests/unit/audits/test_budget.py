@@ -7,7 +7,7 @@ import pytest
 from c2b_ray.audits.budget import first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
-from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES
+from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import pairs
@@ -274,3 +274,33 @@ def test_a_group_whose_open_cells_are_all_in_doubt_gets_no_more_images(tmp_path)
             row["doubt"] = "only 20% of the images show a bus" if row["attribute"] == "size" else None
         run.write("scores", pa.Table.from_pylist(rows, SCORES))
         assert next_grant(run, grant, asked) is None
+
+
+def test_what_confirms_a_finding_does_not_change_it(tmp_path):
+    asked = asked_of(budget=None, images_per_caption=20, attributes={"lighting": ["day", "night"]})
+    with run_of(tmp_path, asked) as run:
+        draw(run, first_grant(run.captions, asked), asked)
+        value = dict(zip(*(run.captions[name].to_pylist() for name in ("caption_id", "bias_class")), strict=True))
+        seen = [_seen(row["image_id"], value[row["caption_id"]]) for row in run.draws.to_pylist()]
+        verify(run, seen)
+        write_scores(run, asked)
+        found = run.scores.to_pylist()
+        # The verifier is less sure of the fresh images than it was of those that were drawn.
+        fresh = [{**row, "image_id": f"fresh-{row['image_id']}"} for row in run.draws.to_pylist()]
+        verify(run, [*seen, *(_seen(row["image_id"], value[row["caption_id"]], 0.6) for row in fresh)])
+        run.write("confirmation", pa.Table.from_pylist(fresh, DRAWS))
+        write_scores(run, asked)
+        names = ("phi", "phi_low", "phi_high", "p_value", "verdict", "doubt")
+        for before, after in zip(found, run.scores.to_pylist(), strict=True):
+            assert [after[name] for name in names] == [before[name] for name in names]
+
+
+def _seen(image, value, certainty=0.98):
+    said = {"verification_id": image, "image_id": image, "target_class": "bus", "revision": "1", "class_shown": "bus"}
+    values = {"attributes": ["lighting"], "values": [value], "certainties": [certainty]}
+    return said | values | {"class_certainty": certainty}
+
+
+def verify(run, rows):
+    files.make_directory(run.location("verifications"))
+    files.write_table(run.location("verifications/part-0.parquet"), pa.Table.from_pylist(rows, VERIFICATIONS))

@@ -42,6 +42,14 @@ def place(tmp_path):
         (RETRIEVED | {"language_model": "wrld:lm"}, "no language_model has the scheme 'wrld'"),
         (RETRIEVED | {"verification": {"model": "clip:x"}}, "verification.model: .*no captioner has the scheme"),
         ({"images": {"source": "labelled", "table": "gs://bucket/t.csv"}}, "gs:// is not read or written here"),
+        ({"intersections": [["weather", "lihgting"]]}, "intersections: .*'lihgting'"),
+        (RETRIEVED | {"language_model": "world:llm"}, "world has no language_model 'llm'; did you mean 'lm'"),
+        (RETRIEVED | {"language_model": "scripted:labels.csv"}, "labels.csv"),
+        (RETRIEVED | {"verification": {"model": "world:clop"}}, "verification.model: .*did you mean 'clip'"),
+        (
+            {"images": {"source": "generate", "generator": "world:rendrer"}, "attributes": RETRIEVED["attributes"]},
+            "images.generator: .*did you mean 'renderer'",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_before_ray_starts(place, changes, words):

@@ -53,6 +53,8 @@ def test_names_that_are_compared_as_one_but_may_be_two_are_refused():
         cells(table(lights, weather=["a", "b"] * 2), ["traffic light"])
     with pytest.raises(ConfigError, match=r"column 'sign' has both 'traffic light' and 'traffic_light'"):
         cells(table(sign=lights))
+    with pytest.raises(ConfigError, match=r"column 'sign' has both 'traffic light' and 'traffic_light'"):
+        cells(table(sign=lights[:2] * 2))  # nor are the two fewer than two values
     with pytest.raises(ConfigError, match=r"attributes.sign: attribute 'sign' has both"):
         cells(table(sign=lights), attributes={"sign": ["traffic_light", "traffic light"]})
     assert len(cells(table(lights, weather=["a", "b"] * 2))) == 2  # of a class that is not asked for
