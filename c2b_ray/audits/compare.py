@@ -19,6 +19,7 @@ from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.spec_paths import located
 from c2b_ray.report.comparison import comparison_page
+from c2b_ray.report.disagreements import changed_places, disagreement_pictures
 from c2b_ray.report.redact import names_of
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
@@ -41,6 +42,7 @@ class Comparison:
     cells: pa.Table
     pooled: pa.Table
     scores: pa.Table
+    sides: tuple[step.Side, step.Side]
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
         """Gates on how the cells changed, also over all classes, and on B's own scores: `phi` and `verdict` are B's, on
@@ -60,8 +62,15 @@ class Comparison:
         files.write_table(f"{place}/comparison.parquet", self.cells)
         files.write_table(f"{place}/comparison_pooled.parquet", self.pooled)
         title = str(self.run_b.config.get("task") or "Two classifiers")
+        told_apart = step.disagreements(*self.sides, changed_places(self.cells, self.pooled))
+        pictures = disagreement_pictures(self.run_b, told_apart)
         page = comparison_page(
-            title, (self.classifier_a, self.classifier_b), (self.cells, self.pooled), self.tau, self.alpha
+            title,
+            (self.classifier_a, self.classifier_b),
+            (self.cells, self.pooled),
+            (self.tau, self.alpha),
+            told_apart,
+            pictures,
         )
         files.write_bytes(f"{place}/comparison.html", page.encode())
         return f"{place}/comparison.html"
@@ -93,7 +102,7 @@ def compare(
     sides = _side(run_a, spec_a), _side(run_b, spec_b)
     cells, pooled = step.compare(*sides, tau, alpha), step.compare_pooled(*sides, tau, alpha)
     scores = run_b.scores.filter(pc.equal(run_b.scores["classifier"], spec_b))
-    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores)
+    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, sides)
 
 
 def check(

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.report import words
+from c2b_ray.report.disagreements import SideBySide, side_by_side
+from c2b_ray.report.groups import Shelf
 from c2b_ray.report.page import render
 from c2b_ray.report.redact import clean, names_of
+from c2b_ray.steps.compare import Disagreement, Place
 
 MOST_ROWS = 200
 SECTIONS = {
@@ -58,16 +61,26 @@ class ComparisonView:
     left_out: str
     pooled: tuple[str, ...]
     sections: tuple[Section, ...]
+    sides: tuple[SideBySide, ...]
     tau: str
     alpha: str
     interval_name: str
 
 
 def comparison_page(
-    title: str, classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], tau: float, alpha: float
+    title: str,
+    classifiers: tuple[str, str],
+    tables: tuple[pa.Table, pa.Table],
+    levels: tuple[float, float],
+    told_apart: Mapping[Place, Disagreement] | None = None,
+    shelf: Shelf | None = None,
 ) -> str:
-    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`."""
-    return render("comparison.html.j2", comparison_view(title, classifiers, tables, tau, alpha))
+    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `levels`: tau and alpha; `told_apart`: the
+    images that one side alone got right, of the cells that changed, and `shelf`: what they look like."""
+    view = comparison_view(title, classifiers, tables, *levels)
+    names = (view.name_a, view.name_b)
+    sides = side_by_side(tables[0], tables[1], told_apart or {}, names, shelf or Shelf({}, {}))
+    return render("comparison.html.j2", replace(view, sides=sides))
 
 
 def comparison_view(
@@ -85,6 +98,7 @@ def comparison_view(
         left_out=left_out(rows),
         pooled=tuple(pooled_lines(pooled.to_pylist())),
         sections=tuple(_section(change, rows) for change in SECTIONS),
+        sides=(),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         interval_name=words.percent(1 - alpha),

@@ -7,7 +7,7 @@ the formulas are `metrics`'. Knows nothing of runs or files.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,8 +148,7 @@ def _counts(
     target_class = cell[0][0]
     of_a, of_b = (of_side.of(target_class) for of_side in answers)
     common = drawn[0] & drawn[1]
-    shown = common if a.shows is None else {image for image in common if a.shows(*cell, image)}
-    shared = shown if a.distinct is None else a.distinct.distinct(shown)
+    shown, shared = _shared(cell, common, a)
     pairs = [pair for pair in ((of_a.get(image), of_b.get(image)) for image in shared) if None not in pair]
     both, only_a, only_b, neither = metrics.paired_counts(
         [answer == target_class for answer, _ in pairs], [answer == target_class for _, answer in pairs]
@@ -165,6 +164,46 @@ def _counts(
         "only_a": only_a,
         "only_b": only_b,
     }
+
+
+def _shared(cell: tuple[Group, str], common: set[str], a: Side) -> tuple[set[str], set[str]]:
+    """Of the images that both drew, those that show class and value, and one of each picture among these."""
+    shown = common if a.shows is None else {image for image in common if a.shows(*cell, image)}
+    return shown, shown if a.distinct is None else a.distinct.distinct(shown)
+
+
+Place = tuple[str, str, str]
+"""Target class, attribute, bias class."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Images of a cell that one side alone got right, each with what the other took it for, in the ids' order."""
+
+    only_a: tuple[tuple[str, str], ...] = ()
+    only_b: tuple[tuple[str, str], ...] = ()
+
+
+def disagreements(a: Side, b: Side, places: Sequence[Place]) -> dict[Place, Disagreement]:
+    """Of each cell the images by which `compare` tells the two apart, as many as its `only_a` and `only_b` count."""
+    images_a, images_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
+    answers = answers_of(a.predictions, a.classifier), answers_of(b.predictions, b.classifier)
+    found = {}
+    for target, attribute, value in places:
+        group = (target, attribute)
+        common = images_a.get(group, {}).get(value, set()) & images_b.get(group, {}).get(value, set())
+        of_a, of_b = (of_side.of(target) for of_side in answers)
+        only_a, only_b = [], []
+        for image in sorted(_shared((group, value), common, a)[1]):
+            said_a, said_b = of_a.get(image), of_b.get(image)
+            if said_a is None or said_b is None or (said_a == target) == (said_b == target):
+                continue
+            if said_a == target:
+                only_a.append((image, said_b))
+            else:
+                only_b.append((image, said_a))
+        found[target, attribute, value] = Disagreement(tuple(only_a), tuple(only_b))
+    return found
 
 
 def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -> dict[str, list[Any]]:

@@ -55,7 +55,7 @@ def test_places_are_not_named_and_two_of_a_name_are_told_apart() -> None:
     specs = ("onnx:/home/someone/a/net.onnx", "onnx:/home/someone/b/net.onnx")
     shown = view([], specs)
     assert (shown.name_a, shown.name_b) == ("onnx:net.onnx #ae57cc", "onnx:net.onnx #44ec27")
-    page = comparison_page("<b>", specs, (COMPARISON.empty_table(), COMPARISON_POOLED.empty_table()), 0.05, 0.05)
+    page = comparison_page("<b>", specs, (COMPARISON.empty_table(), COMPARISON_POOLED.empty_table()), (0.05, 0.05))
     assert "/home/someone" not in page
     assert "<h1>&lt;b&gt;</h1>" in page
     assert page.count("<p>Nothing.</p>") == 3
