@@ -67,10 +67,11 @@ class Levels:
 def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]]:
     """The columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
 
-    A value in doubt leaves the reference of the others, and where it alone makes the difference to them, they are in
-    doubt as well. A finding, and `none`, must bear being standardised over the other attributes where these are known.
-    The false discovery rates of findings and of `none` are controlled over all rows that are not in doubt. Limits of
-    findings are false-coverage-rate limits: at confidence 1 − α·R/m for R findings of m tests; of all others 1 − α.
+    A value in doubt leaves the reference of the others. Where as many values or more are in doubt as are left in a
+    reference, and make the difference, what is compared with it is in doubt as well. A finding, and `none`, must bear
+    being standardised over the other attributes where these are known. The false discovery rates of findings and of
+    `none` are controlled over all rows that are not in doubt. Limits of findings are false-coverage-rate limits: at
+    confidence 1 − α·R/m for R findings of m tests; of all others 1 − α.
     """
     contrasts = Contrasts.of(estimates)
     low, high = contrasts.limits(1 - levels.alpha)
@@ -243,11 +244,13 @@ def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
     suspects = [repr(name) for name, has_images, doubt in named if has_images and doubt is not None]
     if not suspects:
         return doubts
+    # What images in doubt seem to say weighs nothing against a reference of more values than are in doubt.
+    few = trusted.sum() - 1 <= len(suspects)
     for i in np.flatnonzero(trusted):
         whole = estimate.accuracy[i] - np.mean([estimate.accuracy[k] for k in np.flatnonzero(held) if k != i])
         if trusted.sum() < 2:
             doubts[i] = f"all that it can be compared with is in doubt ({', '.join(suspects)})"
-        elif abs(phi[i]) > tau and not (abs(whole) > tau and np.sign(whole) == np.sign(phi[i])):
+        elif few and abs(phi[i]) > tau and not (abs(whole) > tau and np.sign(whole) == np.sign(phi[i])):
             doubts[i] = f"with the images of {', '.join(suspects)}, which are in doubt, φ is {whole:+.2f}"
     return doubts
 
@@ -273,5 +276,9 @@ def _reason(row: dict[str, Any], shared: float, levels: Levels, tests: int) -> s
         return (
             f"its interval alone lies within ±{tau:g}, but among {tests} tests that is expected of some by chance: "
             f"the adjusted p-value is {row['none_q_value']:.2g}, above {alpha:g}"
+        )
+    if tau == 0 and row["phi"] == 0:
+        return (
+            "there is no difference to find, and without a margin (τ = 0) no number of images tells that there is none"
         )
     return "too few images"

@@ -51,6 +51,19 @@ def test_what_a_value_in_doubt_would_turn_is_in_doubt():
     assert rows[2]["verdict"] == "undetermined"
 
 
+def test_without_a_margin_more_images_are_not_said_to_tell_that_there_is_no_difference():
+    for row in judged([estimate([1.0, 1.0], 400)], Levels(0.0, 0.05)):
+        assert (row["verdict"], "τ = 0" in row["undetermined_because"]) == ("undetermined", True)
+
+
+def test_one_value_in_doubt_among_many_casts_none_on_the_others():
+    rows = judged([estimate([0.05, 0.9, 0.9, 0.6], 400, ["impure", None, None, None])], LEVELS)
+    # 0.6 - (0.05 + 0.9 + 0.9)/3 = -0.02 with it, but what it says is not to be trusted
+    assert (rows[3]["verdict"], rows[3]["doubt"]) == ("against", None)
+    rows = judged([estimate([0.05, 0.05, 0.9, 0.9, 0.6], 400, ["impure", "impure", None, None, None])], LEVELS)
+    assert "'a', 'b'" in rows[4]["doubt"]
+
+
 @pytest.mark.parametrize(("basis", "verdict"), [(LABELS, "none"), (CALIBRATED, "none"), (CAPTIONS, "undetermined")])
 def test_none_needs_evidence_that_the_values_differ(basis, verdict):
     rows = judged([estimate([0.9, 0.9], 3000, basis=basis)], LEVELS)
