@@ -93,11 +93,18 @@ def show_run(run: Run, as_json: bool) -> None:
         found = {"run": run.path, "report": run.report, "verdicts": verdicts, "groups": len(told), "findings": rows}
         show.print_json(found)
         return
+    from c2b_ray.report.method import right_line
+    from c2b_ray.report.pooled import pooled_sentence
     from c2b_ray.report.words import plural
 
     console = show.out()
     if told:
         console.print(show.ranked_table(told, MOST_ROWS))
+    whole = [row for row in run.read("pooled").to_pylist() if row["verdict"] in ("for", "against")]
+    for row in sorted(whole, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]:
+        show.line(pooled_sentence(row, row["classifier"], 1 - float(run.config.get("alpha", 0.05))))
+    if rule := right_line(run.config):
+        show.line(rule)
     found = verdicts["for"] + verdicts["against"]
     groups, rest = plural(len(told), "group"), f"{verdicts['none']} clear, {verdicts['undetermined']} undetermined"
     console.print(f"{found} cells biased in {groups}, {rest}")

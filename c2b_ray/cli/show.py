@@ -18,6 +18,9 @@ from rich.text import Text
 
 from c2b_ray.text import visible, visible_json
 
+VERDICT_WORDS = {"none": "clear"}
+"""What a person reads where tables and gates say otherwise."""
+_BASES = {"captions": "unverified captions", "verifier": "the verifier's word"}
 VERDICT_STYLES = {"against": "bold red", "for": "bold green", "undetermined": "yellow", "none": "dim"}
 
 
@@ -59,10 +62,16 @@ def ranked_table(rows: Sequence[tuple[Mapping[str, Any], int]], most: int) -> Ta
             f"{row['phi']:+.2f}",
             f"{row['phi_low']:+.2f} … {row['phi_high']:+.2f}",
             str(row["n"]),
-            f"[{style}]{row['verdict']}[/]",
+            f"[{style}]{VERDICT_WORDS.get(row['verdict'], row['verdict'])}[/]{_rests(row)}",
             f"+{more}" if more else "",
         )
     return table
+
+
+def _rests(row: Mapping[str, Any]) -> str:
+    """What a finding rests on, where on less than labels or a calibrated verifier."""
+    basis = _BASES.get(row.get("basis") or "")
+    return f" [dim]on {basis}[/]" if basis else ""
 
 
 class _Console(Console):

@@ -18,8 +18,9 @@ import yaml
 from c2b_ray.report import words
 from c2b_ray.report.findings import sentence
 from c2b_ray.report.method import mapping, number
+from c2b_ray.report.notes import notes
 from c2b_ray.report.ranking import Cell, Group, ranked, worst_first
-from c2b_ray.report.redact import clean, clean_setting
+from c2b_ray.report.redact import clean, clean_setting, names_of
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.store.run import CLASSIFIER, Run
 from c2b_ray.text import visible
@@ -39,19 +40,21 @@ def model_card(run: Run, classifier: str) -> str:
     groups = [group for group in ranked(scores) if group.classifier == classifier]
     drawn = images_used(run, classifier)
     manifest = run.manifest
-    told = metadata(manifest, groups, classifier, drawn)
+    # Two that would be called the same are told apart here as on the page.
+    name = names_of(scores["classifier"].unique().to_pylist()).get(classifier, clean_setting(classifier))
+    told = metadata(manifest, groups, name, drawn)
     front = yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=math.inf)
-    return f"---\n{front}---\n\n{section(manifest, groups, classifier, drawn)}"
+    return f"---\n{front}---\n\n{section(manifest, groups, (classifier, name), drawn)}"
 
 
-def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: str, images: int) -> dict[str, Any]:
+def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, images: int) -> dict[str, Any]:
     """The model-index: accuracy and number of findings, then φ of every finding; what is not known is left out."""
     cells = [cell for group in groups for cell in group.cells]
     return {
         "tags": ["c2b-ray", "bias-audit"],
         "model-index": [
             {
-                "name": _line(clean_setting(classifier)),
+                "name": _line(name),
                 "results": [
                     {"task": TASK, "dataset": _dataset(manifest, images), "metrics": list(_metrics(groups, cells))}
                 ],
@@ -60,14 +63,16 @@ def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: s
     }
 
 
-def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: str, images: int) -> str:
+def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tuple[str, str], images: int) -> str:
+    """`classifier`: as the run knows it, and what it is called."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
     cells = [cell for group in groups for cell in group.cells]
-    name = clean_setting(classifier)
+    name = classifier[1]
     paragraphs = [
         "## Biases and failures found by an audit",
         _introduction(manifest, classifier, images, cells),
+        " ".join(escaped(note) for note in notes(config, cells)),
         _findings_line(cells, tau, alpha),
         _findings(groups, name, 1 - alpha),
         _undetermined_line(cells),
@@ -122,13 +127,13 @@ def _leads(groups: Sequence[Group]) -> list[Cell]:
     return [group.lead for group in worst_first(list(groups)) if group.lead is not None]
 
 
-def _introduction(manifest: Mapping[str, Any], classifier: str, images: int, cells: Sequence[Cell]) -> str:
+def _introduction(manifest: Mapping[str, Any], classifier: tuple[str, str], images: int, cells: Sequence[Cell]) -> str:
     task = escaped(str(mapping(manifest.get("config")).get("task") or "")).rstrip(".")
-    revision = mapping(mapping(manifest.get("models")).get(f"{CLASSIFIER}{classifier}")).get("revision")
+    revision = mapping(mapping(manifest.get("models")).get(f"{CLASSIFIER}{classifier[0]}")).get("revision")
     when = words.moment(str(manifest.get("finished") or ""))
     classes, attributes = ({getattr(cell, field) for cell in cells} for field in ("target_class", "attribute"))
     parts = [
-        f"The classifier {escaped(clean_setting(classifier))}",
+        f"The classifier {escaped(classifier[1])}",
         f" (revision {escaped(str(revision))})" if revision else "",
         f" was audited with [Classifier-to-Bias]({PAPER})",
         f" on {when}" if when else "",
@@ -151,8 +156,8 @@ def _findings_line(cells: Sequence[Cell], tau: float, alpha: float) -> str:
     return (
         f"{words.plural(found, 'cell shows', 'cells show')} an established bias (|φ| beyond τ = {words.decimal(tau)} "
         f"at a false discovery rate of α = {words.decimal(alpha)}), {words.count(of['none'])} "
-        f"{'is' if of['none'] == 1 else 'are'} shown to have none that large, and {words.count(of['undetermined'])} "
-        f"{'stays' if of['undetermined'] == 1 else 'stay'} undetermined."
+        f"{'is' if of['none'] == 1 else 'are'} clear: shown to have none that large, and "
+        f"{words.count(of['undetermined'])} {'stays' if of['undetermined'] == 1 else 'stay'} undetermined."
     )
 
 
@@ -195,6 +200,7 @@ def _method_line(manifest: Mapping[str, Any], tau: float, alpha: float) -> str:
     return (
         "φ of a value is the accuracy on the class's images that show it, minus the mean accuracy on the attribute's "
         f"other values. A cell counts as biased where φ lies beyond ±τ = ±{words.decimal(tau)} and the hypothesis that "
-        f"it does not is rejected at a false discovery rate of α = {words.decimal(alpha)} over all cells of the "
-        f"classifier (Benjamini and Hochberg 1995).{noisy if _source(manifest) == SOURCES['retrieve'] else ''}"
+        f"it does not is rejected at a false discovery rate of α = {words.decimal(alpha)} over all cells of all "
+        "classifiers of the audit (Benjamini and Hochberg 1995)."
+        f"{noisy if _source(manifest) == SOURCES['retrieve'] else ''}"
     )

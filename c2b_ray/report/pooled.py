@@ -16,6 +16,7 @@ from c2b_ray.report.findings import SIGNS
 from c2b_ray.report.ranking import FOUND, Cell
 
 MOST_CLASSES = 12
+MOST_FINDINGS = 24
 _ADVERBS = {"against": "less well", "for": "better"}
 Row = Mapping[str, Any]
 
@@ -39,6 +40,7 @@ class PooledView:
     asked: bool
     line: str
     findings: tuple[Pooled, ...]
+    more: int
 
 
 def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
@@ -48,7 +50,8 @@ def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str]
     return PooledView(
         asked=bool(rows),
         line=_line([row["verdict"] for row in rows]),
-        findings=tuple(_pooled(row, cells, names, confidence) for row in found),
+        findings=tuple(_pooled(row, cells, names, confidence) for row in found[:MOST_FINDINGS]),
+        more=max(len(found) - MOST_FINDINGS, 0),
     )
 
 

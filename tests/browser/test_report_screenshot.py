@@ -101,6 +101,54 @@ def test_report_prints(opened: sync_api.Page, pictures: Path) -> None:
     assert 1 <= data.count(b"/Type /Page\n") <= 12
 
 
+@pytest.mark.parametrize("opened", [(1200, "light")], indirect=True)
+def test_a_click_on_a_picture_opens_it_larger_with_its_key(opened: sync_api.Page, pictures: Path) -> None:
+    first = opened.locator(".gallery img").first
+    small = first.bounding_box()
+    first.click()
+    larger = opened.locator("dialog.larger img").bounding_box()
+    assert small is not None
+    assert larger is not None
+    assert larger["width"] > 2 * small["width"]
+    assert "photos/0.jpg" in opened.locator("dialog.larger p").inner_text()
+    opened.screenshot(path=pictures / "larger.png")
+    opened.keyboard.press("ArrowRight")
+    assert "photos/0.jpg" not in opened.locator("dialog.larger p").inner_text()
+    opened.keyboard.press("Escape")
+    assert not opened.locator("dialog.larger").is_visible()
+
+
+@pytest.mark.parametrize("opened", [(1200, "light")], indirect=True)
+def test_tables_filter_and_sort_and_sections_fold(opened: sync_api.Page) -> None:
+    rows = opened.locator("table.open tbody tr:visible")
+    before = rows.count()
+    tools = opened.locator("#open .tools").first
+    tools.locator("select[data-name=class]").select_option("boat")
+    assert 0 < rows.count() < before + 1
+    assert set(opened.locator("table.open tbody tr:visible th").all_inner_texts()) == {"boat"}
+    tools.locator("select[data-name=class]").select_option("")
+    tools.locator("input").fill("rain")
+    assert all("rain" in text for text in rows.all_inner_texts())
+    tools.locator("input").fill("")
+    phi = opened.locator("table.open thead button", has_text="φ")
+    phi.click()
+    texts = opened.locator("table.open tbody tr:visible td[data-label=φ]").all_inner_texts()
+    numbers = [float(text.split()[0].replace("−", "-")) for text in texts]
+    assert numbers == sorted(numbers)
+    opened.locator("#open .fold").click()
+    assert rows.count() == 0
+    assert opened.locator("#open h2").is_visible()
+
+
+@pytest.mark.parametrize("opened", [(1200, "light")], indirect=True)
+def test_the_map_tells_clear_open_and_found_apart(opened: sync_api.Page) -> None:
+    look = "e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).backgroundImage].join()"
+    found = opened.locator("td.cell.against").first.evaluate(look)
+    left = opened.locator("td.cell.undetermined").first.evaluate(look)
+    assert found != left
+    assert "gradient" in left
+
+
 def _is_foreign(url: str, report: Path) -> bool:
     return url != report.as_uri() and not url.startswith("data:")
 

@@ -115,3 +115,12 @@ def test_many_findings_are_cut(build_run: Callable[..., Run]) -> None:
 def test_escaping() -> None:
     assert escaped("a_b *c* [d](e) <f> #g ~h | `i` \\") == r"a\_b \*c\* \[d\]\(e\) \<f\> \#g \~h \| \`i\` \\"
     assert escaped("www.x.org\n http://y") == r"www\.x.org http\://y"
+
+
+def test_two_of_one_name_are_told_apart_and_the_rule_is_named(build_run: Callable[..., Run]) -> None:
+    specs = ("onnx:/a/net.onnx?labels=/x/labels.txt", "onnx:/b/net.onnx?labels=/x/labels.txt")
+    run = build_run(classifiers=specs, images_per_cell=3, pictures=False, config={"right": "among_classes"})
+    names = [yaml.safe_load(model_card(run, spec).split("---\n", 2)[1])["model-index"][0]["name"] for spec in specs]
+    assert len(set(names)) == 2
+    assert all(name.startswith("onnx:net.onnx?labels=labels.txt #") for name in names)
+    assert r"right: among\_classes" in model_card(run, specs[0])
