@@ -21,6 +21,7 @@ from c2b_ray.metrics.misclassification import Corrected, Known, corrected
 from c2b_ray.metrics.misfit import misfit_p_value
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.verifier import Verifier
+from c2b_ray.steps.verify import OTHER
 
 LEAST_SHOWN = 0.5
 """The estimated share of a cell's images that must show its bias class for a verdict."""
@@ -86,6 +87,7 @@ class Verified:
             (row["image_id"], row["target_class"]): dict(zip(row["attributes"], row["values"], strict=True))
             for row in rows
         }
+        self._something_else = _shares_of_something_else(self._class)
         self._distinct = distinct
         self._verifier = Verifier(verifications, calibration)
         self._pools: Mapping[Group, Mapping[str, set[str]]] = {}
@@ -145,7 +147,8 @@ class Verified:
                 counted.add(image)
         if not counts[:2, :, : len(cells)].any():
             return None
-        known = Known(self._verifier.values(attribute, values), self._verifier.classes(target) if asks_class else None)
+        of_class = self._verifier.classes(target, self._something_else.get(target)) if asks_class else None
+        known = Known(self._verifier.values(attribute, values), of_class)
         copies = _copies(counts[:2], len(counted)), _copies(counts[2], seen.pictures)
         misfit = misfit_p_value(counts[0], counts[1], known, copies, counts[2])
         # Intervals must not rest on a calibration that is refuted.
@@ -243,6 +246,15 @@ class Verified:
     def class_skill(self, target: str) -> float:
         """Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
         return sum(self._verifier.class_rates(target)) - 1
+
+
+def _shares_of_something_else(said: Mapping[tuple[str, str], str | None]) -> dict[str, float]:
+    """By target class: of the images that were said not to show it, the share that shows none of the audit's."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for (_, target), shown in said.items():
+        if shown not in (None, target):
+            counts[target][int(shown == OTHER)] += 1
+    return {target: others / (classes + others) for target, (classes, others) in counts.items()}
 
 
 def _copies(counts: Floats, images: int) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.steps.verify import CLASS, SELF_TRUST, self_assessed
+from c2b_ray.steps.verify import CLASS, OTHER, SELF_TRUST, self_assessed
 
 ASSUMED = 0.95
 """How often a verifier is taken to be right on the class that neither a calibration nor its own certainty tells of."""
@@ -43,12 +43,34 @@ class Verifier:
         """Whether all of these were counted on images of known content."""
         return all((attribute, value) in self._checked for value in values)
 
-    def classes(self, target: str) -> Floats:
-        """Images that show the class and images that do not (rows), of which it said that they do and do not."""
+    def classes(self, target: str, something_else: float | None = None) -> Floats:
+        """Images that show the class and images that do not (rows), of which it said that they do and do not.
+
+        `something_else`: of the run's images that do not show the class, the share that shows none of the audit's. A
+        verifier takes these for the class more often than it takes another class for it, and a calibration holds as
+        many of each as it happens to: with the share, both count as they occur in the run.
+        """
         counts = self._table(target)
+        if something_else is not None:
+            counts[1] = self._mixed(target, something_else)
         right = self._certainty.get(target, ASSUMED)
         guess = SELF_TRUST * np.array([[right, 1 - right], [1 - right, right]])
         return np.where(counts.sum(axis=1, keepdims=True) > 0, counts, guess)
+
+    def _mixed(self, target: str, something_else: float) -> Floats:
+        """Said to show the class or not, of images that do not: of as many as tell as much as the two kinds do."""
+        kinds = (
+            self._table(target, lambda value: value == OTHER)[1],
+            self._table(target, lambda value: value != OTHER)[1],
+        )
+        shares = np.array([something_else, 1 - something_else])
+        images = np.array([kind.sum() for kind in kinds])
+        if not images.all():
+            either: Floats = kinds[0] + kinds[1]
+            return either
+        rate = float(shares @ [(kind[0] + 0.5) / (kind.sum() + 1) for kind in kinds])
+        worth = 1 / float((shares**2 / images).sum())
+        return worth * np.array([rate, 1 - rate])
 
     def classes_checked(self, target: str) -> bool:
         """Whether both were counted on images of known content: some that show the class, and some that do not."""
@@ -65,10 +87,13 @@ class Verifier:
         right = np.divide(np.diag(counts), whole, out=np.ones(2), where=whole > 0)
         return float(right[0]), float(right[1])
 
-    def _table(self, target: str) -> Floats:
+    def _table(self, target: str, counts_for: Callable[[str], bool] = lambda value: True) -> Floats:
+        """Images that show the class and that do not (rows, these of the classes that count alone), by whether it said
+        that they do."""
         counts = np.zeros((2, 2))
         for (value, answer), images in self._counts.get(CLASS, {}).items():
-            counts[int(value != target), int(answer != target)] += images
+            if value == target or counts_for(value):
+                counts[int(value != target), int(answer != target)] += images
         return counts
 
 

@@ -10,7 +10,8 @@ from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.steps.verified import Verified, doubt
-from c2b_ray.steps.verify import CLASS, SELF_TRUST
+from c2b_ray.steps.verifier import Verifier
+from c2b_ray.steps.verify import CLASS, OTHER, SELF_TRUST
 
 PERFECT = {(value, value): 4000.0 for value in ("snow", "rain", "bus", "boat")}
 
@@ -331,3 +332,27 @@ def test_what_is_kept_of_a_group_for_further_classifiers_is_of_the_same_cells_an
         np.testing.assert_array_equal(found.scores.accuracy, expected.scores.accuracy)
         np.testing.assert_array_equal(found.total, expected.total)
         assert found.misfit == expected.misfit
+
+
+def test_what_shows_no_class_of_the_audit_counts_as_often_as_the_run_has_it():
+    """Of a calibration 600 images of other classes are never taken for a bus, 3 of 150 of something else are; a run whose
+    other images all show something else meets the second rate."""
+    rows = [
+        {"attribute": CLASS, "value": value, "answer": answer, "images": n, "source": "table"}
+        for value, answer, n in (
+            ("bus", "bus", 150.0),
+            ("boat", "boat", 600.0),
+            (OTHER, "bus", 3.0),
+            (OTHER, OTHER, 147.0),
+        )
+    ]
+    verifier = Verifier(VERIFICATIONS.empty_table(), pa.Table.from_pylist(rows, CALIBRATION))
+
+    def taken(share):
+        row = verifier.classes("bus", share)[1]
+        return row[0] / row.sum(), row.sum()
+
+    assert taken(1.0) == (pytest.approx(3.5 / 151), pytest.approx(150))
+    assert taken(0.0)[0] == pytest.approx(0.5 / 601)
+    assert taken(0.5)[0] == pytest.approx((3.5 / 151 + 0.5 / 601) / 2)
+    assert verifier.classes("bus")[1].tolist() == [3.0, 747.0]
