@@ -335,8 +335,8 @@ def test_what_is_kept_of_a_group_for_further_classifiers_is_of_the_same_cells_an
 
 
 def test_what_shows_no_class_of_the_audit_counts_as_often_as_the_run_has_it():
-    """Of a calibration 600 images of other classes are never taken for a bus, 3 of 150 of something else are; a run whose
-    other images all show something else meets the second rate."""
+    """Of a calibration 600 images of other classes are never taken for a bus, 3 of 150 of something else are: a run
+    whose other images all show something else meets the second rate."""
     rows = [
         {"attribute": CLASS, "value": value, "answer": answer, "images": n, "source": "table"}
         for value, answer, n in (
