@@ -121,6 +121,7 @@
     larger.alt = pictures[place].alt;
     const key = pictures[place].closest("figure").querySelector(".file");
     told.textContent = [key ? key.textContent : "", pictures[place].alt].filter(Boolean).join(" — ");
+    if (!dialog.isConnected) document.body.append(dialog);
     if (!dialog.open) dialog.showModal();
   };
   dialog.addEventListener("click", () => dialog.close());
@@ -139,6 +140,5 @@
       show(i);
     });
   });
-  if (pictures.length) document.body.append(dialog);
   reveal();
 })();
