@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray.audits.backend import VIAS
 from c2b_ray.audits.budget import first_grant, targets
 from c2b_ray.audits.classes import with_classes
-from c2b_ray.audits.preflight import check_specs
+from c2b_ray.audits.preflight import check, check_specs
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest, Question
@@ -57,6 +58,7 @@ def estimate(config: str | Path | dict[str, Any] | AuditConfig) -> list[Cost]:
     asked = read_audit(config)
     check_specs(asked)
     asked = with_classes(asked)
+    check(asked, VIAS[0])
     if asked.images.sources == ("labelled",):
         images = _of_table(asked)
         costs = [Cost("images to read", *images)]
@@ -85,7 +87,7 @@ def _captions(asked: AuditConfig) -> tuple[pa.Table, str]:
         given |= dict.fromkeys([*named, *others], values)
         note = f"assuming {ASSUMED_ATTRIBUTES} attributes of {ASSUMED_VALUES} values a class from the language model"
     proposals, _ = propose(asked.task, asked.classes, None, given, asked.seed)
-    captions, _ = caption(asked.task, proposals, None, asked.captions_per_cell, asked.seed)
+    captions, _ = caption(asked.task, proposals, None, asked.captions_per_cell, asked.seed, asked.templates)
     of_pairs, _ = caption_pairs(pairs(proposals, asked.intersections), captions, None, asked.seed)
     return pa.concat_tables([captions, of_pairs]), note
 

@@ -52,7 +52,8 @@ class TableClassifier:
     def __init__(self, files: Sequence[str], labels: tuple[str, ...], probabilities: Floats, path: str) -> None:
         self.labels = labels
         self._logits = np.log(np.maximum(probabilities, FLOOR, dtype=np.float32))
-        self._logits[~(probabilities > 0).any(axis=1)] = np.nan  # nothing is known of such a file
+        # Nothing is known of a file without any number; one of zeros was answered, and with none of the labels.
+        self._logits[np.isnan(probabilities).all(axis=1)] = np.nan
         self._rows = {file: row for row, file in enumerate(files)}
         self._normal = {_normalised(file): row for file, row in self._rows.items()}
         if len(self._normal) < len(files):

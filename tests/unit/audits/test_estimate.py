@@ -71,3 +71,7 @@ def test_a_labelled_table_gives_what_it_has(tmp_path):
 def test_what_stops_the_audit_stops_its_dry_run():
     with pytest.raises(InputError, match="no image_generator has the scheme 'wrld'"):
         costs_of(images={"source": "generate", "generator": "wrld:renderer"})
+    with pytest.raises(InputError, match="no index there"):
+        costs_of(images={"source": "retrieve", "index": "nowhere"})
+    with pytest.raises(ConfigError, match="no label of world:resnet-control-0 is 'sphinx'"):
+        costs_of(classes=["bus", "sphinx"])

@@ -16,6 +16,7 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.right import Classes, answers
 
 
 def table(path: Path, text: str) -> Classifier:
@@ -69,8 +70,18 @@ def test_keys_are_looked_up_as_they_are_then_normalised(tmp_path: Path) -> None:
 def test_a_file_without_an_answer_has_none(tmp_path: Path) -> None:
     found = table(tmp_path / "t.csv", "file,cat,dog\na,,\nb,0,0\nc,0.5,0.5\n")
     logits = found.logits([], ["a", "b", "c"])
-    assert np.isnan(logits[:2]).all()
-    assert np.isfinite(logits[2]).all()
+    assert np.isnan(logits[0]).all()
+    assert np.isfinite(logits[1:]).all()
+
+
+def test_an_answer_of_zeros_is_a_wrong_answer(tmp_path: Path) -> None:
+    logits = table(tmp_path / "t.csv", "file,cat,dog\nb,0,0\nc,0.1,0.2\n").logits([], ["b", "c"])
+    for rule in ("top1", "among_classes"):
+        nothing, dog = answers(logits, ("cat", "dog"), Classes(("cat", "dog"), ((0,), (1,))), rule)
+        assert nothing is not None
+        assert dog is not None
+        assert (nothing.predicted_class, dog.predicted_class) == (None, "dog")
+        assert nothing.undecided is not None
 
 
 @pytest.mark.parametrize(
