@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from c2b_ray.report import words
-from c2b_ray.report.groups import RIGHT, WRONG, Gallery, Picture, Shelf
+from c2b_ray.report.groups import WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.pictures import read_pictures
 from c2b_ray.report.redact import clean
 from c2b_ray.report.thumbnails import thumbnails
@@ -85,8 +85,8 @@ def _shown(
 ) -> SideBySide:
     only_a = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_a]
     only_b = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_b]
-    lost = _gallery("wrong", f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], shelf)
-    won = _gallery("right", f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], shelf)
+    lost = _gallery(f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], shelf)
+    won = _gallery(f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], shelf)
     worse = change == "worse"
     both = (lost, won) if worse else (won, lost)
     verdict, sign = ("against", "▼") if worse else ("for", "▲")
@@ -103,7 +103,7 @@ def _spread(images: Sequence[Answered]) -> list[Answered]:
     return [images[number] for _, number in sorted(places)[:MOST_PICTURES]]
 
 
-def _gallery(kind: str, title: str, images: Sequence[Answered], name: str, shelf: Shelf) -> Gallery:
+def _gallery(title: str, images: Sequence[Answered], name: str, shelf: Shelf) -> Gallery:
     pictures = tuple(
         Picture(
             source=shelf.thumbnails.get(image, ""),
@@ -116,4 +116,5 @@ def _gallery(kind: str, title: str, images: Sequence[Answered], name: str, shelf
         )
         for image, shown, said in images
     )
-    return Gallery(verdict=kind, sign=WRONG if kind == "wrong" else RIGHT, title=title, pictures=pictures)
+    # Beneath each picture stands the answer of the side that is wrong, whichever it is.
+    return Gallery(verdict="wrong", sign=WRONG, title=title, pictures=pictures)

@@ -247,5 +247,6 @@ def test_the_page_shows_the_images_that_tell_the_two_apart(tmp_path, c2b):
     assert "Over all classes, weather: fog</h4>" in html
     assert "bus, weather: fog</h4>" in html
     assert "A right, B wrong: " in html
+    assert "✓" not in html  # what stands beneath a picture is the wrong answer
     assert 'class="file">photos/' in html
     assert html.count('<img src="data:image/jpeg') >= 12
