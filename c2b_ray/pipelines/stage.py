@@ -173,11 +173,13 @@ def _pool(actors: int) -> ActorPoolStrategy:
 
 
 def _cpus(config: StageConfig) -> float:
-    """An actor's CPUs, so few that all actors leave one CPU: without it reads and writes wait for ever."""
+    """An actor's CPUs, so few that all actors, beside what is taken already (replicas of Serve), leave one CPU: without
+    it reads and writes wait for ever."""
     there = float(ray.cluster_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
     if there == 0:  # workers of an autoscaling cluster that are still to come
         return config.num_cpus_per_actor
-    spare = math.floor(max(0.0, there - 1) / config.actors * 100) / 100
+    free = float(ray.available_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
+    spare = math.floor(max(0.0, free - 1) / config.actors * 100) / 100
     return min(config.num_cpus_per_actor, spare)
 
 
