@@ -28,6 +28,8 @@ _received: list[int] = []
 def main() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # below it, gRPC tells of every process that is started
+    # A thread of Ray Data or Serve that asks for something after the end would start another cluster.
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     before = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}
     _received.clear()
     try:
