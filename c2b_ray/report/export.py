@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from c2b_ray.report.redact import clean, clean_setting, cleaned, told_apart
 from c2b_ray.store.run import Run
-from c2b_ray.text import cell, visible_json
+from c2b_ray.text import cell, visible, visible_json
 
 SETTINGS = (
     "task", "classes", "right", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections",
@@ -36,10 +36,11 @@ def failures_csv(run: Run) -> bytes:
 
 
 def _csv(table: pa.Table) -> bytes:
-    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it."""
+    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it. What
+    acts on a terminal stands as its escape."""
     for number, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
-            texts = [None if text is None else cell(text) for text in table[field.name].to_pylist()]
+            texts = [None if text is None else cell(visible(text)) for text in table[field.name].to_pylist()]
             table = table.set_column(number, field, pa.array(texts, field.type))
     sink = pa.BufferOutputStream()
     pa_csv.write_csv(table, sink)
