@@ -17,8 +17,8 @@ TASK = "Classify pictures of everyday objects outdoors."
 LANGUAGE_MODEL, ENCODER = "world:lm", "world:clip"
 CLASSIFIERS = ["world:resnet-planted-0", "world:resnet-control-0"]
 SEED = 2026
-POOL, IMAGES_PER_CAPTION = 200, 10
-"""Of 5,000 scenes some 500 show a class, and 80 a class in one of six colours: a cell asks for 50."""
+POOL, IMAGES_PER_CAPTION = 64, 8
+"""Of 5,000 scenes some 500 show a class, and 80 a class in one of six colours: a cell asks for 40."""
 CALIBRATION = 1500
 """Scenes that the verifier is measured on, drawn with another seed than those that are audited."""
 

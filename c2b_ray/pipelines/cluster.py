@@ -37,6 +37,8 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
         yield ours and not _elsewhere()
     finally:
         if ours:
+            # Threads of Serve 2.60 that report to its controller go on, and complain of what has ended.
+            logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
             ray.shutdown()
 
 
