@@ -18,7 +18,8 @@ __all__ = ["Pooled", "pooled_bias_scores"]
 @dataclass(frozen=True)
 class Pooled:
     """Of every value, float64 (values,): φ over all classes with limits, p-values of |φ| ≤ τ and of |φ| ≥ τ, accuracy
-    weighted as φ is; `classes` int64: in how many classes the value and another one hold images. NaN where in none."""
+    weighted as φ is; `classes` int64: in how many classes the value and another one hold images; `shares` (classes,
+    values): the weight of each class's φ, which sum to 1. NaN where in none."""
 
     phi: Floats
     low: Floats
@@ -27,6 +28,7 @@ class Pooled:
     none_p_value: Floats
     accuracy: Floats
     classes: NDArray[np.int64]
+    shares: Floats
 
 
 def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0, confidence: float = 0.95) -> Pooled:
@@ -49,7 +51,7 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
         raise ValueError(f"accuracy and images must have one shape (classes, values), got {a.shape} and {n.shape}")
     if not a.size:
         gap, nowhere = np.full(a.shape[1], np.nan), np.zeros(a.shape[1], np.int64)
-        return Pooled(gap, gap, gap, gap, gap, gap, nowhere)
+        return Pooled(gap, gap, gap, gap, gap, gap, nowhere, np.zeros(a.shape))
     held = (n > 0) & ~np.isnan(a)
     weights, classes = _weights(np.where(held, n, 0.0), held)
     rates, images_held = np.where(held, a, 0.0), np.where(held, n, 0.0)
@@ -66,6 +68,7 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
         contrast_none_p_values(*cells, tau),
         np.where(classes > 0, (own * rates.T).sum(axis=1), np.nan),
         classes,
+        own.T,
     )
 
 

@@ -84,17 +84,17 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     The images of all classes are pairs of one table, each counted once. `change` is `same` where the interval of the
     difference lies within [-tau, tau]; else `better` or `worse` where McNemar's exact test establishes a difference,
     however small, at false discovery rate alpha over all values; else `undetermined`. No margin is asked for as in a
-    single cell: what all classes share is one effect, which each of them alone is too small to show. Cells in doubt are
-    left out.
+    single cell: what all classes share is one effect, which each of them alone is too small to show. Where the other
+    classes do not show it without one of them, it is that class's, and in doubt. Cells in doubt are left out.
     """
-    of_value: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    of_value: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     for (target, attribute), group in _cells(a, b).items():
         for value, counts in group.items():
             if counts["n"] and _doubt(a, b, (target, attribute, value)) is None:
-                of_value[attribute, value].append(counts)
+                of_value[attribute, value][target] = counts
     rows = []
     for (attribute, value), cells in of_value.items():
-        n, only_a, only_b = (sum(cell[name] for cell in cells) for name in ("n", "only_a", "only_b"))
+        n, only_a, only_b = (sum(cell[name] for cell in cells.values()) for name in ("n", "only_a", "only_b"))
         low, high = metrics.paired_difference_interval(only_a, only_b, n, 1 - alpha)
         rows.append(
             {
@@ -111,9 +111,21 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
             }
         )
     q = metrics.benjamini_hochberg([row["p_value"] for row in rows])
-    for row, q_value in zip(rows, q.tolist(), strict=True):
+    for row, q_value, cells in zip(rows, q.tolist(), of_value.values(), strict=True):
         row |= {"q_value": q_value, "change": _change(row, q_value, tau, alpha)}
+        if row["change"] in ("better", "worse") and (carrier := _carrier(cells, alpha)) is not None:
+            row |= {"change": "undetermined", "doubt": f"{carrier} alone makes the difference"}
     return pa.Table.from_pylist(rows, COMPARISON_POOLED)
+
+
+def _carrier(cells: Mapping[str, Mapping[str, Any]], alpha: float) -> str | None:
+    """The class without which the others do not show the same change; None where each can be left out."""
+    gain = {target: cell["only_b"] - cell["only_a"] for target, cell in cells.items()}
+    strongest = max(gain, key=lambda target: abs(gain[target]))
+    others = [cell for target, cell in cells.items() if target != strongest]
+    only_a, only_b = (sum(cell[name] for cell in others) for name in ("only_a", "only_b"))
+    same_way = (only_b - only_a) * sum(gain.values()) > 0
+    return None if same_way and float(metrics.mcnemar_p_values(only_a, only_b)) <= alpha else strongest
 
 
 def _change(row: Mapping[str, Any], q_value: float, tau: float, alpha: float) -> str:

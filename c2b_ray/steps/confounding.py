@@ -59,6 +59,16 @@ class Adjusted:
         below, above = np.sqrt((phi - low) ** 2 + more), np.sqrt((high - phi) ** 2 + more)
         return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
 
+    def among(self, places: Sequence[int], values: int) -> Adjusted:
+        """The same among so many values, at these places; NaN and None elsewhere."""
+        arrays = {
+            name: np.full(values, np.nan) for name in ("phi", "moved", "noise", "added", "p_value", "none_p_value")
+        }
+        for name, array in arrays.items():
+            array[list(places)] = getattr(self, name)
+        nothing = (None,) * values
+        return Adjusted(**arrays, doubt=nothing, same=nothing)
+
 
 class Confounding:
     """What is known of the other attributes of a run's images; `cells`: the distinct images of each."""
@@ -196,6 +206,35 @@ def _adjusted(
     same = images.same(attribute)
     alike = tuple(same.get(value) for value in values)
     return Adjusted(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), alike)
+
+
+def together(
+    classes: Sequence[Adjusted | None], shares: Floats, scores: tuple[Floats, Floats, Floats], levels: Levels
+) -> Adjusted:
+    """What other attributes make of φ over several classes: of each what they make of its own φ, by its share.
+
+    classes: of every class, arrays of shape (values,); None: nothing is known of other attributes there, and nothing
+    moves its φ. shares: (classes, values). scores: φ over all classes with its limits at 1 - α, each (values,).
+    """
+    phi, low, high = scores
+    tau, alpha = levels
+    still = np.zeros(shares.shape[1])
+    moved = np.array([still if one is None else np.nan_to_num(one.moved) for one in classes])
+    noise = np.array([still if one is None else np.nan_to_num(one.noise) for one in classes])
+    added = np.array([still if one is None else np.nan_to_num(one.added) for one in classes])
+    moves, more = (shares * moved).sum(axis=0), (shares**2 * added).sum(axis=0)
+    standard = phi - moves
+    reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
+    error = np.sqrt(reach**2 + CAUTION * more)
+    p_value = _p_value(np.sign(phi) * standard, error, tau)
+    none_p_value = _p_value(2 * tau - np.abs(standard), error, tau)
+    unsure = (np.abs(phi) > tau) & (_p_value(np.abs(phi), reach, tau) <= alpha) & (p_value > alpha)
+    doubts = tuple(
+        f"on images alike in the other attributes it is {left:+.2f}" if doubted else None
+        for left, doubted in zip(standard.tolist(), unsure.tolist(), strict=True)
+    )
+    spread = np.sqrt((shares**2 * noise**2).sum(axis=0))
+    return Adjusted(standard, moves, spread, more, p_value, none_p_value, doubts, (None,) * len(phi))
 
 
 def _doubt(

@@ -36,7 +36,7 @@ class Estimate:
 
     `effective`: as many images of sure content, drawn one by one, would tell as much of the accuracy. `covariance`:
     (values, values) of the accuracies, where they are not independent. `adjust`: what other attributes make of φ and
-    its limits, where they are known. `columns`: what else is known of each value.
+    its limits, where they are known; `adjusted`: what they made of them. `columns`: what else is known of each value.
     """
 
     classifier: str
@@ -50,12 +50,19 @@ class Estimate:
     shared: Floats
     covariance: Floats | None = None
     adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
+    adjusted: Adjusted | None = None
     columns: dict[str, Any] = field(default_factory=dict)
 
     @property
     def held(self) -> NDArray[np.bool_]:
         held: NDArray[np.bool_] = (self.effective > 0) & ~np.isnan(self.accuracy)
         return held
+
+    @property
+    def independent(self) -> Floats:
+        """So many images of each value, drawn one by one and independent of the others', tell no more of any φ."""
+        worst = float(np.nanmax(_inflation(self, _weights(self)), initial=1.0))
+        return self.effective / worst
 
 
 @dataclass(frozen=True)
@@ -153,9 +160,10 @@ def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Flo
     for estimate in estimates:
         here = slice(start, start + len(estimate.values))
         start = here.stop
-        adjusted = estimate.adjust(phi[here], low[here], high[here]) if estimate.adjust is not None else None
-        if adjusted is not None:
-            found.append((here, adjusted))
+        if estimate.adjust is not None:
+            estimate.adjusted = estimate.adjust(phi[here], low[here], high[here])
+        if estimate.adjusted is not None:
+            found.append((here, estimate.adjusted))
     return found
 
 

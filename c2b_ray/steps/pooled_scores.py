@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from c2b_ray import metrics
+from c2b_ray.metrics.scores import mean_of_others
 from c2b_ray.schemas import POOLED
-from c2b_ray.steps.judge import EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Levels
+from c2b_ray.steps.confounding import Adjusted, together
+from c2b_ray.steps.judge import EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Floats, Levels
 from c2b_ray.steps.propose import normalise
 
 LEAST_CLASSES = 2
@@ -26,51 +30,102 @@ def pooled(estimates: Sequence[Estimate], levels: Levels) -> pa.Table:
     in common with another value.
 
     Values of all classes go by their normalised names. Cells in doubt are left out: a class takes part with those that
-    can be trusted. The false discovery rate is controlled over all rows of all classifiers. `none` needs what it needs
-    in a cell: values that are known to differ, on images that they do not share.
+    can be trusted. As in a cell, an effect must bear being standardised over the other attributes, and `none` needs
+    values that are known to differ, on images that they do not share. An effect that the other classes do not show
+    without one of them is that class's alone, and in doubt here. The false discovery rate is controlled over all rows
+    of all classifiers.
     """
     groups: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in estimates:
         groups[estimate.classifier, normalise(estimate.attribute)].append(estimate)
     rows = [row for group in groups.values() for row in _rows(group, levels)]
-    q = metrics.benjamini_hochberg([row["p_value"] for row in rows])
-    none_p = np.where([row["may_be_none"] for row in rows], [row["none_p_value"] for row in rows], np.nan)
-    none_q = metrics.benjamini_hochberg(none_p)
+    sure = [row["doubt"] is None for row in rows]
+    q = metrics.benjamini_hochberg(np.where(sure, [row["p_value"] for row in rows], np.nan))
+    differ = np.array([row["may_be_none"] and row["doubt"] is None for row in rows], dtype=bool)
+    none_q = metrics.benjamini_hochberg(np.where(differ, [row["none_p_value"] for row in rows], np.nan))
     verdicts = metrics.verdicts([row["phi"] for row in rows], q, none_q, levels.tau, levels.alpha)
     for row, q_value, verdict in zip(rows, q.tolist(), verdicts, strict=True):
         row |= {"q_value": q_value, "verdict": verdict}
     return pa.Table.from_pylist(rows, POOLED)
 
 
-def _rows(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]]:
-    values = list(dict.fromkeys(normalise(value) for estimate in estimates for value in estimate.values))
-    accuracy, images, right, seen = (np.full((len(estimates), len(values)), fill) for fill in (np.nan, 0.0, 0.0, 0.0))
-    shared = np.zeros_like(images)
+@dataclass(frozen=True)
+class _Cells:
+    """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt."""
+
+    values: tuple[str, ...]
+    accuracy: Floats
+    images: Floats
+    right: Floats
+    seen: Floats
+    shared: Floats
+    adjusted: tuple[Adjusted | None, ...]
+
+
+def _cells(estimates: Sequence[Estimate]) -> _Cells:
+    values = tuple(dict.fromkeys(normalise(value) for estimate in estimates for value in estimate.values))
+    shape = len(estimates), len(values)
+    empty = np.zeros(shape)
+    cells = _Cells(values, empty * np.nan, empty.copy(), empty.copy(), empty.copy(), empty.copy(), ())
+    adjusted = []
     for c, estimate in enumerate(estimates):
-        for i, value in enumerate(estimate.values):
-            j = values.index(normalise(value))
-            right[c, j], seen[c, j] = (estimate.columns[name][i] for name in ("correct", "n"))
-            shared[c, j] = estimate.shared[i]
-            if estimate.doubts[i] is None:
-                accuracy[c, j], images[c, j] = estimate.accuracy[i], estimate.effective[i]
-    test = metrics.pooled_bias_scores(accuracy, images, levels.tau, 1 - levels.alpha)
-    differ = all(estimate.basis in EVIDENCE_OF_VALUES for estimate in estimates) and bool((shared <= MOST_SHARED).all())
-    return [
-        {
-            "classifier": estimates[0].classifier,
-            "attribute": estimates[0].attribute,
-            "bias_class": value,
-            "classes": int(test.classes[j]),
-            "n": int(seen[:, j].sum()),
-            "correct": int(right[:, j].sum()),
-            "accuracy": float(test.accuracy[j]),
-            "phi": float(test.phi[j]),
-            "phi_low": float(test.low[j]),
-            "phi_high": float(test.high[j]),
-            "p_value": float(test.p_value[j]),
-            "none_p_value": float(test.none_p_value[j]),
-            "may_be_none": differ,
-        }
-        for j, value in enumerate(values)
-        if test.classes[j] >= LEAST_CLASSES
-    ]
+        places = [values.index(normalise(value)) for value in estimate.values]
+        cells.right[c, places], cells.seen[c, places] = estimate.columns["correct"], estimate.columns["n"]
+        cells.shared[c, places] = estimate.shared
+        trusted = [place for place, doubt in zip(places, estimate.doubts, strict=True) if doubt is None]
+        kept = [doubt is None for doubt in estimate.doubts]
+        cells.accuracy[c, trusted], cells.images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
+        adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(places, len(values)))
+    return replace(cells, adjusted=tuple(adjusted))
+
+
+def _tested(cells: _Cells, classes: NDArray[np.bool_], levels: Levels) -> tuple[metrics.Pooled, Adjusted]:
+    """φ over the chosen classes, and what their other attributes make of it."""
+    test = metrics.pooled_bias_scores(cells.accuracy[classes], cells.images[classes], levels.tau, 1 - levels.alpha)
+    of_classes = [one for one, chosen in zip(cells.adjusted, classes, strict=True) if chosen]
+    both = levels.tau, levels.alpha
+    return test, together(of_classes, test.shares, (test.phi, test.low, test.high), both)
+
+
+def _rows(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]]:
+    cells = _cells(estimates)
+    everyone = np.ones(len(estimates), dtype=bool)
+    test, others = _tested(cells, everyone, levels)
+    low, high = others.limits(test.low, test.high, 1 - levels.alpha)
+    p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
+    differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
+    rows = []
+    for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
+        found = abs(test.phi[j]) > levels.tau and p_value[j] <= levels.alpha
+        carrier = _carrier(cells, test, j, levels) if found else None
+        rows.append(
+            {
+                "classifier": estimates[0].classifier,
+                "attribute": estimates[0].attribute,
+                "bias_class": cells.values[j],
+                "classes": int(test.classes[j]),
+                "n": int(cells.seen[:, j].sum()),
+                "correct": int(cells.right[:, j].sum()),
+                "accuracy": float(test.accuracy[j]),
+                "phi": float(test.phi[j]),
+                "phi_low": float(low[j]),
+                "phi_high": float(high[j]),
+                "p_value": float(p_value[j]),
+                "none_p_value": float(none_p_value[j]),
+                "may_be_none": differ,
+                "doubt": others.doubt[j]
+                if carrier is None
+                else f"{estimates[carrier].target_class} alone makes the difference",
+            }
+        )
+    return rows
+
+
+def _carrier(cells: _Cells, test: metrics.Pooled, j: int, levels: Levels) -> int | None:
+    """The class without which the others do not show the effect on a value; None where it can be left out."""
+    of_class = (cells.accuracy - mean_of_others(cells.accuracy, cells.images > 0))[:, j]
+    strongest = int(np.argmax(np.sign(test.phi[j]) * test.shares[:, j] * np.nan_to_num(of_class)))
+    left = np.arange(len(of_class)) != strongest
+    without, others = _tested(cells, left, levels)
+    p_value = max(without.p_value[j], others.p_value[j])
+    return None if p_value <= levels.alpha and without.phi[j] * test.phi[j] > 0 else strongest

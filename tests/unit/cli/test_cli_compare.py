@@ -175,12 +175,8 @@ def test_junit_and_json_hold_the_checks(runs, c2b, tmp_path):
     (suite,) = ET.parse(file).getroot()
     assert suite.get("name") == "c2b compare"
     assert int(suite.get("tests")) == len(told["gates"]) == 10  # six cells, three values over all classes, one cell
-    failed = [(case.get("classname"), case.get("name")) for case in suite.iter("testcase") if len(case)]
-    assert failed == [
-        ("worse", "bus/weather/fog"),
-        ("worse", "all classes/weather/fog"),
-        ("bus/weather/fog:against", "bus/weather/fog"),
-    ]
+    failed = [(case.get("classname"), case.get("name")) for case in suite.findall("testcase[failure]")]
+    assert failed == [("worse", "bus/weather/fog"), ("bus/weather/fog:against", "bus/weather/fog")]
 
 
 def test_gate_looks_at_one_run(runs, c2b, tmp_path):

@@ -154,3 +154,12 @@ def test_images_that_the_verifier_refused_and_cells_in_doubt_say_nothing():
     assert math.isnan(found["rain"]["q_value"])
     pooled = {row["bias_class"]: row for row in compare_pooled(shows, doubted, TAU, ALPHA).to_pylist()}
     assert set(pooled) == {"fog", "clear"}
+
+
+def test_a_change_of_one_class_is_not_one_of_all_classes():
+    classes = [f"c{i}" for i in range(9)]
+    cells = {(name, "weather", "fog"): "r" * 57 + "w" * 3 for name in ("bus", *classes)}
+    a, b = side(cells, "a"), side(cells | {("bus", "weather", "fog"): "r" * 20 + "w" * 40}, "b")
+    (row,) = compare_pooled(a, b, TAU, ALPHA).to_pylist()
+    assert row["q_value"] < 1e-9
+    assert (row["change"], row["doubt"]) == ("undetermined", "bus alone makes the difference")
