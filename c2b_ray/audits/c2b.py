@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.backend import Backend, backend
 from c2b_ray.audits.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
@@ -146,4 +147,8 @@ def _classify(name: str, spec: str, asked: AuditConfig, run: Run, models: Backen
         run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
         # Not the images that were looked at and left.
         drawn = pa.concat_tables([run.draws, run.read("confirmation")])["image_id"].unique()
+        done = run.read("predictions", ["prediction_id"])["prediction_id"]
+        wanted = pa.array([asking.prediction_id(image) for image in drawn.to_pylist()], pa.string())
+        if not pc.all(pc.is_in(wanted, done.combine_chunks()), min_count=0).as_py():
+            run.begin_writing()
         pipeline.classify(run.location("images"), drawn, factory, asking, run.location("predictions"), on_progress)

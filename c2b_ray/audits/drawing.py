@@ -57,6 +57,7 @@ class Plan:
     def gather(self, draws: pa.Table, run: Run, steps: Steps) -> None:
         """Collects the images of these draws into the run, those that it lacks."""
         needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
+        run.begin_writing()
         with steps.step(self.doing) as on_progress:
             self.collect(needed, run.location("images"), on_progress)
 

@@ -26,6 +26,7 @@ class Verifier:
 
     def verify(self, draws: pa.Table, run: Run, steps: Steps) -> None:
         """Verifies the images of these draws, each once for each class that it was drawn for, those that were not."""
+        run.begin_writing()
         with steps.step("verify images") as on_progress:
             needed = wanted(run.captions, draws, self.questions)
             images, out = run.location("images"), run.location("verifications")

@@ -183,8 +183,13 @@ def upload(folder: Path, location: str, last: str) -> None:
             fs.copy_files(str(folder / name), f"{path}/{name}", fs.LocalFileSystem(), filesystem)
 
 
+def encoded_table(table: pa.Table) -> bytes:
+    """The bytes that `write_table` writes: the same for the same table."""
+    return bytes(sealed.encoded(table, compression="zstd"))
+
+
 def write_table(location: str | Path, table: pa.Table) -> None:
-    write_bytes(location, bytes(sealed.encoded(table, compression="zstd")))
+    write_bytes(location, encoded_table(table))
 
 
 def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HASHED_BYTES = 64 * 2**20
 """Of larger tables the size alone is compared, so that a run loads fast."""
+NEEDED = {"scores"}
+"""What every audit that finishes has written: without it a page would say that nothing was found."""
 
 
 def listed(run: Run, name: str, column: str) -> TableRecord:
@@ -32,9 +34,10 @@ def listed(run: Run, name: str, column: str) -> TableRecord:
 
 def check_missing(run: Run, record: Manifest) -> None:
     """RunError where a finished run lacks a table or part that it listed."""
-    if record.tables is None:
-        raise _damaged(run, "run.json", "lists no tables, although the run is finished")
-    for name, entry in record.tables.items():
+    tables = record.tables or {}
+    if unlisted := sorted(NEEDED - set(tables)):
+        raise _damaged(run, unlisted[0], "is not listed in its run.json, although the run is finished")
+    for name, entry in tables.items():
         there = files.sizes(run.location(name), "part-") if entry.parts is not None else {}
         gone = sorted(set(entry.parts or {}) - set(there))
         if gone or not run.has(name):

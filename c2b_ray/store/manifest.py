@@ -6,6 +6,7 @@ It knows which fields there are and which formats can be read, not where the fil
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -92,3 +93,18 @@ def checked(value: dict[str, Any], location: str) -> Manifest:
         raise RunError(
             f"{location}: {field}: {problem['msg']}; it is damaged: run its c2b audit anew", run=location
         ) from error
+
+
+def merged(manifest: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """With `changes`; nested mappings are merged one level deep."""
+    found = dict(manifest)
+    for key, value in changes.items():
+        nested = isinstance(value, Mapping) and isinstance(found.get(key), dict)
+        found[key] = {**found[key], **value} if nested else value
+    return found
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The settings in which two configs differ, for people."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return ", ".join(sorted(keys)) or "models or version"

@@ -29,17 +29,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from filelock import FileLock, Timeout
-from pyarrow import fs
 
 from c2b_ray import schemas
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.filesystems import absent_bucket, resolve
-from c2b_ray.store import files, lease, listing
-from c2b_ray.store.manifest import FORMAT, Manifest, checked, parse
+from c2b_ray.filesystems import absent_bucket
+from c2b_ray.store import files, listing, writer
+from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, merged, parse
 
 MANIFEST = "run.json"
-LOCK = ".lock"
 CLASSIFIER = "classifier "
 """What precedes a classifier's name among the manifest's models."""
 
@@ -72,6 +69,7 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = str(path).rstrip("/")
         self._still_ours: Callable[[], None] = lambda: None
+        self._ended = False
 
     def __repr__(self) -> str:
         return f"Run({self.path!r})"
@@ -102,17 +100,27 @@ class Run:
 
         A run that becomes `finished` lists its tables as they are at that moment.
         """
-        manifest = self.manifest
-        for key, value in changes.items():
-            if isinstance(value, Mapping) and isinstance(manifest.get(key), dict):
-                manifest[key] = {**manifest[key], **value}
-            else:
-                manifest[key] = value
+        before = self.manifest
+        if merged(before, changes) == before:
+            return
+        self.begin_writing()
+        manifest = merged(self.manifest, changes)
         if changes.get("status") == "finished":
             written = {name: schema.names[0] for name, schema in TABLES.items() if self.has(name)}
             tables = {name: listing.listed(self, name, column) for name, column in written.items()}
             manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in tables.items()}
         self._write_manifest(manifest)
+
+    def begin_writing(self) -> None:
+        """Marks a run that had ended as `running`: to be called before anything is written into its directories.
+
+        `write` and `update` do so by themselves, unless what they write is there already. So a rerun that is refused
+        before it changes anything leaves a finished run finished.
+        """
+        if self._ended:
+            kept = {key: value for key, value in self.manifest.items() if key not in ("finished", "failure", "tables")}
+            self._write_manifest({**kept, "status": "running"})
+            self._ended = False
 
     def check(self) -> None:
         """RunError where a finished run lacks a table that it listed, or has another in its place."""
@@ -132,7 +140,12 @@ class Run:
 
     def write(self, name: str, table: pa.Table) -> None:
         self._still_ours()
-        files.write_table(self.location(f"{name}.parquet"), table.select(TABLES[name].names).cast(TABLES[name]))
+        location = self.location(f"{name}.parquet")
+        data = files.encoded_table(table.select(TABLES[name].names).cast(TABLES[name]))
+        if self._ended and files.exists(location) and files.read_bytes(location) == data:
+            return
+        self.begin_writing()
+        files.write_bytes(location, data)
 
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         schema = TABLES[name]
@@ -245,14 +258,14 @@ def load_run(path: str | Path) -> Run:
 def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[Run]:
     """A new run at `path`, or the unfinished or finished one with the same id, for this process alone to write.
 
-    It is `running` until it is updated to `finished`, again where it was finished before.
+    It is `running` until it is updated to `finished`; one that ended before is so again from its first change.
 
     RunError where `path` holds another run or other files, or where another process writes it; StorageError where
     the file system refuses.
     """
     run = Run(path)
     files.make_directory(path)
-    with _single_writer(run) as still_ours:
+    with writer.single_writer(run.path) as still_ours:
         run._still_ours = still_ours
         for name in files.entries(path):
             if _LEFTOVER.fullmatch(name):  # of a writer that was killed; there is no other one now
@@ -260,17 +273,16 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterat
         if files.exists(run.location(MANIFEST)):
             manifest = run.manifest
             if manifest["run_id"] != run_id:
-                changed = _differences(manifest["config"], config)
+                changed = differences(manifest["config"], config)
                 raise RunError(
                     f"{path} holds another run (its {changed} differs); choose another --out, or delete it",
                     run=run.path,
                 )
             if manifest["status"] != "running":
                 listing.check_changed(run, run.record)
-                kept = {key: value for key, value in manifest.items() if key not in ("finished", "failure", "tables")}
-                run._write_manifest({**kept, "status": "running"})
+                run._ended = True
         else:
-            others = [name for name in files.entries(path) if name not in (LOCK, lease.NAME)]
+            others = [name for name in files.entries(path) if name not in writer.FILES]
             if others:
                 raise RunError(f"{path} is not empty and holds no run ({others[0]} …); choose an empty --out")
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -278,30 +290,3 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterat
                 {"format": FORMAT, "run_id": run_id, "status": "running", "created": now, "config": dict(config)}
             )
         yield run
-
-
-@contextmanager
-def _single_writer(run: Run) -> Iterator[Callable[[], None]]:
-    """Yields what raises a RunError once another process has taken over, as it can on an object store."""
-    filesystem, path = resolve(run.path)
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        with lease.held(run.path) as still_ours:
-            yield still_ours
-        return
-    lock = FileLock(f"{path}/{LOCK}", timeout=0)
-    with files.refusals(run.path):
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise RunError(
-                f"{run.path}: another process is writing this run; wait for it or stop it", run=run.path
-            ) from error
-    try:
-        yield lambda: None
-    finally:
-        lock.release()
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return ", ".join(sorted(keys)) or "models or version"

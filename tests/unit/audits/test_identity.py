@@ -15,12 +15,12 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.errors import RunError
 from c2b_ray.pipelines.index import LISTED, MADE_BY, built
 from c2b_ray.pipelines.places import sizes
-from c2b_ray.schemas import PREDICTIONS
+from c2b_ray.schemas import PREDICTIONS, SCORES
 from c2b_ray.steps.draw import fetch
 from c2b_ray.steps.select import cells_of
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.run import open_run
+from c2b_ray.store.run import load_run, open_run
 
 
 def picture(path, seed):
@@ -58,6 +58,7 @@ def measure(photos, name):
             files.make_directory(run.location(table))
             files.write_table(run.location(f"{table}/part-0.parquet"), rows)
         Drawing([plan], run, None, Steps()).draw(dict.fromkeys(cells_of(run.captions), 100))
+        run.write("scores", SCORES.empty_table())
         run.update({"status": "finished"})
     return run
 
@@ -68,7 +69,8 @@ def test_a_rerun_on_replaced_pictures_is_refused_and_names_the_first(photos):
     for name in ("5.png", "3.png"):
         picture(photos / name, 99)
     with pytest.raises(RunError, match=r"2 of its 8 images are other files now.*'3.png'; give another --out"):
-        from_labels(asked_of(photos), run, Steps())
+        measure(photos, "run")
+    assert load_run(run.path).record.status == "finished"
 
 
 def test_a_file_that_is_gone_is_no_other_file(photos):

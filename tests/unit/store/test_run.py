@@ -131,14 +131,29 @@ def test_a_manifest_that_cannot_be_read_says_which_field_or_format(tmp_path, cha
     assert raised.value.run == run.location("run.json")
 
 
-def test_a_finished_run_that_is_opened_again_is_running_until_it_finishes(tmp_path):
-    for _ in range(2):
-        with open_run(tmp_path / "run", "a", {}) as run:
-            assert run.record.status == "running"
-            assert run.record.tables is run.record.finished is None
-            run.write("rejected", ROW)
-            run.update({"status": "finished", "finished": "2026-01-01"})
-        assert load_run(tmp_path / "run").record.tables["rejected"].rows == 1
+CHANGES = {
+    "another table": lambda run: run.write("rejected", pa.concat_tables([ROW, ROW])),
+    "a new table": lambda run: run.write("captions", CAPTIONS.empty_table()),
+    "another setting": lambda run: run.update({"models": {"verifier": {"spec": "m"}}}),
+    "parts": lambda run: run.begin_writing(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_a_finished_run_that_is_opened_again_is_finished_until_it_changes(tmp_path, change):
+    finished_run(tmp_path / "run")
+    manifest = (tmp_path / "run" / "run.json").read_bytes()
+    with open_run(tmp_path / "run", "a", {}) as run:  # as a rerun that is refused after these two
+        run.write("rejected", ROW)
+        run.update({"models": {}})
+    assert (tmp_path / "run" / "run.json").read_bytes() == manifest
+    assert load_run(tmp_path / "run").record.status == "finished"
+    with open_run(tmp_path / "run", "a", {}) as run:
+        change(run)
+        assert run.record.status == "running"
+        assert run.record.tables is run.record.finished is None
+        run.update({"status": "finished", "finished": "2026-01-01"})
+    assert load_run(tmp_path / "run").record.finished == "2026-01-01"
 
 
 def finished_run(place):
@@ -149,8 +164,18 @@ def finished_run(place):
         row = {"prediction_id": place.name, "image_id": "1", "classifier": "m", "revision": "r"}
         part = pa.Table.from_pylist([row], PREDICTIONS)
         files.write_table(run.location("predictions/part-1.parquet"), part)
-        run.update({"status": "finished"})
+        run.update({"status": "finished", "models": {}})
     return run
+
+
+def test_a_finished_run_that_lists_no_scores_is_damaged(tmp_path):
+    run = finished_run(tmp_path / "run")
+    (tmp_path / "run/scores.parquet").unlink()
+    manifest = run.manifest
+    for tables in (None, {name: entry for name, entry in manifest["tables"].items() if name != "scores"}):
+        write_manifest(run, manifest | {"tables": tables})
+        with pytest.raises(RunError, match=r"its table scores is not listed in its run\.json"):
+            load_run(run.path)
 
 
 def test_a_finished_run_that_lost_or_swapped_a_table_is_damaged_not_empty(tmp_path):
@@ -194,11 +219,11 @@ def gate_scores(path):
 def test_a_swapped_table_stops_a_rerun_and_a_lost_one_does_not(tmp_path):
     run = finished_run(tmp_path / "run")
     (tmp_path / "run/scores.parquet").unlink()
-    with open_run(run.path, "a", {}):
-        pass
+    with open_run(run.path, "a", {}) as again:
+        again.write("scores", SCORES.empty_table())
     files.write_table(run.location("rejected.parquet"), pa.concat_tables([ROW, ROW]))
-    with open_run(run.path, "a", {}):  # running by now: its tables are still being made
-        run.update({"status": "finished"})
+    with open_run(run.path, "a", {}) as again:  # running by now: its tables are still being made
+        again.update({"status": "finished"})
     files.write_table(run.location("rejected.parquet"), ROW)
     with pytest.raises(RunError, match="delete it"), open_run(run.path, "a", {}):
         pass
