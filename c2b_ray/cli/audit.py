@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from c2b_ray.cli import progress, show
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.group import leads
 from c2b_ray.store.run import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Via = Annotated[str, typer.Option(help="Where models run: actors (Ray Data's own) or serve (behind Ray Serve).")]
 MOST_ROWS = 15
+VERDICTS = ("for", "against", "none", "undetermined")
 
 
 def audit(
@@ -85,33 +88,35 @@ def demo(
 
 
 def show_run(run: Run, as_json: bool) -> None:
-    rows = findings(run)
-    told = list(leads(rows))
-    scores = run.scores["verdict"].to_pylist()
-    verdicts = {name: scores.count(name) for name in ("for", "against", "none", "undetermined")}
-    if as_json:
-        found = {"run": run.path, "report": run.report, "verdicts": verdicts, "groups": len(told), "findings": rows}
-        show.print_json(found)
-        return
+    from c2b_ray.report.headline import tally
     from c2b_ray.report.method import right_line
     from c2b_ray.report.pooled import pooled_sentence
-    from c2b_ray.report.words import plural
+    from c2b_ray.report.ranking import cells_of, leading, ranked
 
+    scores = run.scores
+    cells, groups = cells_of(scores), leading(ranked(scores))
+    if as_json:
+        verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
+        rows = findings(scores)
+        show.print_json(
+            {"run": run.path, "report": run.report, "verdicts": verdicts, "groups": len(groups), "findings": rows}
+        )
+        return
     console = show.out()
-    if told:
-        console.print(show.ranked_table(told, MOST_ROWS))
+    if groups:
+        console.print(show.ranked_table(groups, MOST_ROWS))
     whole = [row for row in run.read("pooled").to_pylist() if row["verdict"] in ("for", "against")]
     for row in sorted(whole, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]:
         show.line(pooled_sentence(row, row["classifier"], 1 - float(run.config.get("alpha", 0.05))))
     if rule := right_line(run.config):
         show.line(rule)
-    found = verdicts["for"] + verdicts["against"]
-    groups, rest = plural(len(told), "group"), f"{verdicts['none']} clear, {verdicts['undetermined']} undetermined"
-    console.print(f"{found} cells biased in {groups}, {rest}")
+    show.line(tally(cells))
     show.line(f"report: {run.report}")
 
 
-def findings(run: Run) -> list[dict[str, Any]]:
-    """The cells judged `for` or `against`, largest |φ| first."""
-    rows = [row for row in run.scores.to_pylist() if row["verdict"] in ("for", "against")]
-    return sorted(rows, key=lambda row: -abs(row["phi"]))
+def findings(scores: pa.Table) -> list[dict[str, Any]]:
+    """The rows of scores judged `for` or `against`, in the order of the page."""
+    from c2b_ray.report.ranking import cells_of, strongest_first
+
+    found = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.found]
+    return [row for _, row in sorted(found, key=lambda pair: strongest_first(pair[0]))]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,10 +18,11 @@ from rich.text import Text
 
 from c2b_ray.text import visible, visible_json
 
-VERDICT_WORDS = {"none": "clear"}
-"""What a person reads where tables and gates say otherwise."""
+if TYPE_CHECKING:
+    from c2b_ray.report.ranking import Group
+
 _BASES = {"captions": "unverified captions", "verifier": "the verifier's word"}
-VERDICT_STYLES = {"against": "bold red", "for": "bold green", "undetermined": "yellow", "none": "dim"}
+VERDICT_STYLES = {"against": "bold red", "for": "bold green"}
 
 
 def print_json(value: Any) -> None:
@@ -45,33 +46,36 @@ def cost_table(costs: Sequence[Any]) -> Table:
     return table
 
 
-def ranked_table(rows: Sequence[tuple[Mapping[str, Any], int]], most: int) -> Table:
-    """The strongest findings: the row of scores that leads each group, already ranked, and how many more it has."""
-    table = Table(title=f"Strongest findings ({min(most, len(rows))} of {len(rows)})", title_justify="left")
+def ranked_table(groups: Sequence[tuple[Group, Sequence[Group]]], most: int) -> Table:
+    """The strongest findings: the lead of each group, already ranked, and how many more the page tells with it."""
+    table = Table(title=f"Strongest findings ({min(most, len(groups))} of {len(groups)})", title_justify="left")
     for name in ("classifier", "class", "attribute", "value"):
         table.add_column(name, overflow="fold")
     for name in ("right", "φ", "interval of φ", "n"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
-    table.add_column("alike", justify="right")
-    for row, more in rows[:most]:
-        style = VERDICT_STYLES[row["verdict"]]
+    table.add_column("more", justify="right")
+    for group, alike in groups[:most]:
+        cell = group.lead
+        if cell is None:
+            continue
+        style = VERDICT_STYLES[cell.verdict]
+        more = sum(other.found for one in (group, *alike) for other in one.cells) - 1
         table.add_row(
-            *(escape(row[name]) for name in ("classifier", "target_class", "attribute", "bias_class")),
-            f"{row['accuracy']:.0%}",
-            f"{row['phi']:+.2f}",
-            f"{row['phi_low']:+.2f} … {row['phi_high']:+.2f}",
-            str(row["n"]),
-            f"[{style}]{VERDICT_WORDS.get(row['verdict'], row['verdict'])}[/]{_rests(row)}",
+            *(escape(name) for name in (cell.classifier, cell.target_class, cell.attribute, cell.bias_class)),
+            f"{cell.accuracy:.0%}",
+            f"{cell.phi:+.2f}",
+            f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
+            str(cell.n),
+            f"[{style}]{cell.verdict}[/]{_rests(cell.basis)}",
             f"+{more}" if more else "",
         )
     return table
 
 
-def _rests(row: Mapping[str, Any]) -> str:
+def _rests(basis: str) -> str:
     """What a finding rests on, where on less than labels or a calibrated verifier."""
-    basis = _BASES.get(row.get("basis") or "")
-    return f" [dim]on {basis}[/]" if basis else ""
+    return f" [dim]on {_BASES[basis]}[/]" if basis in _BASES else ""
 
 
 class _Console(Console):

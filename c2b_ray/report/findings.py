@@ -131,10 +131,14 @@ def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
     rest = [cell for cell in group.cells if cell.found and cell is not lead]
     rest.sort(key=lambda cell: -cell.size)
     alike = [cell for cell in rest if cell.verdict == lead.verdict]
-    mirrored = [cell for cell in rest if cell.verdict != lead.verdict]
+    # One that stands in a group of its own is more than the lead seen from the other side.
+    apart = [cell for cell in rest if cell.verdict != lead.verdict and cell.group != lead.group]
+    mirrored = [cell for cell in rest if cell.verdict != lead.verdict and cell.group == lead.group]
     lines = []
     if alike:
         lines.append(f"Also {_ADVERBS[lead.verdict]}: {_named(alike)}.")
+    if apart:
+        lines.append(f"Also {_OPPOSITE[lead.verdict]}: {_named(apart)}.")
     if mirrored:
         lines.append(f"Mirrored: {_OPPOSITE[lead.verdict]} with {_named(mirrored)}.")
     return tuple(lines)

@@ -64,9 +64,8 @@ def findings_line(cells: Sequence[Cell], told: int) -> str:
     if found == told:
         return order
     return (
-        f"{order} {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: φ sums to 0 over an "
-        "attribute’s values, and two attributes may look at the same images: what only mirrors or repeats a finding is "
-        "told beneath it."
+        f"{order} {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: findings of one class and "
+        "attribute are told together, and so are those of two attributes that rest on the same images."
     )
 
 

@@ -7,7 +7,7 @@ Knows the columns of `schemas.SCORES`; knows nothing of words, pictures or pages
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +107,7 @@ class Group:
     def lead(self) -> Cell | None:
         """The finding with the largest `weight`, of equal ones the larger |φ|, then the `against`; None without one."""
         found = [cell for cell in self.cells if cell.found]
-        return min(found, key=_strongest_first, default=None)
+        return min(found, key=strongest_first, default=None)
 
     @property
     def strength(self) -> tuple[float, float]:
@@ -133,8 +133,15 @@ def ranked(scores: pa.Table) -> list[Group]:
 
 def worst_first(groups: list[Group]) -> list[Group]:
     """The groups with a finding, strongest first, whichever classifier they belong to."""
-    leading = [group for group in groups if group.lead is not None]
-    return sorted(leading, key=lambda g: _strongest_first(g.lead) if g.lead else (0, 0, 0.0))
+    found = [group for group in groups if group.lead is not None]
+    return sorted(found, key=lambda g: strongest_first(g.lead) if g.lead else (0, 0, 0.0))
+
+
+def leading(groups: Sequence[Group]) -> list[tuple[Group, list[Group]]]:
+    """The groups that are told by themselves, strongest first, each with those that are folded beneath it."""
+    beneath = folded(groups)
+    hidden = {group.key for alike in beneath.values() for group in alike}
+    return [(group, beneath.get(group.key, [])) for group in worst_first(list(groups)) if group.key not in hidden]
 
 
 def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
@@ -146,20 +153,35 @@ def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
         for cell in group.cells
         if cell.group is not None and not cell.group_reason
     }
-    beneath: dict[Key, list[Group]] = {}
-    top_of: dict[Key, Key] = {}
-    for group in worst_first(list(groups)):  # what leads comes before what it leads
+    ordered, top_of = worst_first(list(groups)), dict[Key, Key]()
+    for group in ordered:
         lead = group.lead
-        top = None
         if lead is not None and lead.group is not None:
-            top = leaders.get((lead.classifier, lead.target_class, lead.group))
-        if top is not None and top != group.key:
-            top_of[group.key] = top_of.get(top, top)
-            beneath.setdefault(top_of[group.key], []).append(group)
+            top = leaders.get((lead.classifier, lead.target_class, lead.group), group.key)
+            if top != group.key:
+                top_of[group.key] = top
+    beneath: dict[Key, list[Group]] = {}
+    for group in ordered:  # of groups that say what one another say, the strongest is told
+        if _top(group.key, top_of) == group.key:
+            top_of.pop(group.key, None)
+    for group in ordered:
+        if group.key in top_of:
+            beneath.setdefault(_top(group.key, top_of), []).append(group)
     return beneath
 
 
-def _strongest_first(cell: Cell) -> tuple[int, int, float]:
+def _top(key: Key, top_of: Mapping[Key, Key]) -> Key:
+    """The last of what says the same before it; `key` itself where that leads back to it."""
+    seen = [key]
+    while (above := top_of.get(seen[-1])) is not None:
+        if above in seen:
+            return above
+        seen.append(above)
+    return seen[-1]
+
+
+def strongest_first(cell: Cell) -> tuple[int, int, float]:
+    """The order of findings, wherever they are listed: by `weight`, of equal ones by |φ|, then the `against`."""
     return (-round(cell.weight / _TIE), -round(cell.size / _TIE), cell.phi)
 
 

@@ -27,7 +27,7 @@ from c2b_ray.report.notes import notes
 from c2b_ray.report.overview import Overview, overviews, taken
 from c2b_ray.report.pooled import PooledView, pooled_view
 from c2b_ray.report.problems import Problems, problems
-from c2b_ray.report.ranking import Group, Key, folded, ranked, worst_first
+from c2b_ray.report.ranking import Group, Key, folded, leading, ranked, worst_first
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
 from c2b_ray.report.shown import Shown, shown
@@ -143,13 +143,12 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
     groups = planned.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
     beneath = folded(groups)
-    hidden = {group.key for alike in beneath.values() for group in alike}
     findings = {
         group.key: item
         for group in worst_first(list(groups))
         if (item := finding(group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ())))
     }
-    told = [item for key, item in findings.items() if key not in hidden]
+    told = [findings[group.key] for group, _ in leading(groups)]
     cells = [cell for group in groups for cell in group.cells]
     told_in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
     answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})

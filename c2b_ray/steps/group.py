@@ -6,8 +6,7 @@ It knows verdicts, accuracies and which images each cell drew; it does not know 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,19 +52,6 @@ def grouped(scores: pa.Table, cells: Cells, tau: float) -> pa.Table:
             row["group"], row["group_reason"] = explained[0]["group"], explained[1]
         before.append(row)
     return pa.Table.from_pylist(rows, SCORES)
-
-
-def leads(rows: Sequence[Row]) -> Iterator[tuple[Row, int]]:
-    """Each group's leading row, strongest first, with how many more findings the group has.
-
-    A finding without a group (of a run made before there were any) leads its own.
-    """
-    found = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=_strongest_first)
-    numbers = [row.get("group") or -place for place, row in enumerate(found, start=1)]
-    ordered = sorted(range(len(found)), key=lambda place: (numbers.index(numbers[place]), place))
-    for _, places in groupby(ordered, key=lambda place: numbers[place]):
-        own = [found[place] for place in places]
-        yield own[0], len(own) - 1
 
 
 def _strongest_first(row: Row) -> tuple[float, float, str, str, str, str]:

@@ -4,6 +4,7 @@ import re
 import time
 from importlib.resources import files
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +13,8 @@ from c2b_ray.audits.events import Event, Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
 from c2b_ray.pipelines.stage import Progress
+from c2b_ray.report.ranking import leading, ranked
+from c2b_ray.schemas import SCORES
 
 
 def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys):
@@ -40,7 +43,8 @@ def test_a_bar_shows_a_name_as_it_is():
 def test_names_neither_style_nor_break_a_table(name, capsys):
     row = {"classifier": name, "target_class": name, "attribute": name, "bias_class": name, "verdict": "against"}
     numbers = {"accuracy": 0.5, "phi": -0.2, "phi_low": -0.3, "phi_high": -0.1, "n": 10}
-    show.out().print(show.ranked_table([(row | numbers, 0)], 1))
+    groups = leading(ranked(pa.Table.from_pylist([row | numbers], SCORES)))
+    show.out().print(show.ranked_table(groups, 1))
     show.out().print(escape(name))
     show.line(name)
     said = capsys.readouterr().out

@@ -13,7 +13,7 @@ from c2b_ray.report.examples import MOST, choose
 from c2b_ray.report.findings import finding
 from c2b_ray.report.method import method
 from c2b_ray.report.problems import problems
-from c2b_ray.report.ranking import Group, cells_of, folded, ranked, worst_first
+from c2b_ray.report.ranking import Group, cells_of, folded, leading, ranked, worst_first
 from c2b_ray.report.remainder import clear, undetermined
 from c2b_ray.report.view import Tables, View, build_view, plan
 from c2b_ray.store.run import Run
@@ -132,6 +132,27 @@ def test_findings_on_the_same_images_are_folded_beneath_the_strongest() -> None:
         f"Says the same: sky is dark (−0.40), {reason}.",
         "Says the same: air is hazy (−0.10), goes with sky: bright (Cramér’s V 0.71).",
     )
+
+
+def test_a_finding_of_a_group_of_its_own_is_not_called_a_mirror() -> None:
+    group = only(row("rain", -0.3, "against", group=1), row("clear", 0.15, "for", group=2), row("fog", 0.15))
+    told = finding(group, "m", 0.95, "g")
+    assert told is not None
+    assert told.beneath == ("Also better: clear (+0.15).",)
+
+
+def test_of_groups_that_each_say_the_same_as_the_other_one_is_told() -> None:
+    # Fresh images turned the order round: the lead of either attribute now belongs to the group of the other's.
+    table = scores(
+        row("night", -0.5, "against", attribute="lighting", group=1, phi_confirmed=-0.1),
+        row("day", 0.4, "for", attribute="lighting", group=2, group_reason="goes with sky: bright", phi_confirmed=0.3),
+        row("dark", -0.4, "against", attribute="sky", group=1, group_reason="goes with lighting: night",
+            phi_confirmed=-0.4),
+        row("bright", 0.3, "for", attribute="sky", group=2, phi_confirmed=0.2),
+    )  # fmt: skip
+    assert [(g.attribute, [b.attribute for b in beneath]) for g, beneath in leading(ranked(table))] == [
+        ("sky", ["lighting"])
+    ]
 
 
 def test_sentence_states_the_lead_s_numbers() -> None:
