@@ -2,7 +2,6 @@ import json
 from urllib.parse import quote
 
 import pytest
-from pydantic import ValidationError
 
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import ConfigError, InputError, SourceError
@@ -240,7 +239,7 @@ def test_a_label_maps_file_holds_names_and_indices_alone(tmp_path):
 
 def drawn(**changes):
     fields = {"task": "t", "classes": ["bus"], "classifier": "m", "attributes": {"a": ["x", "y"]}}
-    return AuditConfig.model_validate({**fields, "images": {"source": "retrieve", "index": "i"}, **changes})
+    return read_audit({**fields, "images": {"source": "retrieve", "index": "i"}, **changes})
 
 
 VERIFIED = {"verification": {"model": "v"}}
@@ -271,8 +270,18 @@ def test_defaults_of_drawing_follow_from_the_source_and_the_verifier():
     ],
 )
 def test_how_images_are_drawn_is_checked(changes, words):
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises(ConfigError, match=words):
         drawn(**changes)
+
+
+def test_a_config_made_in_python_is_completed_like_a_file(tmp_path):
+    (tmp_path / "map.json").write_text(json.dumps({"bus": [1, 2], "boat": ["ship"]}))
+    fields = {**GOOD, "label_map": str(tmp_path / "map.json")}
+    config = read_audit(AuditConfig.model_validate(fields))
+    assert config == read_audit(fields) == read_audit(config)
+    assert config.label_map == {"bus": [1, 2], "boat": ["ship"]}
+    with pytest.raises(SourceError, match="password or key"):
+        read_audit(AuditConfig.model_validate({**GOOD, "classifier": "http://me:hunter2@host/x"}))
 
 
 def test_classifiers_may_have_short_names(tmp_path):

@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 import pytest
 
 from c2b_ray.audits.budget import first_grant, grant_so_far, next_grant, targets, write_scores
-from c2b_ray.config import AuditConfig
+from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
@@ -23,7 +23,7 @@ BOTH = {"source": ["retrieve", "generate"], "index": "i", "generator": "g"}
 
 
 def asked_of(budget=10_000, first=20, **changes):
-    return AuditConfig.model_validate(
+    return read_audit(
         {
             "task": "Tell buses from boats.",
             "classes": ["bus"],

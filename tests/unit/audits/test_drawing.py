@@ -6,7 +6,7 @@ import pytest
 
 from c2b_ray.audits.drawing import Plan, from_generator, from_labels
 from c2b_ray.audits.events import Steps
-from c2b_ray.config import AuditConfig
+from c2b_ray.config import read_audit
 from c2b_ray.generated import checked_image
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
@@ -32,7 +32,7 @@ def asked_of(images, **changes):
         "images": images,
         "attributes": {"size": ["small", "large"]},
     }
-    return AuditConfig.model_validate(asked | changes)
+    return read_audit(asked | changes)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from c2b_ray.audits.compare import compare
 from c2b_ray.audits.drawing import Drawing, from_labels
 from c2b_ray.audits.events import Steps
 from c2b_ray.audits.identity import check_unchanged
-from c2b_ray.config import AuditConfig
+from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError
 from c2b_ray.pipelines.index import LISTED, MADE_BY, built
 from c2b_ray.pipelines.places import sizes
@@ -41,7 +41,7 @@ def photos(tmp_path):
 
 def asked_of(photos):
     images = {"source": "labelled", "table": str(photos / "t.csv")}
-    return AuditConfig.model_validate({"task": "t", "classes": ["bus"], "classifier": "m", "images": images})
+    return read_audit({"task": "t", "classes": ["bus"], "classifier": "m", "images": images})
 
 
 def measure(photos, name):

@@ -1,0 +1,44 @@
+"""What every section of an audit file has in common: no unknown keys, no `true` for a number, names that differ.
+
+It knows no field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic takes `true` for 1, where no field but those of type bool means it."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError(f"{str(value).lower()} is neither a number nor a text; quote it where a text is meant")
+        return value
+
+
+def key(name: str) -> str:
+    """The form in which names are compared, as `steps.propose.normalise` has it."""
+    return folded(name.replace("_", " ").strip(" .,;:'\""))
+
+
+def folded(name: str) -> str:
+    return " ".join(name.lower().split())
+
+
+def distinct(names: list[str], what: str, same: Callable[[str], str] = key) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if same(name) in seen:
+            other = seen[same(name)]
+            why = "" if folded(other) == folded(name) else f": {other!r} is compared as the same name"
+            raise ValueError(f"{what} {name!r} is given twice{why}")
+        seen[same(name)] = name
