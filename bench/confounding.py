@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray.metrics import contrast_test
 from c2b_ray.metrics.misclassification import Known, corrected
 from c2b_ray.schemas import CALIBRATION, VERIFICATIONS
 from c2b_ray.steps.confounding import Confounding
@@ -111,7 +112,8 @@ def run(random: np.random.Generator, case: Case) -> tuple[bool, bool, bool, floa
     table = np.zeros((2, case.values, case.values))
     here = groups == at
     np.add.at(table, (1 - right[here], shows[here, at], said[here, at]), 1)
-    scores = corrected(table[0], table[1], Known(known[at], None), TAU, 1 - ALPHA)
+    estimate = corrected(table[0], table[1], Known(known[at], None), 1 - ALPHA)
+    scores = contrast_test(estimate.accuracy, estimate.effective, TAU, 1 - ALPHA, estimate.covariance)
     found = Confounding(verified, cells).adjust(
         ("bus", case.of), answers, scores.phi, scores.phi_low, scores.phi_high, (TAU, ALPHA)
     )

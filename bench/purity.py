@@ -11,7 +11,8 @@ import argparse
 
 import numpy as np
 
-from c2b_ray.metrics.misclassification import Known, corrected
+from c2b_ray.metrics import ContrastTest, contrast_test
+from c2b_ray.metrics.misclassification import Corrected, Known, corrected
 
 ON_OTHERS = 0.1  # how often the classifier answers with the class where it is not shown
 
@@ -43,6 +44,10 @@ def simulated(random, accuracy, purity, verifier, images, known, pool):
     return counts, Known(values, classes.astype(float))
 
 
+def scored(scores: Corrected) -> ContrastTest:
+    return contrast_test(scores.accuracy, scores.effective, 0.05, covariance=scores.covariance)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
@@ -58,13 +63,13 @@ def main() -> None:
                         purity = random.permutation(np.linspace(0.8, 0.99, n))
                         for accuracy in (np.full(n, 0.9), np.r_[np.full(n - 1, 0.95), 0.65]):
                             counts, told = simulated(random, accuracy, purity, verifier, 200, known, pool)
-                            found = corrected(counts[0], counts[1], told, 0.05, unclassified=counts[2])
+                            found = scored(corrected(counts[0], counts[1], told, unclassified=counts[2]))
                             phi = accuracy - (accuracy.sum() - accuracy) / (n - 1)
                             held.append((found.phi_low <= phi) & (phi <= found.phi_high))
                             if accuracy[0] == accuracy[-1]:
                                 false.append(found.p_value.min() * n <= 0.05)
                                 right, total = counts[0].sum(axis=1), counts[:2].sum(axis=(0, 2))
-                                diag = corrected(np.diag(right), np.diag(total - right), np.eye(n) * 1e6, 0.05)
+                                diag = scored(corrected(np.diag(right), np.diag(total - right), np.eye(n) * 1e6))
                                 plain.append(diag.p_value.min() * n <= 0.05)
                             else:
                                 strong.append(found.p_value[-1] <= 0.05)

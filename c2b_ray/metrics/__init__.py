@@ -8,7 +8,7 @@ default.
 from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
 from c2b_ray.metrics.clusters import EffectiveImages, effective_images
 from c2b_ray.metrics.consistency import error_consistency
-from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
+from c2b_ray.metrics.contrasts import contrast_counts, contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
 from c2b_ray.metrics.interaction import (
     Crossed,
@@ -80,6 +80,7 @@ __all__ = [
     "bias_score_p_values",
     "bias_scores",
     "confidence_sequence",
+    "contrast_counts",
     "contrast_interval",
     "contrast_none_p_values",
     "contrast_p_values",

@@ -27,7 +27,7 @@ from scipy.special import expit, logit, ndtr
 from c2b_ray.metrics.levels import checked_margin, deviations
 from c2b_ray.metrics.scores import Floats, Ints
 
-__all__ = ["contrast_interval", "contrast_none_p_values", "contrast_p_values"]
+__all__ = ["contrast_counts", "contrast_interval", "contrast_none_p_values", "contrast_p_values"]
 
 PSEUDO = 0.5  # right answers, and as many wrong ones, added to every cell
 STEPS = 5.0  # weight of the sum's own steps in the move of t
@@ -37,6 +37,31 @@ PRECISION = 1e-12
 CLOSE = 1e-9  # to the deviate of a limit
 NEAR = 1e-3  # deviates within which log(u / d) / d is its limit
 EDGE = 1e-6  # how near to the ends of its range a sum is looked at
+
+
+def contrast_counts(
+    accuracy: ArrayLike, effective: ArrayLike, weights: ArrayLike, covariance: ArrayLike | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """What the functions below take of weighted sums of accuracies that need not be independent.
+
+    total_jk = effective_k / f_j,   f_j = max(1, w_j' V w_j / sum over k of w_jk^2 V_kk),   correct = accuracy * total
+
+    Estimates that share doubtful images err together, often in opposite directions: a sum of them rests on as many
+    images fewer as makes independent estimates err as much.
+
+    Args: accuracy, effective: (..., cells), NaN and 0 where a cell has no images; weights: signed, (..., sums, cells);
+    covariance: V, of the accuracies, (..., cells, cells); without it they are independent.
+    Returns: (correct, total, weights), float64 (..., sums, cells).
+    """
+    w, images = np.asarray(weights, np.float64), np.asarray(effective, np.float64)[..., None, :]
+    factor = np.ones(w.shape[:-1])
+    if covariance is not None:
+        signed, v = np.nan_to_num(w), np.nan_to_num(np.asarray(covariance, np.float64))
+        whole = np.einsum("...jk,...kl,...jl->...j", signed, v, signed)
+        apart = (signed**2 * np.diagonal(v, axis1=-2, axis2=-1)[..., None, :]).sum(axis=-1)
+        factor = np.maximum(np.divide(whole, apart, out=factor, where=apart > 0), 1.0)
+    total = images / factor[..., None]
+    return np.nan_to_num(np.asarray(accuracy, np.float64))[..., None, :] * total, total, w
 
 
 def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float = 0.0) -> Floats:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
+from c2b_ray.metrics.contrasts import contrast_counts, contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.levels import checked_levels, checked_margin
 from c2b_ray.metrics.scores import Floats
 
@@ -173,16 +173,7 @@ def _predicted(table: Crossed) -> Floats:
 def weighted_counts(table: Crossed, weights: Floats) -> tuple[Floats, Floats, Floats]:
     """What `metrics.contrasts` takes of sums of accuracies with these weights (sums, cells): the right answers and the
     images that each sum rests on, and the weights."""
-    total = np.broadcast_to(table.total.ravel(), weights.shape)
-    if table.covariance is not None:
-        signed = np.nan_to_num(weights)
-        whole = np.einsum("ij,jk,ik->i", signed, table.covariance, signed)
-        apart = (signed**2) @ np.diag(table.covariance)
-        # Estimates that share doubtful images err together: fewer images, until independent ones err as much.
-        inflation = np.maximum(np.divide(whole, apart, out=np.ones(len(apart)), where=apart > 0), 1.0)
-        total = total / inflation[:, None]
-    accuracy = np.nan_to_num(table.accuracy).ravel()
-    return accuracy * total, total, weights
+    return contrast_counts(table.accuracy.ravel(), table.total.ravel(), weights, table.covariance)
 
 
 def _counts(table: Crossed) -> tuple[Floats, Floats, Floats]:

@@ -4,7 +4,7 @@ Knows binomial counts and normal quantiles; knows nothing of many tests at once 
 Cells are taken as independent samples.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
-from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
+from c2b_ray.metrics.contrasts import contrast_counts, contrast_interval, contrast_none_p_values, contrast_p_values
+from c2b_ray.metrics.levels import checked_margin, deviations
 from c2b_ray.metrics.scores import Floats, Ints, checked_cells, checked_counts, mean_of_others
 
 __all__ = [
@@ -28,8 +28,6 @@ __all__ = [
 ]
 
 Values = NDArray[Any] | Sequence[float]
-
-HALVINGS = 52  # narrows [0, 40] to 1e-14
 
 
 @overload
@@ -70,13 +68,19 @@ class ContrastTest:
     none_p_value: Floats
 
 
-def contrast_test(accuracy: ArrayLike, effective: ArrayLike, tau: float, confidence: float = 0.95) -> ContrastTest:
+def contrast_test(
+    accuracy: ArrayLike,
+    effective: ArrayLike,
+    tau: float,
+    confidence: float = 0.95,
+    covariance: ArrayLike | None = None,
+) -> ContrastTest:
     """Score, limits and p-values of every bias score where a cell tells as much as `effective` independent images.
 
     Args: accuracy: in [0, 1], NaN where nothing is known; effective: numbers of images, 0 or more, not nec. whole: the
     images themselves where these are independent, fewer where they share captions or may show something else
     (`effective_images`). Both of shape (..., n), an attribute's cells on the last axis. tau: finite, 0 or more.
-    confidence: in (0, 1).
+    confidence: in (0, 1). covariance: (..., n, n), of accuracies that are not independent (`contrast_counts`).
     Returns: `ContrastTest`. A cell of NaN or of no images is left out of the others' mean.
     Raises: ValueError for accuracies outside [0, 1], negative numbers, unequal shapes, or for tau or the confidence.
     """
@@ -89,7 +93,7 @@ def contrast_test(accuracy: ArrayLike, effective: ArrayLike, tau: float, confide
             f"cell {at}: accuracy={rate[at]}, effective={images[at]}; need 0 <= accuracy <= 1 and effective >= 0"
         )
     total = np.where(np.isnan(rate) | np.isnan(images), 0.0, images)
-    cells = _contrasts(np.nan_to_num(rate) * total, total)
+    cells = contrast_counts(rate, total, _weights(total), covariance)
     low, high = contrast_interval(*cells, confidence)
     held = total > 0
     phi = np.where(held, rate, np.nan) - mean_of_others(np.where(held, rate, np.nan), held)
@@ -168,21 +172,6 @@ def p_value_of_limit(difference: float, reach: float, confidence: float, tau: fl
     return float(ndtr(-scale * (size - tau)) + ndtr(-scale * (size + tau)))
 
 
-def smallest_excluding(phi: Floats, limits: Callable[[Floats], tuple[Floats, Floats]], tau: float) -> Floats:
-    """The smallest alpha, of phi's shape, at which an interval lies wholly above tau or below -tau; 1 if |phi| <= tau.
-
-    limits: how far below and above phi the interval reaches, for a normal deviate of each.
-    """
-    excluded, included = np.zeros(phi.shape), np.full(phi.shape, MOST_DEVIATIONS)
-    for _ in range(HALVINGS):
-        middle = (excluded + included) / 2
-        below, above = limits(middle)
-        beyond = np.where(phi > 0, phi - below > tau, phi + above < -tau)
-        excluded, included = np.where(beyond, middle, excluded), np.where(beyond, included, middle)
-    found: Floats = np.where(np.abs(phi) <= tau, 1.0, 2.0 * ndtr(-excluded))
-    return found
-
-
 @overload
 def rogan_gladen(observed: float, sensitivity: float, specificity: float) -> float: ...
 @overload
@@ -225,28 +214,12 @@ def wilson(correct: Ints | Floats, total: Ints | Floats, z: Floats | np.float64)
 
 def _contrasts(correct: Ints | Floats, total: Ints | Floats) -> tuple[Floats, Floats, Floats]:
     """Counts (..., 1, k) and the weights (..., j, k) of the cells' accuracies in phi_j: 1, -1/m, or 0 without data."""
+    return np.asarray(correct, np.float64)[..., None, :], np.asarray(total, np.float64)[..., None, :], _weights(total)
+
+
+def _weights(total: Ints | Floats) -> Floats:
     held = total > 0
     others = held.sum(axis=-1, keepdims=True) - 1
     weights = np.where(np.eye(held.shape[-1], dtype=bool), 1.0, -1.0 / np.maximum(others, 1)[..., None])
     weights = np.where(held[..., None, :], weights, 0.0)
-    weights = np.where((held & (others > 0))[..., :, None], weights, np.nan)
-    return np.asarray(correct, np.float64)[..., None, :], np.asarray(total, np.float64)[..., None, :], weights
-
-
-def reach(
-    correct: Ints | Floats, total: Ints | Floats, weights: Floats, z: Floats, own: int | None = None
-) -> tuple[Floats, Floats]:
-    """How far below and above a weighted sum of accuracies its MOVER limits lie.
-
-    correct, total, weights (unsigned): (..., j, k), numbers that need not be whole; z: (..., j). The sum's positive
-    term is k = j, or k = `own`; the others are subtracted.
-    """
-    low, high = wilson(correct, total, z[..., :, None])
-    seen = np.where(total > 0, total, 1.0)
-    accuracy = correct / seen
-    size = weights.shape[-1]
-    positive = np.eye(size, dtype=bool) if own is None else np.arange(size) == own
-    with np.errstate(invalid="ignore"):
-        down = np.nan_to_num((accuracy - low) * weights) ** 2
-        up = np.nan_to_num((high - accuracy) * weights) ** 2
-    return np.sqrt(np.where(positive, down, up).sum(axis=-1)), np.sqrt(np.where(positive, up, down).sum(axis=-1))
+    return np.where((held & (others > 0))[..., :, None], weights, np.nan)

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from c2b_ray.metrics.intervals import reach, smallest_excluding
 from c2b_ray.metrics.latent_classes import Fit, Known, covariance, fitted, smoothed
-from c2b_ray.metrics.levels import checked_margin, deviations
+from c2b_ray.metrics.levels import deviations
 from c2b_ray.metrics.scores import Floats, checked_counts
 
 __all__ = ["Corrected", "Known", "corrected"]
@@ -28,10 +27,8 @@ __all__ = ["Corrected", "Known", "corrected"]
 class Corrected:
     """What is estimated of n values; arrays are float64.
 
-    `accuracy`, `accuracy_low`, `accuracy_high` (n,): of images that show a value (and the class). `phi`, `phi_low`,
-    `phi_high`, `p_value` (n,): as `bias_scores`, `bias_score_interval`, `bias_score_p_values` define them, with an
-    interval that carries the doubt about what images show. `effective` (n,): as many images of sure content would tell
-    as much of the value's accuracy. `covariance` (n, n): of the accuracies.
+    `accuracy` (n,): of images that show a value (and the class). `effective` (n,): as many images of sure content would
+    tell as much of it. `covariance` (n, n): of the accuracies. `contrast_test` makes bias scores of these three.
 
     The rest is of classified images. `shown` (n, n): of those drawn for a value (row) that show the class, the share
     that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
@@ -41,13 +38,8 @@ class Corrected:
     """
 
     accuracy: Floats
-    accuracy_low: Floats
-    accuracy_high: Floats
-    phi: Floats
-    phi_low: Floats
-    phi_high: Floats
-    p_value: Floats
     effective: Floats
+    covariance: Floats
     shown: Floats
     shown_low: Floats
     shown_high: Floats
@@ -58,47 +50,44 @@ class Corrected:
     specificity: Floats
     class_sensitivity: float
     class_specificity: float
-    covariance: Floats
 
 
 def corrected(
     right: ArrayLike,
     wrong: ArrayLike,
     calibration: ArrayLike | Known,
-    tau: float = 0.0,
     confidence: float = 0.95,
     copies: float | tuple[float, float] = 1.0,
     unclassified: ArrayLike | None = None,
 ) -> Corrected:
-    """Bias scores corrected for what images really show.
+    """Accuracies corrected for what images really show.
+
+    effective = s(1 - s) / variance,   s the accuracy with half an image of even content more
 
     The covariance of the estimates is the inverse of their Fisher information, in which the calibration's size counts.
-    Limits and p-values are those of `bias_score_interval` (Wilson's limits, combined by MOVER) for as many images of
-    sure content as would give phi that variance: limits that behave where accuracies are near 1.
 
     Args: right, wrong: whole numbers of shape (n, n), or (n, n + 1) where the verifier was asked for the class too:
     images drawn for value j (row) that the verifier said to show w (column; the last: not to show the class), and that
     the classifier got right or wrong. calibration: images of known content, `Known` or its `values` alone; its
-    `classes` must be there exactly where the class was asked for. tau: of the p-values' null |phi| <= tau. confidence:
-    in (0, 1). copies: how many times each image is counted on average, 1 or more, where an image may be drawn for
-    several values: it tells no more for that; a second number is for the unclassified. unclassified: whole numbers of
-    the same shape: images that the verifier saw and the classifier did not, chosen by row and answer alone.
-    Returns: `Corrected`. A value for which no image was classified has NaN in accuracy, phi and limits, and is left
-    out of the others' mean; with fewer than two other values phi is NaN.
-    Raises: ValueError where shapes differ, counts are negative or not whole, or for tau, the confidence or copies.
+    `classes` must be there exactly where the class was asked for. confidence: of limits, in (0, 1). copies: how many
+    times each image is counted on average, 1 or more, where an image may be drawn for several values: it tells no more
+    for that; a second number is for the unclassified. unclassified: whole numbers of the same shape: images that the
+    verifier saw and the classifier did not, chosen by row and answer alone.
+    Returns: `Corrected`. A value for which no image was classified has NaN for its accuracy and limits, and 0 effective
+    images.
+    Raises: ValueError where shapes differ, counts are negative or not whole, or for the confidence or copies.
     """
     counts, known = checked(right, wrong, unclassified, calibration)
     each = copies if isinstance(copies, tuple) else (copies, copies)
     if not min(each) >= 1:
         raise ValueError(f"copies = {copies} must be 1 or more")
-    checked_margin(tau)
     z = deviations(confidence)
     held = counts[..., :2].sum(axis=(1, 2)) > 0
     if not held.any():
         return _nothing(len(held))
     fit = fitted(counts, known)
     fit = replace(fit, images=fit.images / each[0])
-    return _described(fit, held, each, tau, z)
+    return _described(fit, held, each, z)
 
 
 def checked(
@@ -124,47 +113,22 @@ def checked(
 
 
 def _nothing(n: int) -> Corrected:
-    gap = np.full(n, np.nan)
-    nan = float("nan")
-    return Corrected(*(gap,) * 7, np.zeros(n), np.full((n, n), np.nan), *(gap,) * 7, nan, nan, np.full((n, n), np.nan))
+    unknown, square, nan = np.full(n, np.nan), np.full((n, n), np.nan), float("nan")
+    return Corrected(unknown, np.zeros(n), square, square, *(unknown,) * 7, nan, nan)
 
 
-def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], tau: float, z: float) -> Corrected:
+def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], z: float) -> Corrected:
     spread, of_shown, of_answers = covariance(fit, copies)
     n = len(held)
     accuracy, smooth = fit.accuracy[:n], smoothed(fit)[:n]
     variance = np.diag(spread)[:n]
     effective = np.divide(smooth * (1 - smooth), variance, out=np.zeros(n), where=held & (variance > 0))
-    others = max(int(held.sum()) - 1, 1)
-    weights = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held  # (j, k) of phi_j
-    defined = held & (held.sum() >= 2)
-    whole = np.einsum("jk,kl,jl->j", weights, spread[:n, :n], weights)
-    apart = (weights**2) @ np.diag(spread)[:n]
-    # Estimates that share doubtful images err in opposite directions: fewer images, until independent ones err as much.
-    inflation = np.maximum(np.divide(whole, apart, out=np.ones(n), where=apart > 0), 1.0)
-    total = effective[None, :] / inflation[:, None]
-    correct = accuracy * total
-    phi = np.where(defined, weights @ accuracy, np.nan)
-
-    def limits(z: Floats) -> tuple[Floats, Floats]:
-        return reach(correct, total, np.abs(weights), z)
-
-    below, above = limits(np.full(n, z))
-    p_value = np.where(defined, smallest_excluding(np.nan_to_num(phi), limits, tau), np.nan)
-    down, up = reach(accuracy[:, None] * effective[:, None], effective[:, None], np.ones((n, 1)), np.full(n, z), 0)
-    accuracy = np.where(held, accuracy, np.nan)
     return Corrected(
-        accuracy=accuracy,
-        accuracy_low=accuracy - down,
-        accuracy_high=accuracy + up,
-        phi=phi,
-        phi_low=np.clip(phi - below, -1.0, 1.0),
-        phi_high=np.clip(phi + above, -1.0, 1.0),
-        p_value=p_value,
+        accuracy=np.where(held, accuracy, np.nan),
         effective=effective,
+        covariance=spread[:n, :n],
         **_purity(fit, held, (spread, of_shown, of_answers), z),
         **_skill(fit, n),
-        covariance=spread[:n, :n],
     )
 
 

@@ -186,8 +186,8 @@ class Contrasts:
             n = len(estimate.values)
             here = slice(start, start + n), slice(0, n)
             weights[here] = _weights(estimate)
-            total[here] = estimate.effective / _inflation(estimate, weights[here])[:, None]
-            correct[here] = np.nan_to_num(estimate.accuracy) * total[here]
+            counts = metrics.contrast_counts(estimate.accuracy, estimate.effective, weights[here], estimate.covariance)
+            correct[here], total[here], _ = counts
             start += n
         weights[np.isnan(weights).any(axis=1)] = np.nan
         return cls(correct, total, weights)
@@ -223,18 +223,6 @@ def _weights(estimate: Estimate) -> Floats:
 def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
     sure: NDArray[np.bool_] = np.array([doubt is None for doubt in estimate.doubts], dtype=bool)
     return estimate.held & sure
-
-
-def _inflation(estimate: Estimate, weights: Floats) -> Floats:
-    """By how much the variance of each contrast exceeds that of independent accuracies: estimates that share doubtful
-    images err in opposite directions. 1 or more."""
-    if estimate.covariance is None:
-        return np.ones(len(estimate.values))
-    covariance, weights = np.nan_to_num(estimate.covariance), np.nan_to_num(weights)
-    whole = np.einsum("jk,kl,jl->j", weights, covariance, weights)
-    apart = (weights**2) @ np.diag(covariance)
-    inflation: Floats = np.maximum(np.divide(whole, apart, out=np.ones(len(whole)), where=apart > 0), 1.0)
-    return inflation
 
 
 def _doubts(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:

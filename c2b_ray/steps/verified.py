@@ -153,7 +153,7 @@ class Verified:
         misfit = misfit_p_value(counts[0], counts[1], known, copies, counts[2])
         # Intervals must not rest on a calibration that is refuted.
         used = _limited(known, FREE) if misfit <= levels[1] else known
-        found = corrected(counts[0], counts[1], used, levels[0], 1 - levels[1], copies, counts[2])
+        found = corrected(counts[0], counts[1], used, 1 - levels[1], copies, counts[2])
         if used is not known and _better(found, known):
             misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, counts[2])
         confirmed = counts[:2, :, : len(cells)].sum(axis=(0, 2)).astype(int)
@@ -214,7 +214,7 @@ class Verified:
             own = doubt(row, self.class_skill(group[0]), LEAST_OF_CLASS if checked else LEAST_SAID)
             own += [refuted[group[1]]] if group[1] in refuted else []
             if group[0] in self._classes_asked and not self._verifier.classes_known(group[0]):
-                own += _within_reach(row, found[group], at, levels)
+                own += _explained_by_class(found[group], at, group[0], levels)
             reasons.append(own)
         return reasons
 
@@ -283,11 +283,10 @@ def _better(found: Corrected, known: Known) -> bool:
 
 
 def columns(found: Correction) -> dict[str, Floats]:
-    """The columns of `schemas.SCORES` that a correction replaces or adds."""
+    """The columns of `schemas.SCORES` that a correction adds."""
     scores = found.scores
-    names = ("accuracy", "accuracy_low", "accuracy_high", "phi", "phi_low", "phi_high", "p_value", "shown_low")
-    own = {name: getattr(scores, name) for name in (*names, "shown_high", "sensitivity", "specificity", "effective")}
-    return own | {"shown": np.diag(scores.shown), "class_shown": scores.class_shown}
+    names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
+    return {name: getattr(scores, name) for name in names} | {"shown": np.diag(scores.shown)}
 
 
 def doubt(row: Mapping[str, Any], class_skill: float, least_of_class: float = LEAST_OF_CLASS) -> list[str]:
@@ -308,14 +307,16 @@ def doubt(row: Mapping[str, Any], class_skill: float, least_of_class: float = LE
     return reasons
 
 
-def _within_reach(row: Mapping[str, Any], found: Correction, at: int, levels: Levels) -> list[str]:
-    """Whether cells that differ in how many images show the class could explain a finding."""
+def _explained_by_class(found: Correction, at: int, target: str, levels: Levels) -> list[str]:
+    """Whether cells that differ in how many images show the class could explain what would be a finding."""
     tau, alpha = levels
     low, high = metrics.bias_score_interval(found.confirmed, found.total, 1 - alpha)
-    reach = max(abs(low[at]), abs(high[at]))
-    if not (row["p_value"] <= alpha and abs(row["phi"]) <= tau + reach):
+    most = max(abs(low[at]), abs(high[at]))
+    scores = found.scores
+    test = metrics.contrast_test(scores.accuracy, scores.effective, tau, 1 - alpha, scores.covariance)
+    if not (test.p_value[at] <= alpha and abs(test.phi[at]) <= tau + most):
         return []
     return [
-        f"it is not known how often the verifier is right on the class, and a difference of {reach:.2f} in how many "
-        f"images show a {row['target_class']}, which is possible, would explain it"
+        f"it is not known how often the verifier is right on the class, and a difference of {most:.2f} in how many "
+        f"images show a {target}, which is possible, would explain it"
     ]

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
-from c2b_ray.metrics import bias_score_interval, bias_score_p_values, bias_scores, rogan_gladen
+from c2b_ray.metrics import bias_score_interval, bias_score_p_values, bias_scores, contrast_test, rogan_gladen
 from c2b_ray.metrics.misclassification import Known, corrected
 
 SURE = np.eye(3) * 1e6
+
+
+def scored(scores):
+    return contrast_test(scores.accuracy, scores.effective, 0.05, covariance=scores.covariance)
 
 
 def simulated(random, accuracy, purity, verifier, images, known, pool):
@@ -36,7 +40,7 @@ def simulated(random, accuracy, purity, verifier, images, known, pool):
 
 def test_sure_labels_leave_everything_as_it_was():
     right, wrong = np.diag([190, 180, 120]), np.diag([10, 20, 80])
-    found = corrected(right, wrong, SURE, tau=0.05)
+    found = scored(corrected(right, wrong, SURE))
     correct, total = [190, 180, 120], [200, 200, 200]
     low, high = bias_score_interval(correct, total)
     # The half image of even content that keeps shares off 0 is worth under a hundredth.
@@ -64,7 +68,7 @@ def test_intervals_cover_where_a_fifth_shows_something_else_and_the_observed_one
     covered, observed = np.zeros(3), np.zeros(3)
     for _ in range(runs):
         right, wrong, known = _drawn(random, accuracy, shown, answers, 200, 50)
-        found = corrected(right, wrong, known)
+        found = scored(corrected(right, wrong, known))
         covered += (found.phi_low <= phi) & (phi <= found.phi_high)
         low, high = bias_score_interval(right.sum(axis=1), (right + wrong).sum(axis=1))
         observed += (low <= phi) & (phi <= high)
@@ -79,26 +83,26 @@ def test_a_smaller_calibration_means_wider_limits():
     wrong = np.round(np.einsum("jkw,k->jw", joint, [0.05, 0.3]))
     wide = corrected(right, wrong, _noisy(2, 0.85) * 10)
     narrow = corrected(right, wrong, _noisy(2, 0.85) * 1000)
-    assert (narrow.phi_high - narrow.phi_low < wide.phi_high - wide.phi_low).all()
+    limits = [(scores.phi_high - scores.phi_low) for scores in (scored(narrow), scored(wide))]
+    assert (limits[0] < limits[1]).all()
     assert (narrow.shown_high - narrow.shown_low < wide.shown_high - wide.shown_low).all()
 
 
 def test_a_verifier_that_guesses_leaves_no_claim():
     random = np.random.default_rng(2)
     right, wrong, known = _drawn(random, np.array([0.95, 0.6]), _noisy(2, 0.8), np.full((2, 2), 0.5), 200, 100)
-    found = corrected(right, wrong, known, tau=0.05)
-    assert (found.p_value > 0.05).all()
+    found = corrected(right, wrong, known)
+    assert (scored(found).p_value > 0.05).all()
     assert (found.sensitivity + found.specificity - 1 < 0.3).all()
 
 
 def test_what_was_not_drawn_is_unknown():
     right, wrong = np.diag([50, 40, 0]), np.diag([0, 10, 0])
     found = corrected(right, wrong, SURE)
-    assert np.isnan(found.phi[2])
     assert np.isnan(found.accuracy[2])
-    assert found.phi[:2] == pytest.approx([0.2, -0.2], abs=0.01)
+    assert scored(found).phi == pytest.approx([0.2, -0.2, np.nan], abs=0.01, nan_ok=True)
     nothing = corrected(np.zeros((2, 2)), np.zeros((2, 2)), np.eye(2))
-    assert np.isnan(nothing.phi).all()
+    assert np.isnan(nothing.accuracy).all()
     assert nothing.effective.tolist() == [0, 0]
 
 
@@ -129,8 +133,8 @@ def _drawn(random, accuracy, shown, answers, images, known):
 
 def test_images_that_were_counted_twice_tell_no_more_than_once():
     right, wrong, known = np.array([[90, 12], [8, 60]]), np.array([[20, 4], [4, 42]]), np.array([[90.0, 10], [10, 90]])
-    once, twice = corrected(right, wrong, known, 0.05), corrected(2 * right, 2 * wrong, known, 0.05, copies=2)
-    for name in ("accuracy", "phi_low", "phi_high", "p_value", "effective"):
+    once, twice = corrected(right, wrong, known), corrected(2 * right, 2 * wrong, known, copies=2)
+    for name in ("accuracy", "shown_low", "shown_high", "effective"):
         np.testing.assert_allclose(getattr(twice, name), getattr(once, name), rtol=0.02)
     assert (corrected(2 * right, 2 * wrong, known).effective > 1.8 * once.effective).all()
     with pytest.raises(ValueError, match="copies"):
@@ -144,15 +148,15 @@ def test_images_that_do_not_show_the_class_are_no_images_of_a_value():
     # Of 200 images each, 20 and 2 show no bus; the classifier takes 1 in 10 of these for one, and 9 in 10 buses.
     right = np.array([[162, 0, 2], [0, 178, 0]])
     wrong = np.array([[18, 0, 18], [0, 20, 2]])
-    found = corrected(right, wrong, Known(np.eye(2) * 1e6, SURE_CLASS), tau=0.05)
+    found = corrected(right, wrong, Known(np.eye(2) * 1e6, SURE_CLASS))
     assert found.accuracy == pytest.approx([0.9, 178 / 198], abs=0.005)
-    assert found.phi == pytest.approx([0, 0], abs=0.01)
+    assert scored(found).phi == pytest.approx([0, 0], abs=0.01)
     assert found.class_shown == pytest.approx([0.9, 0.99], abs=0.005)
     assert (found.class_low < [0.9, 0.99]).all()
     assert (found.class_high > [0.9, 0.99]).all()
     assert np.diag(found.shown) == pytest.approx([1, 1], abs=0.005)  # of those that show the class
     plain = corrected(right[:, :2] + np.diag(right[:, 2]), wrong[:, :2] + np.diag(wrong[:, 2]), np.eye(2) * 1e6)
-    assert plain.phi[0] == pytest.approx(164 / 200 - 178 / 200, abs=0.01)
+    assert scored(plain).phi[0] == pytest.approx(164 / 200 - 178 / 200, abs=0.01)
     assert np.isnan(plain.class_shown).all()
 
 
@@ -179,7 +183,7 @@ def test_intervals_cover_where_purity_differs_by_value(verifier, pool):
     for _ in range(runs):
         accuracy = np.array([0.9, 0.9, 0.9])
         counts, known = simulated(random, accuracy, np.array([0.8, 0.9, 0.99]), verifier, 200, 100, pool)
-        found = corrected(counts[0], counts[1], known, 0.05, unclassified=counts[2])
+        found = scored(corrected(counts[0], counts[1], known, unclassified=counts[2]))
         covered.append((found.phi_low <= 0) & (found.phi_high >= 0))
         false.append(found.p_value.min() * 3 <= 0.05)
     assert np.mean(covered) >= 0.9
