@@ -61,8 +61,9 @@ class Estimate:
     @property
     def independent(self) -> Floats:
         """So many images of each value, drawn one by one and independent of the others', tell no more of any φ."""
-        worst = float(np.nanmax(_inflation(self, _weights(self)), initial=1.0))
-        return self.effective / worst
+        _, total, _ = metrics.contrast_counts(self.accuracy, self.effective, _weights(self), self.covariance)
+        fewest: Floats = total.min(axis=0, initial=np.inf)
+        return fewest
 
 
 @dataclass(frozen=True)
