@@ -44,7 +44,11 @@ def _drops(
     # `pool` holds what was looked at, by caption.
     drawn = set(zip(*(draws[name].to_pylist() for name in ("caption_id", "image_id")), strict=True))
     looked = set(zip(*(pool[name].to_pylist() for name in ("caption_id", "image_id")), strict=True))
-    yield len(looked - drawn), "images of the pools, looked at", "not drawn: not accepted, or the cell was full"
+    yield (
+        len(looked - drawn),
+        "images that a caption’s search gave",
+        "not drawn: not accepted, or the cell was full",
+    )
     yield images.num_rows - images["error"].null_count, "images", "without bytes, or no picture"
     once = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
     yield sum(cell.repeats for cell in once.values()), "near-duplicates of another image of the cell", "left out"

@@ -109,16 +109,13 @@ def _line(rows: Sequence[Row]) -> str:
     shadows = sum(row["folded_into"] is not None for row in rows)
     if shadows:
         without += (
-            f" {words.plural(shadows, 'cell', 'cells')} looked odd beside a finding alone, and {_are(shadows)} none."
+            f" {words.plural(shadows, 'more cell stood', 'more cells stood')} out only because of a finding in the "
+            "same table (see shadows, below)."
         )
     return (
         f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(found, 'finding')}, "
         f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{without}"
     )
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _doubts(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -141,7 +138,7 @@ def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     if shadows:
         named = "; ".join(f"“{name}”" for name in shadows[:MOST_SHADOWS])
         more = f" and {words.count(len(shadows) - MOST_SHADOWS)} more" if len(shadows) > MOST_SHADOWS else ""
-        lines.append(f"Without this cell nothing is left to explain in {named}{more}: they are its shadows.")
+        lines.append(f"Its shadows, which are as expected once this cell is set aside: {named}{more}.")
     if {len({other[name] for other in own}) for name in ("value_a", "value_b")} == {2}:
         lines.append("With two values each, the numbers are the same for all four cells: the likeliest one is named.")
     if row["basis"] == "captions":

@@ -49,7 +49,7 @@ def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str]
     found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["phi"]))
     return PooledView(
         asked=bool(rows),
-        line=_line([row["verdict"] for row in rows]),
+        line=_line(rows),
         findings=tuple(_pooled(row, cells, names, confidence) for row in found[:MOST_FINDINGS]),
         more=max(len(found) - MOST_FINDINGS, 0),
     )
@@ -65,10 +65,14 @@ def pooled_sentence(row: Row, name: str, confidence: float) -> str:
     )
 
 
-def _line(verdicts: Sequence[str]) -> str:
+def _line(rows: Sequence[Row]) -> str:
+    verdicts = [row["verdict"] for row in rows]
+    classifiers = len({row["classifier"] for row in rows})
+    each = f" for each of {words.count(classifiers)} classifiers" if classifiers > 1 else ""
+    values = len({(row["attribute"], row["bias_class"]) for row in rows})
     found = sum(verdict in FOUND for verdict in verdicts)
     return (
-        f"The same value for all classes together, {words.plural(len(verdicts), 'value')} in all: "
+        f"Each value over all classes together, {words.plural(values, 'value')}{each}: "
         f"{words.plural(found, 'finding')}, {words.count(verdicts.count('none'))} clear, "
         f"{words.count(verdicts.count('undetermined'))} undetermined."
     )

@@ -56,8 +56,7 @@ def problems(
     reasons, unusable, reasons_more = _unusable(images, predictions, names)
     return Problems(
         rejected=rejected.num_rows,
-        rejected_line=f"{words.plural(rejected.num_rows, 'reply', 'replies')} of the language model could not be used"
-        " and stood for nothing."
+        rejected_line=f"{words.plural(rejected.num_rows, 'reply', 'replies')} of the language model could not be used."
         if rejected.num_rows
         else "Every reply of the language model could be used, or none was asked for.",
         rejections=rejections,

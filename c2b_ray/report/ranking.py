@@ -51,6 +51,7 @@ class Cell:
     because: str = ""  # why it is undetermined
     basis: str = ""  # labels, captions, verifier, calibrated
     captions: int | None = None
+    caption_spread: float = math.nan  # standard deviation of the accuracy between captions of one cell
     wanted: int | None = None  # distinct images that were asked for
     undecided: int = 0
     shared: int = 0
@@ -222,6 +223,7 @@ def _cell(row: dict[str, Any]) -> Cell:
         because=row.get("undetermined_because") or row.get("doubt") or "",
         basis=row.get("basis") or "",
         captions=row.get("captions"),
+        caption_spread=number("caption_spread"),
         wanted=row.get("wanted"),
         undecided=row.get("undecided") or 0,
         shared=row.get("shared") or 0,

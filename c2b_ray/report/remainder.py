@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from c2b_ray.report import words
+from c2b_ray.report.findings import BASES
 from c2b_ray.report.groups import paper_word
 from c2b_ray.report.ranking import Cell, Group
 from c2b_ray.report.redact import clean
@@ -38,7 +39,9 @@ class Open:
 
 @dataclass(frozen=True)
 class Step:
-    """So many images a cell settle so many cells; `share` is the bar's length in percent of the open ones."""
+    """So many images a cell settle so many cells; `share` is the bar's length in percent of the open ones.
+
+    The last step holds all that any number settles; where that takes more than the table lists, it says so."""
 
     images: str
     cells: str
@@ -112,8 +115,8 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
         parts.append(f"{words.plural(doubted, 'of them is', 'of them are')} in doubt for what the images show.")
     if hopeless:
         parts.append(
-            f"For {words.count(hopeless)} no number of images would do: φ lies at the threshold itself, or there is no "
-            "other value to compare with."
+            f"No number of images would settle {words.count(hopeless)} of them: φ lies next to ±{words.decimal(tau)}, "
+            "or there is no other value to compare with."
         )
     return " ".join(parts)
 
@@ -121,11 +124,12 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
 def _steps(left: Sequence[Cell]) -> tuple[Step, ...]:
     known = [cell.images_to_settle for cell in left if cell.images_to_settle is not None]
     steps: list[Step] = []
-    limits = [limit for limit in _STEPS if limit < max(known, default=0)]
-    for limit in [*limits, max(known)] if known else []:
+    most = max(known, default=0)
+    for limit in (*(limit for limit in _STEPS if limit < most), most):
         settled = sum(images <= limit for images in known)
         if settled and (not steps or steps[-1].cells != words.count(settled)):
-            steps.append(Step(words.count(limit), words.count(settled), f"{100 * settled / len(left):.1f}"))
+            images = f"more than {words.count(_STEPS[-1])}" if limit > _STEPS[-1] else words.count(limit)
+            steps.append(Step(images, words.count(settled), f"{100 * settled / len(left):.1f}"))
     return tuple(steps)
 
 
@@ -150,6 +154,24 @@ def _settle(cell: Cell) -> str:
     if cell.doubt:
         return "in doubt"
     return words.count(cell.images_to_settle) if cell.images_to_settle else words.UNKNOWN
+
+
+def no_clear(cells: Sequence[Cell], tau: float) -> str:
+    """Why nothing is clear, where nothing is."""
+    within = f"φ lies within ±{words.decimal(tau)}"
+    line = f"Nothing: of no cell is it established that {within}."
+    if cells and all(cell.basis in BASES for cell in cells):
+        return (
+            f"{line} That takes images of which it is known what they show: labels, or a verifier that was calibrated."
+        )
+    near = [cell for cell in cells if cell.size <= tau and cell.images_to_settle]
+    if not near:
+        return line
+    nearest = min(near, key=lambda cell: cell.images_to_settle or 0)
+    return (
+        f"{line} It takes many images: of the cells whose {within} as counted, the nearest to it holds "
+        f"{words.count(nearest.n)} and would need about {words.count(nearest.images_to_settle or 0)}."
+    )
 
 
 def clear(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[ClearSection, ...]:

@@ -29,7 +29,7 @@ from c2b_ray.report.pooled import PooledView, pooled_view
 from c2b_ray.report.problems import Problems, problems
 from c2b_ray.report.ranking import Group, Key, folded, leading, ranked, worst_first
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.report.remainder import ClearSection, Undetermined, clear, undetermined
+from c2b_ray.report.remainder import ClearSection, Undetermined, clear, no_clear, undetermined
 from c2b_ray.report.shown import Shown, shown
 from c2b_ray.report.sources import Sources, sources
 from c2b_ray.report.spending import Spending, spending
@@ -121,6 +121,7 @@ class View:
     spending: Spending
     undetermined: Undetermined
     clear: tuple[ClearSection, ...]
+    no_clear: str
     drops: tuple[Drop, ...]
     problems: Problems
     method: Method
@@ -182,6 +183,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         spending=spending(manifest, groups),
         undetermined=undetermined(groups, names, tau),
         clear=clear(groups, names),
+        no_clear=no_clear(cells, tau),
         drops=drops(tables.rejected, tables.pool, tables.draws, tables.images, cells),
         problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
         method=method(manifest),

@@ -64,11 +64,11 @@ def test_shadows_stand_beneath_their_finding_and_doubts_are_said() -> None:
     told = intersections(table(lead, shadow, row("rain", "day", 0.0, "none"), doubtful), {"m": "m"}, 0.95)
     (finding,) = told.findings
     assert finding.beneath == (
-        "Without this cell nothing is left to explain in “snow, day”: they are its shadows.",
+        "Its shadows, which are as expected once this cell is set aside: “snow, day”.",
         "With two values each, the numbers are the same for all four cells: the likeliest one is named.",
         "This rests on what the captions say: nobody checked that the images show both values.",
     )
-    assert "1 cell looked odd beside a finding alone, and is none." in told.line
+    assert "1 more cell stood out only because of a finding in the same table (see shadows, below)." in told.line
     assert told.doubts == ("1 cell in doubt: only 30% of the images show both 'rain' and 'night'.",)
     cells = [cell.note for _, cells in told.matrices[0].rows for cell in cells]
     assert cells.count("a shadow of snow, night") == 1

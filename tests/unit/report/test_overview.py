@@ -80,11 +80,16 @@ def test_a_finding_says_what_it_rests_on_and_how_many_images_were_asked_for(basi
 def test_notes_say_the_rule_the_captions_and_what_is_short() -> None:
     cells = cells_of(
         pa.Table.from_pylist(
-            [row("fog", 0.1, captions=1, wanted=200, basis="captions"), row("snow", 0.1, captions=5, wanted=50)],
+            [
+                row("fog", 0.1, captions=1, wanted=200, basis="captions", images_to_settle=800),
+                row("snow", 0.1, captions=5, wanted=50, caption_spread=0.08),
+            ],
             schemas.SCORES,
         )
     )
-    right, captions, single, short = notes({"right": "top5"}, cells)
+    right, undetermined, captions, single, spread, short = notes({"right": "top5"}, cells)
+    assert "holds 50 images and would need about 800" in undetermined
+    assert "8\u202f% (median), at most 8\u202f% (bus, weather)" in spread
     assert "(right: top5)" in right
     assert "1 of 2 cells are what captions drew" in captions
     assert "In 1 of 2 cells one caption had to do" in single
@@ -140,7 +145,7 @@ def test_what_does_not_count_is_counted_by_reason(tmp_path: Path) -> None:
     told = drops(run.rejected, pool, run.draws, run.images, cells_of(run.scores))
     numbers = Counter({one.what: int(one.number) for one in told})
     assert numbers["captions"] == 2
-    assert numbers["images of the pools, looked at"] == 7
+    assert numbers["images that a caption’s search gave"] == 7
     assert numbers["images"] == 4
     assert numbers["near-duplicates of another image of the cell"] == sum(
         score["repeats"]

@@ -96,7 +96,7 @@ def test_a_doubted_cell_has_no_number_of_images_that_would_do() -> None:
     table = scores(row("snow", 0.2, "only 20%"), row("fog", 0.9, images_to_settle=400), row("rain", 0.9))
     left = undetermined(ranked(table), {"m": "m"}, 0.05)
     assert [(cell.settle, cell.doubted) for cell in left.cells if cell.bias_class == "snow"] == [("in doubt", True)]
-    assert "1 of them is in doubt for what the images show. For 1 no number of images would do" in left.line
+    assert "1 of them is in doubt for what the images show. No number of images would settle 1 of them" in left.line
 
 
 def test_the_observed_phi_is_told_where_the_correction_moved_it() -> None:

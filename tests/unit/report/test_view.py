@@ -14,7 +14,7 @@ from c2b_ray.report.findings import finding
 from c2b_ray.report.method import method
 from c2b_ray.report.problems import problems
 from c2b_ray.report.ranking import Group, cells_of, folded, leading, ranked, worst_first
-from c2b_ray.report.remainder import clear, undetermined
+from c2b_ray.report.remainder import clear, no_clear, undetermined
 from c2b_ray.report.view import Tables, View, build_view, plan
 from c2b_ray.store.run import Run
 
@@ -216,6 +216,16 @@ def test_undetermined_counts_and_order() -> None:
         ("100", "1"), ("300", "3"), ("1\u202f000", "10"), ("2\u202f400", "24"),
     ]  # fmt: skip
     assert left.steps[-1].share == "96.0"
+    many = undetermined(ranked(scores(row("a", 0.01, images_to_settle=4_120_415))), NAMES, 0.05)
+    assert [step.images for step in many.steps] == ["more than 100\u202f000"]
+
+
+def test_nothing_clear_is_told_with_what_it_would_take() -> None:
+    far, near = row("a", 0.02, images_to_settle=900), row("b", -0.02, images_to_settle=400)
+    line = no_clear(cells_of(scores(far, near, row("c", 0.2, images_to_settle=50))), 0.05)
+    assert line.endswith("the nearest to it holds 200 and would need about 400.")
+    unverified = no_clear(cells_of(scores(far | {"basis": "captions"}, near | {"basis": "verifier"})), 0.05)
+    assert unverified.endswith("labels, or a verifier that was calibrated.")
 
 
 def test_clear_is_told_by_attribute_and_whole_groups_in_short() -> None:
