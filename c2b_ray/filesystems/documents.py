@@ -49,11 +49,17 @@ def read_yaml(path: str | Path) -> Any:
 def read_json(path: str | Path) -> Any:
     """What a JSON file holds. SourceError where there is no such file, ConfigError where it is not JSON."""
     try:
-        return json.loads(_text(path, "JSON"), object_pairs_hook=_each_once)
-    except RecursionError as error:
-        raise _no_document(path, "JSON", "it is nested too deeply") from error
+        return parse_json(_text(path, "JSON"))
     except ValueError as error:
         raise _no_document(path, "JSON", str(error)) from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """As `json.loads`, but for one key twice and nesting too deep, which are ValueErrors too."""
+    try:
+        return json.loads(text, object_pairs_hook=_each_once)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,13 +5,13 @@ Knows texts and arrays; does not know what said the texts.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
 
+from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.roles import Answer, CaptionReply, Pixels, Question
 
 Row = TypeVar("Row")
@@ -100,7 +100,7 @@ def _unwrapped(text: str) -> str:
     """What stands under "answer" in a JSON reply, fenced or not; the text itself where it is none."""
     inner = re.search(r"\{.*\}", text, re.DOTALL)
     try:
-        value = json.loads(inner.group()) if inner else None
+        value = parse_json(inner.group()) if inner else None
     except ValueError:
         return text
     return value["answer"] if isinstance(value, dict) and isinstance(value.get("answer"), str) else text

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.errors import SourceError
+from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.models.faiss_plan import KINDS, Plan
 
 FORMAT = 2
@@ -68,7 +69,7 @@ class Manifest:
     def from_json(text: str, path: str) -> Manifest:
         """SourceError where `text` is not the manifest of an index that this version reads."""
         try:
-            manifest = _read(json.loads(text))
+            manifest = _read(parse_json(text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             detail = f"no field {error}" if isinstance(error, KeyError) else str(error)
             raise SourceError(

@@ -138,7 +138,7 @@ class JsonService:
             raise Refused(message, said) if status in _OF_THE_REQUEST else ServiceError(message)
         try:
             return response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _Retryable(f"its answer is not JSON: {self._clean(response.text)[:80]!r}") from None
 
     def _meant(self) -> str:

@@ -20,7 +20,6 @@ taken. It knows neither what the labels mean nor where images come from.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
+from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.resize import Window, resize
 from c2b_ray.models.spec_options import BATCH, batches, label_names, numbers, positive
@@ -241,7 +241,7 @@ def _names(text: str) -> list[str] | None:
     if not text.strip():
         return None
     try:
-        names = json.loads(text)
+        names = parse_json(text)
     except ValueError:
         names = text.splitlines() if "\n" in text.strip() else text.split(",")
     return [str(name).strip() for name in names] if isinstance(names, list) else None

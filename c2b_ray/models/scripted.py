@@ -6,13 +6,12 @@ of them. They ship with the package, obey their roles like any other model, and 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.errors import InputError, ServiceError, SpecError
+from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models.captioned import among_usable, answered, captioned, no_answer, no_caption
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Pixels, Question, TokenLogProb
@@ -51,8 +50,8 @@ def load_captioner(spec: Spec) -> ScriptedCaptioner:
 def _read(spec: Spec) -> Any:
     spec.options_among(())
     try:
-        return json.loads(Path(spec.name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return read_json(spec.name)
+    except InputError as error:
         raise SpecError(f"{spec.text}: no readable JSON file at {spec.name!r} ({error})") from error
 
 

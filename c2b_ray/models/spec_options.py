@@ -5,7 +5,6 @@ It knows no library of models, so a loader that needs no PyTorch does not import
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from c2b_ray.errors import SpecError
+from c2b_ray.errors import InputError, SpecError
+from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Pixels
 
@@ -52,11 +52,11 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     SpecError where it cannot be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
         if Path(path).suffix.lower() != ".json":
+            text = Path(path).read_text(encoding="utf-8-sig")
             return tuple(line.strip() for line in text.strip("\r\n").splitlines())
-        names = json.loads(text)
-    except (OSError, ValueError) as error:
+        names = read_json(path)
+    except (OSError, ValueError, InputError) as error:
         raise SpecError(f"labels {path}: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SpecError(f"labels {path}: expected a JSON list of strings")

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve import Application, Deployment, RunTarget
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
 from c2b_ray import errors
-from c2b_ray.errors import C2BError, ConfigError, ServiceError
+from c2b_ray.errors import C2BError, ConfigError, InputError, ServiceError
+from c2b_ray.filesystems.documents import read_yaml
 from c2b_ray.models import catalog
 from c2b_ray.schemas import content_id
 from c2b_ray.serving import environment
@@ -266,8 +266,8 @@ def _deploy(targets: list[RunTarget]) -> list[str]:
 
 def _placements(path: Path) -> dict[str, ServeApplicationSchema]:
     try:
-        read = ServeDeploySchema.model_validate(yaml.safe_load(path.read_text()))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        read = ServeDeploySchema.model_validate(read_yaml(path))
+    except (ValueError, InputError) as error:
         raise ConfigError("placement", f"{path} is no Serve configuration that can be read: {error}") from error
     return {app.name: app for app in read.applications}
 

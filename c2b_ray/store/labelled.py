@@ -6,7 +6,6 @@ know what the labels mean.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import concerns_the_store, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, read_below
+from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.schemas import content_id
 from c2b_ray.store.labelled_rows import LABEL, open_rows
 
@@ -141,7 +141,7 @@ class LabelledTable:
     def _class_names(self, column: str) -> list[str] | None:
         """What the numbers of a column mean, where Hugging Face's metadata says."""
         try:
-            about = json.loads((self._rows.schema.metadata or {}).get(b"huggingface", b"{}"))
+            about = parse_json((self._rows.schema.metadata or {}).get(b"huggingface", b"{}"))
             feature = about["info"]["features"][column]
             names = feature["names"] if feature["_type"] == "ClassLabel" else None
         except (ValueError, KeyError, TypeError):

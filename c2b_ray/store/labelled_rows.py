@@ -28,6 +28,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.filesystems.documents import parse_json
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 METADATA = ("metadata.csv", "metadata.jsonl")
@@ -191,7 +192,7 @@ def _refuse_splits(location: str, field: str, paths: Sequence[str]) -> None:
 def _saved_to_disk(location: str, filesystem: fs.FileSystem, path: str) -> Rows:
     with _reading(location, "a dataset that `save_to_disk` wrote"):
         with filesystem.open_input_stream(f"{path}/state.json") as stream:
-            state = json.loads(bytes(stream.read()))
+            state = parse_json(bytes(stream.read()))
         names = [posixpath.basename(str(file["filename"])) for file in state["_data_files"]]
         tables, size = [], 0
         for name in names:
@@ -240,21 +241,14 @@ def _metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line, object_pairs_hook=_once) if line.strip() else None
-        except (ValueError, RecursionError) as error:
+            row = parse_json(line) if line.strip() else None
+        except ValueError as error:
             raise SourceError(f"{path}: line {number} is not JSON: {error}") from error
         if row is not None and not isinstance(row, dict):
             raise SourceError(f"{path}: line {number}: expected an object of column → value")
         rows += [row] if row is not None else []
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: pa.array([_text(row.get(name)) for row in rows], pa.string()) for name in names})
-
-
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
-    return found
 
 
 def _text(value: Any) -> str | None:

@@ -5,13 +5,13 @@ It knows which fields there are and which formats can be read, not where the fil
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from c2b_ray.errors import RunError
+from c2b_ray.filesystems.documents import parse_json
 
 FORMAT = 3
 """1 and 2: before finished runs listed their tables, and before the columns that say why an answer is right."""
@@ -64,8 +64,8 @@ class Manifest(_Record):
 def parse(data: bytes, location: str) -> Manifest:
     """RunError where `data` is no manifest, or one of a format that this release does not read."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(data)
+    except ValueError as error:
         raise RunError(f"{location} is not JSON: {error}", run=location) from error
     if not isinstance(value, dict) or not isinstance(value.get("format"), int):
         raise RunError(f"{location}: not a manifest of a run of c2b audit (it names no format)", run=location)
