@@ -7,7 +7,7 @@ formulas are `metrics`'.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ LABELS, CAPTIONS, VERIFIER, CALIBRATED = "labels", "captions", "verifier", "cali
 """What accuracies are counted on: labels, what captions drew, a verifier's word, a verifier that was calibrated."""
 
 EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
+TOO_FEW = "too few images"
 """On what else it is not known that the images of two values differ, so that φ may be 0 for that."""
 
 
@@ -278,4 +279,14 @@ def _reason(row: dict[str, Any], shared: float, levels: Levels, tests: int) -> s
         return (
             "there is no difference to find, and without a margin (τ = 0) no number of images tells that there is none"
         )
-    return "too few images"
+    if abs(row["phi"]) <= tau and (row["basis"] not in EVIDENCE_OF_VALUES or shared > MOST_SHARED):
+        return (
+            "too few images for a finding, and no number of them tells that there is none: whether the images of the "
+            "values differ was not measured, or other values hold many of them"
+        )
+    return TOO_FEW
+
+
+def can_be_clear(row: Mapping[str, Any]) -> bool:
+    """Whether enough images would establish `none`: it is known that the images of the values differ."""
+    return row["basis"] in EVIDENCE_OF_VALUES and (row["shared"] or 0) <= MOST_SHARED * row["n"]

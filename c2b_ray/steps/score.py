@@ -22,7 +22,7 @@ from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.estimates import Counts, Looked, counted, estimated
 from c2b_ray.steps.group import grouped
-from c2b_ray.steps.judge import Estimate, Floats, Levels, judged
+from c2b_ray.steps.judge import TOO_FEW, Estimate, Floats, Levels, can_be_clear, judged
 from c2b_ray.steps.pooled_scores import pooled
 from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.verified import Verified
@@ -155,6 +155,11 @@ def _settle(rows: Sequence[dict[str, Any]], levels: Levels) -> None:
     clear = metrics.images_to_settle(correct, total, tau, alpha).tolist()
     for at, group in enumerate(groups.values()):
         for i, row in enumerate(group):
-            needed = (biased if abs(row["phi"]) > tau else clear)[at][i]
-            if row["verdict"] == "undetermined" and needed > 0 and not row["doubt"] and not math.isnan(row["phi"]):
+            beyond = abs(row["phi"]) > tau
+            needed = (biased if beyond else clear)[at][i]
+            if row["verdict"] != "undetermined" or row["doubt"] or math.isnan(row["phi"]):
+                continue
+            if needed > 0 and (beyond or can_be_clear(row)):
                 row["images_to_settle"] = math.ceil(needed * max(1.0, row["n"] / max(row["effective"], 1.0)))
+            elif row["undetermined_because"] == TOO_FEW:
+                row["undetermined_because"] = f"φ lies next to ±{tau:g}: no number of images would settle it"

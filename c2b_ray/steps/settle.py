@@ -25,6 +25,7 @@ from c2b_ray.steps.answers import Taken, answers_of
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.judge import TOO_FEW, can_be_clear
 from c2b_ray.steps.verified import LEAST_SHOWN, Group, Verified
 
 SURE_OF_DOUBT = 100
@@ -81,7 +82,8 @@ def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], tau: float, alp
     p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence; the images that would settle a
     verdict are those that this evidence takes, more than a test of a fixed number. Cells in doubt stay undetermined
     and out of the family. Evidence is gathered on images as the verifier sorts them; so where scores are corrected for
-    its errors, a verdict also takes that the corrected score, by itself, says the same. Groups of findings, which went
+    its errors, a verdict also takes that the corrected score, by itself, says the same; and `none` that the images of
+    the values are known to differ. Groups of findings, which went
     by the score's own verdicts, are left out: `grouped` finds them anew.
     """
     rows = scores.to_pylist()
@@ -103,10 +105,14 @@ def _settle(rows: Sequence[dict[str, Any]], at: Look, tau: float, alpha: float) 
     rounds = [len(of_group) for of_group in at.outcomes for _ in range(of_group.shape[1])]
     columns = (p, metrics.benjamini_hochberg(p), at.low, at.high, verdicts, needed, rounds)
     for row, p_value, q_value, low, high, verdict, most, had in zip(rows, *columns, strict=True):
-        agreed = verdict if row["shown"] is None or _says(row, verdict, tau, alpha) else "undetermined"
+        borne_out = row["shown"] is None or _says(row, verdict, tau, alpha)
+        agreed = verdict if borne_out and (verdict != "none" or can_be_clear(row)) else "undetermined"
         row |= {"verdict": agreed, "p_value": p_value, "q_value": q_value, "group": None, "group_reason": None}
         row["phi_low"], row["phi_high"] = min(row["phi_low"], low), max(row["phi_high"], high)
         still_open = agreed == "undetermined" and row["doubt"] is None and most > 0
+        still_open = still_open and (abs(row["phi"]) > tau or can_be_clear(row))
+        because = row["undetermined_because"] or TOO_FEW
+        row["undetermined_because"] = because if agreed == "undetermined" else None
         # A round takes one image that shows the value; of those drawn for it, not all may.
         row["images_to_settle"] = ceil(most * max(1.0, row["n"] / had)) if still_open else None
 

@@ -56,6 +56,17 @@ def test_enough_images_of_an_unbiased_cell_say_none_where_it_is_known_what_they_
     assert "whether the images of the values differ was not measured" in unverified["undetermined_because"]
 
 
+def test_no_number_of_images_is_promised_to_settle_what_it_cannot():
+    few = {"snow": (36, 4, 0), "rain": (36, 4, 0)}
+    assert all(row["images_to_settle"] > 40 for row in run(few, source="labelled").values())
+    unverified = run(few)["snow"]  # near 0, and more of such images would not tell that there is no difference
+    assert unverified["images_to_settle"] is None
+    assert "no number of them tells that there is none" in unverified["undetermined_because"]
+    at_tau = run({"snow": (19, 1, 0), "rain": (20, 0, 0)}, source="labelled")["snow"]  # φ = −0.05
+    assert at_tau["images_to_settle"] is None
+    assert at_tau["undetermined_because"] == "φ lies next to ±0.05: no number of images would settle it"
+
+
 def test_values_that_share_their_images_are_not_clear_of_one_another():
     """Two values of which the same images were drawn differ in nothing, whatever the classifier does on either."""
     proposals, _ = propose("task", ["bus"], None, {"weather": ["snow", "rain"]}, seed=0)

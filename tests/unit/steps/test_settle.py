@@ -170,9 +170,17 @@ def test_where_the_corrected_score_does_not_bear_it_out_a_verdict_is_open():
         row |= {"shown": 0.7, "p_value": 0.3}
     checked = settled(pa.Table.from_pylist(rows, SCORES), [("m", made.look())], *LEVELS)
     assert checked["verdict"].to_pylist() == ["undetermined"] * 2
+    assert checked["undetermined_because"].to_pylist() == ["too few images"] * 2
     same = Made().add("snow", [1] * 400).add("rain", [1] * 400)
     rows = score(*same.tables, ["m"], *LEVELS).to_pylist()
-    assert settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS)["verdict"][0].as_py() == "none"
+    (unverified, *_) = settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS).to_pylist()
+    assert (unverified["basis"], unverified["verdict"]) == ("captions", "undetermined")
+    assert "was not measured" in unverified["undetermined_because"]
+    assert unverified["images_to_settle"] is None
+    for row in rows:
+        row["basis"] = "calibrated"
+    (clear, *_) = settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS).to_pylist()
+    assert (clear["verdict"], clear["undetermined_because"]) == ("none", None)
     rows[0] |= {"shown": 0.7, "phi_high": 0.06}
     assert settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS)["verdict"][0].as_py() != "none"
 
