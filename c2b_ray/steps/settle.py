@@ -81,10 +81,10 @@ def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], tau: float, alp
 
     p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence; the images that would settle a
     verdict are those that this evidence takes, more than a test of a fixed number. Cells in doubt stay undetermined
-    and out of the family. Evidence is gathered on images as the verifier sorts them; so where scores are corrected for
-    its errors, a verdict also takes that the corrected score, by itself, says the same; and `none` that the images of
-    the values are known to differ. Groups of findings, which went
-    by the score's own verdicts, are left out: `grouped` finds them anew.
+    and out of the family. Evidence is gathered image by image, as the verifier sorts them, and knows neither of its
+    errors nor of what captions add to chance: so a verdict also takes that the score, by itself, says the same, and
+    `none` that the images of the values are known to differ. Groups of findings, which went by the score's own
+    verdicts, are left out: `grouped` finds them anew.
     """
     rows = scores.to_pylist()
     place = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
@@ -105,7 +105,7 @@ def _settle(rows: Sequence[dict[str, Any]], at: Look, tau: float, alpha: float) 
     rounds = [len(of_group) for of_group in at.outcomes for _ in range(of_group.shape[1])]
     columns = (p, metrics.benjamini_hochberg(p), at.low, at.high, verdicts, needed, rounds)
     for row, p_value, q_value, low, high, verdict, most, had in zip(rows, *columns, strict=True):
-        borne_out = row["shown"] is None or _says(row, verdict, tau, alpha)
+        borne_out = _says(row, verdict, tau, alpha)
         agreed = verdict if borne_out and (verdict != "none" or can_be_clear(row)) else "undetermined"
         row |= {"verdict": agreed, "p_value": p_value, "q_value": q_value, "group": None, "group_reason": None}
         row["phi_low"], row["phi_high"] = min(row["phi_low"], low), max(row["phi_high"], high)
@@ -118,7 +118,7 @@ def _settle(rows: Sequence[dict[str, Any]], at: Look, tau: float, alpha: float) 
 
 
 def _says(row: Mapping[str, Any], verdict: str, tau: float, alpha: float) -> bool:
-    """Whether the corrected score of a row, for its own number of images, bears a verdict out."""
+    """Whether the score of a row, for its own number of images, bears a verdict out."""
     if verdict == "none":
         return bool(-tau <= row["phi_low"] and row["phi_high"] <= tau)
     return bool(row["p_value"] <= alpha and (row["phi"] > 0) == (verdict == "for"))

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.metrics import confidence_sequence, sequential_evidence
+from c2b_ray.metrics import confidence_sequence, sequential_evidence, sequential_verdicts
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES, PREDICTIONS, SCORES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
@@ -20,10 +20,13 @@ LEVELS = (0.05, 0.05)
 class Made:
     """Images of buses, drawn in the order of `add`: a row of answers is one image of a cell each, rank by rank."""
 
-    def __init__(self, attributes=None):
+    def __init__(self, attributes=None, captions=1, source="retrieve"):
         proposals, _ = propose("task", ["bus"], None, attributes or {"weather": ["snow", "rain"]}, seed=0)
-        self.captions, _ = caption("task", proposals, None, 1, seed=0)
-        self.ids = {r["bias_class"]: r["caption_id"] for r in self.captions.to_pylist()}
+        self.captions, _ = caption("task", proposals, None, captions, seed=0)
+        self.ids = {}
+        for row in self.captions.to_pylist():
+            self.ids.setdefault(row["bias_class"], []).append(row["caption_id"])
+        self.source = source
         self.draws, self.predictions, self.verifications = [], [], []
 
     def add(self, drawn, answers, shows=None, names=None):
@@ -31,7 +34,9 @@ class Made:
         for rank, right in enumerate(answers):
             # Names against the order of drawing, so that sorting by name would show.
             image = names[rank] if names else f"{drawn}-{999 - rank}"
-            self.draws.append({"caption_id": self.ids[drawn], "image_id": image, "rank": rank, "source": "retrieve"})
+            turn, of_cell = divmod(rank, len(self.ids[drawn])), self.ids[drawn]
+            draw = {"caption_id": of_cell[turn[1]], "image_id": image, "rank": turn[0], "source": self.source}
+            self.draws.append(draw)
             row = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
             self.predictions.append({**row, "predicted_class": None if right is None else ("boat", "bus")[right]})
             row = {"verification_id": image, "image_id": image, "target_class": "bus", "class_shown": "bus"}
@@ -185,12 +190,22 @@ def test_where_the_corrected_score_does_not_bear_it_out_a_verdict_is_open():
     assert settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS)["verdict"][0].as_py() != "none"
 
 
+def test_where_captions_drew_the_images_a_verdict_is_borne_out_by_captions_as_well():
+    # Four captions of snow are right, one always wrong: one wrong caption of five says little about snow.
+    made = Made(captions=5).add("snow", [0, 1, 1, 1, 1] * 80).add("rain", [1] * 400)
+    score_alone, at = score(*made.tables, ["m"], *LEVELS), made.look()
+    assert sequential_verdicts(at.evidence, *LEVELS) == ["against", "for"]  # as if images were drawn one by one
+    rows = settled(score_alone, [("m", at)], *LEVELS).to_pylist()
+    assert [row["verdict"] for row in rows] == ["undetermined"] * 2
+    assert all(row["undetermined_because"] for row in rows)
+
+
 def test_an_image_keeps_its_round_whatever_else_draws_it():
     made = Made({"weather": ["snow", "rain"], "size": ["small", "large"]})
     made.add("snow", [1, 0, 1], names=["a", "b", "c"]).add("rain", [1, 1, 1], names=["d", "e", "f"])
     before = made.look().outcomes[0]
     for row in made.draws[:3]:  # the same images, the other way round, for another attribute
-        made.draws.append({**row, "caption_id": made.ids["small"], "rank": 2 - row["rank"]})
+        made.draws.append({**row, "caption_id": made.ids["small"][0], "rank": 2 - row["rank"]})
     np.testing.assert_array_equal(made.look().outcomes[0], before)
 
 
