@@ -10,7 +10,13 @@ import re
 
 HIDDEN = "[removed]"
 SECRET_NAME = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
+HARMLESS = {"model", "version", "api-version", "revision", "deployment"}
+"""Parameters of a service's URL that say what is asked; the value of any other may be its key."""
 LEAST_SECRET = 10  # shorter values of such variables are words like EMPTY or none
+TOKEN = re.compile(
+    r"\b(?:sk|pk|rk)-[\w-]{16,}|\b(?:hf|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}|\b(?:AKIA|ASIA|AIza)[\w-]{12,}"
+)
+"""Keys that are known by how they begin."""
 
 _CREDENTIALS = (
     (re.compile(r"(?<=://)[^\s/@]+@"), ""),
@@ -21,9 +27,9 @@ _CREDENTIALS = (
         rf"\1{HIDDEN}",
     ),
     (re.compile(r"(?i)\b((?:authorization|x-api-key):\s*(?:bearer\s+)?|bearer\s+)[^\s\[]+"), rf"\1{HIDDEN}"),
-    (re.compile(r"\b(?:sk|pk|rk)-[\w-]{16,}|\b(?:hf|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}"), HIDDEN),
-    (re.compile(r"\b(?:AKIA|ASIA|AIza)[\w-]{12,}"), HIDDEN),
+    (TOKEN, HIDDEN),
 )
+_QUERY = re.compile(r"(?i)(https?://[^\s?#'\"<>]*\?)([^\s#'\"<>]+)")
 # Controls of terminals (C0 save tab and newline, DEL, C1), line separators, and marks that turn or hide what is beside
 # them: U+202E lets "gpj.exe" read as "exe.jpg".
 _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
@@ -60,7 +66,15 @@ def without_credentials(text: str) -> str:
             text = text.replace(value, HIDDEN)
     for pattern, replacement in _CREDENTIALS:
         text = pattern.sub(replacement, text)
-    return text
+    return _QUERY.sub(_without_values, text)
+
+
+def _without_values(url: re.Match[str]) -> str:
+    """Services name the parameter of their key as they like."""
+    pairs = [parameter.partition("=") for parameter in url[2].split("&")]
+    return url[1] + "&".join(
+        name + equals + (HIDDEN if value and name.lower() not in HARMLESS else value) for name, equals, value in pairs
+    )
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from c2b_ray.text import visible, visible_json
+from c2b_ray.text import visible, visible_json, without_credentials
 
 if TYPE_CHECKING:
     from c2b_ray.report.ranking import Group
@@ -79,10 +79,10 @@ def _rests(basis: str) -> str:
 
 
 class _Console(Console):
-    """A console on which control characters in names are shown, not sent to the terminal."""
+    """A console that shows control characters in names rather than send them to the terminal, and no credentials."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
+        return super().render_str(visible(without_credentials(text)), **options)
 
 
 def out() -> Console:

@@ -16,6 +16,7 @@ from typing import Any
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError
+from c2b_ray.text import HARMLESS, TOKEN
 
 ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CONFIG_FILE",
@@ -25,8 +26,10 @@ ENVIRONMENT = (
 """The variables that say how a store is reached; another process that is to reach it needs the same."""
 
 _KEY_IN_QUERY = re.compile(
-    r"(?i)[?&;#]([\w-]*(key|token|secret|passwd|password|credential|signature|authorization|auth)|sig|pwd)=[^&;\s]"
+    r"(?i)[?&;#]([\w-]*(key|token|secret|passwd|password|credential|signature|authorization|auth)|sig|pwd|code)=[^&;\s]"
 )
+_QUERY_VALUE = re.compile(r"[?&;]([^=&;#\s]+)=([^&;#\s]+)")
+_KEY_LIKE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w.~%+/=-]{16,}")
 
 _PROCESS = uuid.uuid4().hex
 
@@ -82,11 +85,19 @@ def refuse_keys(text: str) -> None:
             "an s3:// URI with keys in it is refused, for it would be kept in manifests and logs; write "
             "s3://bucket/path and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    if re.search(r"://[^/?#\s]*@", text) or _KEY_IN_QUERY.search(text):
+    if re.search(r"://[^/?#\s]*@", text) or _KEY_IN_QUERY.search(text) or _holds_key(text):
         raise SourceError(
             "a URL with a password or key in it is refused, for it would be kept in manifests and logs; leave it out, "
             "and set C2B_HTTP_KEY (http: classifiers) or OPENAI_API_KEY (openai: models)"
         )
+
+
+def _holds_key(text: str) -> bool:
+    """Whether a URL in `text` has what looks like a key in its path or query, whatever the parameter is called."""
+    if not re.search(r"(?i)https?://", text):
+        return False
+    values = (value for name, value in _QUERY_VALUE.findall(text) if name.lower() not in HARMLESS)
+    return TOKEN.search(text) is not None or any(map(_KEY_LIKE.fullmatch, values))
 
 
 def is_remote(location: str | Path) -> bool:

@@ -200,12 +200,20 @@ def test_places_of_verification_are_relative_to_the_file_and_specs_are_not(tmp_p
         "http://host/x?api_key=hunter2",
         "openai:http://host/v1?token=hunter2#m",
         "http://host/x?Authorization=hunter2",
+        "http://host/x?code=hunter2",
+        "http://host/x?which=hunter2hunter2hunter2",
+        "openai:https://host/sk-hunter2hunter2hunter2/v1#m",
     ],
 )
 def test_keys_in_a_models_url_are_refused(spec):
     with pytest.raises(SourceError, match="password or key in it is refused") as caught:
         read_audit({**GOOD, "classifier": ["world:x", spec]})
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_url_that_says_which_model_is_taken():
+    spec = "http://host/x?model=resnet50-2026-11-22&top=5"
+    assert read_audit({**GOOD, "classifier": spec}).classifiers == (spec,)
 
 
 KEYS = "s3://KEY:hunter2@bucket/place"

@@ -40,4 +40,4 @@ def test_no_cell_begins_as_a_formula_and_each_is_given_back(text):
 def test_credentials_go_wherever_they_stand(monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "value-of-the-variable")
     text = without_credentials("GET http://me:pw@host/x?sig=abc&k=1 value-of-the-variable hf_abcdefghijklmnopqrst")
-    assert text == "GET http://host/x?sig=[removed]&k=1 [removed] [removed]"
+    assert text == "GET http://host/x?sig=[removed]&k=[removed] [removed] [removed]"

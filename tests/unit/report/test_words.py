@@ -65,7 +65,9 @@ def test_lists_counts_and_times() -> None:
         ("24 / 30 and/or this", "24 / 30 and/or this"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer [removed]"),
         ("key sk-abcdefghijklmnopqrstuv refused", "key [removed] refused"),
-        ("https://h/v1?api_key=abc&x=1", "https://h/v1?api_key=[removed]&x=1"),
+        ("https://h/v1?api_key=abc&x=1", "https://h/v1?api_key=[removed]&x=[removed]"),
+        ("'https://h/v1?k=abc&model=m#n': 500", "'https://h/v1?k=[removed]&model=m#n': 500"),
+        ("http://h/x?code=abc answered 500", "http://h/x?code=[removed] answered 500"),
     ],
 )
 def test_clean(text: str, shown: str) -> None:
@@ -82,5 +84,7 @@ def test_names_stay_apart_when_their_places_are_cut() -> None:
 def test_a_spec_keeps_what_tells_it_from_others_and_loses_its_places():
     specs = ["onnx:/x/a.onnx?labels=/x/labels.txt", "onnx:/x/b.onnx?labels=/x/labels.txt&batch=2"]
     assert list(names_of(specs).values()) == ["onnx:a.onnx?labels=labels.txt", "onnx:b.onnx?labels=labels.txt&batch=2"]
+    urls = [f"http://h/x?which={name}" for name in "ab"]
+    assert [name[:-6] for name in names_of(urls).values()] == ["http://h/x?which=[removed] #"] * 2
     models = {f"classifier {spec}": {"spec": spec} for spec in ("onnx:/a/m.onnx", "onnx:/b/m.onnx")}
     assert len(cleaned(models)) == 2
