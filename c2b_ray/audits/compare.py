@@ -55,6 +55,11 @@ class Comparison:
         rows += [{**row, "pairs": row["n"]} for row in self.pooled.to_pylist()]
         return gates.check(fail_on, gates.cells_of(rows, self.classifier_b), allow_unchecked)
 
+    def disagreements(self) -> dict[step.Place, step.Disagreement]:
+        """Of the cells that changed, and those of values that changed over all classes, the images that one side alone
+        got right."""
+        return step.disagreements(*self.sides, changed_places(self.cells, self.pooled))
+
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; the page's path."""
         files.make_directory(out)
@@ -62,7 +67,7 @@ class Comparison:
         files.write_table(f"{place}/comparison.parquet", self.cells)
         files.write_table(f"{place}/comparison_pooled.parquet", self.pooled)
         title = str(self.run_b.config.get("task") or "Two classifiers")
-        told_apart = step.disagreements(*self.sides, changed_places(self.cells, self.pooled))
+        told_apart = self.disagreements()
         pictures = disagreement_pictures(self.run_b, told_apart)
         page = comparison_page(
             title,

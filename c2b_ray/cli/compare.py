@@ -134,6 +134,7 @@ def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> d
 
 def _print(found: Comparison, page: str | None) -> None:
     from c2b_ray.report.comparison import by_change, left_out, pooled_lines, tally
+    from c2b_ray.report.disagreements import image_lines
 
     console = show.out()
     rows = found.cells.to_pylist()
@@ -142,6 +143,8 @@ def _print(found: Comparison, page: str | None) -> None:
         chosen = by_change(rows, change)
         if chosen:
             console.print(_table(f"Got {change}", chosen, STYLES[change]))
+    for line in image_lines(found.cells, found.disagreements(), found.run_b)[:MOST_ROWS]:
+        show.line(line)
     for line in pooled_lines(found.pooled.to_pylist()):
         console.print(escape(line), soft_wrap=True)
     console.print(tally(rows))

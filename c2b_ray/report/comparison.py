@@ -119,7 +119,7 @@ def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     changed.sort(key=lambda row: -abs(row["difference"]))
     return [
         f"Over {words.plural(row['classes'], 'class', 'classes')}, {row['attribute']}: {row['bias_class']} got "
-        f"{row['change']} by {words.percent(abs(row['difference']))} "
+        f"{row['change']}: difference {words.signed(row['difference'])} "
         f"({words.signed_range(row['difference_low'], row['difference_high'])}, "
         f"q {words.small_probability(row['q_value'])}, {words.plural(row['n'], 'image')})."
         for row in changed

@@ -20,6 +20,7 @@ from c2b_ray.store.run import Run
 
 MOST_CELLS = 24
 MOST_PICTURES = 6  # of each side
+MOST_NAMED = 3  # images of a cell, where only names are shown
 CHANGED = ("worse", "better")
 Answered = tuple[str, str, str]
 """Image id, the class that it shows, what the side that is wrong took it for."""
@@ -45,6 +46,24 @@ def changed_places(cells: pa.Table, pooled: pa.Table) -> list[Place]:
     ]
 
 
+def image_lines(cells: pa.Table, told_apart: Mapping[Place, Disagreement], run: Run) -> list[str]:
+    """Of each cell that changed, in the order of the tables, the first images that the worse side alone got wrong."""
+    keys = _keys(run)
+    lines = []
+    for row in sorted(_by_difference(cells), key=lambda row: CHANGED.index(row["change"])):
+        place = (row["target_class"], row["attribute"], row["bias_class"])
+        side, images = ("B", told_apart[place].only_a) if row["change"] == "worse" else ("A", told_apart[place].only_b)
+        named = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
+        more = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
+        lines.append(f"{place[0]}, {place[1]}: {place[2]}: {side} alone is wrong on {named}{more}")
+    return lines
+
+
+def _keys(run: Run) -> dict[str, str]:
+    images = run.read("images", ["image_id", "key"])
+    return dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
+
+
 def disagreement_pictures(run: Run, told_apart: Mapping[Place, Disagreement]) -> Shelf:
     """What the first images of each cell look like and are called: no page shows more of them."""
     ids = [
@@ -53,10 +72,8 @@ def disagreement_pictures(run: Run, told_apart: Mapping[Place, Disagreement]) ->
         for side in (cell.only_a, cell.only_b)
         for image, _ in side[:MOST_PICTURES]
     ]
-    images = run.read("images", ["image_id", "key"])
-    keys = dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
     chosen = list(dict.fromkeys(ids))[: 4 * MOST_CELLS * MOST_PICTURES]
-    return Shelf(thumbnails(read_pictures(run, chosen)), keys)
+    return Shelf(thumbnails(read_pictures(run, chosen)), _keys(run))
 
 
 def side_by_side(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -64,6 +65,11 @@ def test_two_runs_say_what_got_worse_and_better(runs, c2b):
     assert "fog" in worse
     assert "rain" not in worse
     assert "1 worse, 1 better" in out
+    # which images tell the two apart: the first that B alone gets wrong, and A in the other cell
+    key = re.search(r"bus, weather: fog: B alone is wrong on (\S+), ", out)
+    assert key is not None
+    assert key[1] in load_run(runs / "new").images["key"].to_pylist()
+    assert "boat, weather: rain: A alone is wrong on " in out
 
 
 def test_two_classifiers_of_one_run_are_the_same_comparison(runs, c2b):
