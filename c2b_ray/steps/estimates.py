@@ -156,18 +156,32 @@ def _spread_over_captions(estimates: Sequence[Estimate], counts: Sequence[Counts
     for estimate, count in zip(estimates, counts, strict=True):
         here = slice(start, start + len(count.images))
         start = here.stop
-        # What captions add to the variance of an accuracy, over s(1 - s).
-        more = _inverse(worth.effective[here]) - _inverse(images[here])
-        before = estimate.effective
-        estimate.effective = _inverse(_inverse(before) + more)
+        added = _noise(count.accuracy, images[here]) * (_inverse(worth.effective[here]) - _inverse(images[here]))
         if estimate.covariance is not None:
-            grown = np.sqrt(np.divide(before, estimate.effective, out=np.ones(len(before)), where=before > 0))
-            estimate.covariance = estimate.covariance + np.diag(np.diag(estimate.covariance) * (grown**2 - 1))
+            # A corrected accuracy changes by more than the counted one, of which other images are a part.
+            added = added * _inverse(_share_shown(estimate)) ** 2
+            estimate.covariance = estimate.covariance + np.diag(added)
+        more = added * _inverse(_noise(estimate.accuracy, estimate.effective))
+        estimate.effective = _inverse(_inverse(estimate.effective) + more)
         estimate.columns["captions"] = [len(of_value) for of_value in count.by_caption]
         estimate.columns["caption_spread"] = worth.spread[here]
 
 
-def _inverse(values: Any) -> Floats:
+def _noise(accuracy: Floats, images: Floats | Ints) -> Floats:
+    """s(1 - s), the variance of one answer, s the accuracy with half a right and half a wrong answer more."""
+    smooth: Floats = (np.nan_to_num(accuracy) * images + 0.5) / (images + 1)
+    return smooth * (1 - smooth)
+
+
+def _share_shown(estimate: Estimate) -> Floats:
+    """Of each cell's images, the share that shows its class and value."""
+    of_class = np.asarray(estimate.columns["class_shown"], np.float64)
+    share: Floats = np.nan_to_num(estimate.columns["shown"]) * np.where(np.isnan(of_class), 1.0, of_class)
+    return share
+
+
+def _inverse(values: Floats | Ints) -> Floats:
+    """1/x, 0 for 0."""
     numbers = np.asarray(values, np.float64)
-    found: Floats = np.divide(1.0, numbers, out=np.zeros(numbers.shape), where=numbers > 0)
-    return found
+    inverse: Floats = np.divide(1.0, numbers, out=np.zeros(numbers.shape), where=numbers > 0)
+    return inverse

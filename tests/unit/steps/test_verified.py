@@ -23,21 +23,23 @@ def mark(seed):
 class Made:
     """Tables of images of buses in two weathers, row by row."""
 
-    def __init__(self, classes=("bus",), values=("snow", "rain")):
+    def __init__(self, classes=("bus",), values=("snow", "rain"), captions=1):
         proposals, _ = propose("task", list(classes), None, {"weather": list(values)}, seed=0)
-        self.captions, _ = caption("task", proposals, None, 1, seed=0)
-        self.ids = {(r["target_class"], r["bias_class"]): r["caption_id"] for r in self.captions.to_pylist()}
+        self.captions, _ = caption("task", proposals, None, captions, seed=0)
+        self.ids = {
+            (r["target_class"], r["bias_class"], r["number"]): r["caption_id"] for r in self.captions.to_pylist()
+        }
         self.draws, self.predictions, self.verifications, self.images = [], [], [], {}
 
-    def add(self, drawn, shows, n, right, class_shown="bus", marks=None, target="bus", name=None, light=None):
+    def add(self, drawn, shows, n, right, class_shown="bus", marks=None, target="bus", name=None, light=None, number=0):
         """`n` images drawn for one value that show (are said to show) another, of which `right` are answered so.
 
-        `light`: what each is said to show of another attribute.
+        `light`: what each is said to show of another attribute. `number`: of the cell's captions, which drew them.
         """
         for i in range(n):
             image = name or f"{target}-{drawn}-{len(self.draws):04}"
             self.draws.append(
-                {"caption_id": self.ids[target, drawn], "image_id": image, "rank": i, "source": "retrieve"}
+                {"caption_id": self.ids[target, drawn, number], "image_id": image, "rank": i, "source": "retrieve"}
             )
             self.verifications.append(
                 {
@@ -193,6 +195,33 @@ def test_the_share_of_the_class_allows_for_the_verifier_s_errors():
     assert math.isnan(made.verified(known).of_class("bus", {"nobody"}))
 
 
+def differing(boats):
+    """Five captions of snow of which some are harder; of rain none is. `boats`: wrong images of no bus, each."""
+    made = Made(captions=5)
+    for number, right in enumerate([27, 30, 33, 36, 39]):
+        made.add("snow", "snow", 40, right, number=number).add("rain", "rain", 40, 36, number=number)
+        for value in ("snow", "rain"):
+            made.add(value, value, boats, 0, "boat", number=number)
+    return made
+
+
+def test_what_captions_add_to_chance_is_part_of_verified_scores_and_of_what_would_settle_them():
+    made = differing(boats=0)
+    plain, checked = made.scores()["bus", "snow"], made.scores(PERFECT)["bus", "snow"]
+    assert plain["images_to_settle"] > 200
+    for name in ("phi_low", "phi_high", "accuracy_low", "accuracy_high"):
+        assert checked[name] == pytest.approx(plain[name], abs=0.01)
+    assert checked["images_to_settle"] == pytest.approx(plain["images_to_settle"], rel=0.1)
+
+
+def test_captions_differ_no_less_where_other_images_water_that_down():
+    # As many images of boats as of buses: counted accuracies differ by half as much, corrected ones as before.
+    pure, impure = (differing(boats).scores(PERFECT)["bus", "snow"] for boats in (0, 40))
+    assert impure["class_shown"] == pytest.approx(0.5, abs=0.01)
+    assert impure["phi"] == pytest.approx(pure["phi"], abs=0.01)
+    assert impure["phi_high"] - impure["phi_low"] >= 0.95 * (pure["phi_high"] - pure["phi_low"])
+
+
 def test_repeats_of_a_picture_count_once():
     made = Made().add("snow", "snow", 5, 5).add("snow", "snow", 4, 0, marks=mark(999)).add("rain", "rain", 6, 6)
     snow = made.scores(PERFECT)["bus", "snow"]
@@ -312,7 +341,7 @@ def test_what_is_kept_of_a_group_for_further_classifiers_is_of_the_same_cells_an
     made = Made().add("snow", "snow", 100, 60).add("snow", "rain", 30, 20).add("rain", "rain", 120, 100)
     cells = {}
     for row in made.draws:
-        value = next(value for (_, value), caption in made.ids.items() if caption == row["caption_id"])
+        value = next(value for (_, value, _), caption in made.ids.items() if caption == row["caption_id"])
         cells.setdefault(value, set()).add(row["image_id"])
     fewer = {value: set(sorted(images)[:-20]) for value, images in cells.items()}
     right = {row["image_id"]: row["predicted_class"] for row in made.predictions}
