@@ -40,15 +40,7 @@ VERIFY = StageConfig(
     most_weight=BATCH_PIXELS,
 )
 # One model for all cores: each thread decodes, prepares and classifies images of its own.
-CLASSIFY = StageConfig(
-    schema=PREDICTIONS,
-    batch_size=32,
-    rows_per_file=1024,
-    threads=0,
-    num_cpus_per_actor=0.5,
-    weigh=pixels_of,
-    most_weight=BATCH_PIXELS,
-)
+CLASSIFY = replace(VERIFY, schema=PREDICTIONS, batch_size=32, threads=0)
 
 
 def collect(wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress) -> StageResult:

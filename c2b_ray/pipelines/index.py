@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,11 @@ from c2b_ray.models import faiss_build
 from c2b_ray.models.faiss_manifest import MANIFEST, Manifest
 from c2b_ray.models.faiss_plan import Wish
 from c2b_ray.pipelines.clip_retrieval import Partition
-from c2b_ray.pipelines.images import OnProgress
+from c2b_ray.pipelines.images import CLASSIFY, OnProgress
 from c2b_ray.pipelines.sources import read
-from c2b_ray.pipelines.stage import StageConfig, read_stage, run_stage
+from c2b_ray.pipelines.stage import read_stage, run_stage
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import embeddings
-from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.embed import embed
 from c2b_ray.store import files
 
@@ -86,15 +86,7 @@ def embed_source(
         files.write_bytes(begun, json.dumps(made_by).encode())
     elif json.loads(files.read_bytes(begun)) != made_by:
         raise RunError(f"{place} was begun from other images or another encoder; delete it, or choose another --out")
-    config = StageConfig(
-        embeddings(int(made_by["dimension"])),
-        batch_size=32,
-        rows_per_file=2048,
-        threads=0,
-        num_cpus_per_actor=0.5,
-        weigh=pixels_of,
-        most_weight=BATCH_PIXELS,
-    )
+    config = replace(CLASSIFY, schema=embeddings(int(made_by["dimension"])), rows_per_file=2048)
     run_stage(rows, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 
 

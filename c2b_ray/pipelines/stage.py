@@ -3,7 +3,7 @@
     rows → those not yet written → step, in a pool of actors that each hold the role → parts
 
 It does not know what the step does or where rows come from. A row is done when a part that holds its id has its name;
-a part is whole or absent (`parts`), so whoever dies when, the same call goes on where the parts end.
+a part is whole or absent (`parts`). So after any process has died, the same call goes on where the parts end.
 """
 
 from __future__ import annotations
@@ -173,12 +173,19 @@ def _pool(actors: int) -> ActorPoolStrategy:
 
 
 def _cpus(config: StageConfig) -> float:
+    there, free = ray.cluster_resources(), ray.available_resources()  # type: ignore[no-untyped-call]
+    return actor_cpus(config, float(there.get("CPU", 0.0)), float(free.get("CPU", 0.0)))
+
+
+def actor_cpus(config: StageConfig, there: float, free: float) -> float:
     """An actor's CPUs, so few that all actors, beside what is taken already (replicas of Serve), leave one CPU: without
-    it reads and writes wait for ever."""
-    there = float(ray.cluster_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
+    it reads and writes wait for ever. `there`: CPUs of the cluster, of which `free` are reserved by nobody.
+
+    Actors of the stage before may still be leaving, and make it fewer than it could be. An actor of 0 CPUs runs too:
+    Ray counts CPUs and withholds none.
+    """
     if there == 0:  # workers of an autoscaling cluster that are still to come
         return config.num_cpus_per_actor
-    free = float(ray.available_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
     spare = math.floor(max(0.0, free - 1) / config.actors * 100) / 100
     return min(config.num_cpus_per_actor, spare)
 
