@@ -91,7 +91,7 @@ def show_run(run: Run, as_json: bool) -> None:
     from c2b_ray.report.headline import tally
     from c2b_ray.report.method import right_line
     from c2b_ray.report.pooled import pooled_sentence
-    from c2b_ray.report.ranking import cells_of, leading, ranked
+    from c2b_ray.report.ranking import FOUND, cells_of, leading, ranked
 
     scores = run.scores
     cells, groups = cells_of(scores), leading(ranked(scores))
@@ -105,7 +105,7 @@ def show_run(run: Run, as_json: bool) -> None:
     console = show.out()
     if groups:
         console.print(show.ranked_table(groups, MOST_ROWS))
-    whole = [row for row in run.read("pooled").to_pylist() if row["verdict"] in ("for", "against")]
+    whole = [row for row in run.read("pooled").to_pylist() if row["verdict"] in FOUND]
     for row in sorted(whole, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]:
         show.line(pooled_sentence(row, row["classifier"], 1 - float(run.config.get("alpha", 0.05))))
     if rule := right_line(run.config):

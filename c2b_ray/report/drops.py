@@ -1,4 +1,4 @@
-"""What was drawn, asked or looked at and does not count as it stands, by reason, each with its number.
+"""What was drawn, replied or looked at and does not count as it stands, by reason, each with its number.
 
 Knows tables of a run and cells; knows nothing of pages.
 """

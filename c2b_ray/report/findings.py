@@ -15,7 +15,7 @@ from c2b_ray.report.ranking import Cell, Group
 
 SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
 NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "undetermined"}
-_ADVERBS = {"against": "less well", "for": "better"}
+ADVERBS = {"against": "less well", "for": "better"}
 _OPPOSITE = {"against": "better", "for": "less well"}
 BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
 """What a reader must know of cells that rest on less than labels or a calibrated verifier."""
@@ -74,18 +74,18 @@ def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Se
     evidence = (
         f": {words.percent(lead.accuracy)} right against {words.percent(lead.others)} for {_others(group, lead)} "
         f"(φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}, "
-        f"{words.plural(lead.n, 'image')}{_asked(lead)}{_basis(lead)}){_confirmed(lead)}."
+        f"{words.plural(lead.n, 'image')}{_wanted(lead)}{_basis(lead)}){_confirmed(lead)}."
     )
     return (
         Span(f"{classifier} recognises {words.article(lead.target_class)}"),
         Span(lead.target_class, strong=True),
-        Span(f" {_ADVERBS[lead.verdict]} when "),
+        Span(f" {ADVERBS[lead.verdict]} when "),
         Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
         Span(evidence),
     )
 
 
-def _asked(lead: Cell) -> str:
+def _wanted(lead: Cell) -> str:
     return f" of {words.count(lead.wanted)} asked for" if lead.wanted and lead.wanted > lead.n else ""
 
 
@@ -102,7 +102,7 @@ def _confirmed(lead: Cell) -> str:
 
 def _brief(lead: Cell) -> str:
     compared = f"{words.percent(lead.accuracy)} against {words.percent(lead.others)}"
-    return f"{_ADVERBS[lead.verdict].capitalize()} when {lead.attribute} is {lead.bias_class}: {compared}"
+    return f"{ADVERBS[lead.verdict].capitalize()} when {lead.attribute} is {lead.bias_class}: {compared}"
 
 
 def _mistaken(lead: Cell) -> str:
@@ -136,7 +136,7 @@ def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
     mirrored = [cell for cell in rest if cell.verdict != lead.verdict and cell.group == lead.group]
     lines = []
     if alike:
-        lines.append(f"Also {_ADVERBS[lead.verdict]}: {_named(alike)}.")
+        lines.append(f"Also {ADVERBS[lead.verdict]}: {_named(alike)}.")
     if apart:
         lines.append(f"Also {_OPPOSITE[lead.verdict]}: {_named(apart)}.")
     if mirrored:

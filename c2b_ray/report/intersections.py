@@ -13,15 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.report import words
-from c2b_ray.report.findings import NAMES, SIGNS, Sentence, Span
+from c2b_ray.report.findings import ADVERBS, NAMES, SIGNS, Sentence, Span
+from c2b_ray.report.ranking import FOUND
 
 MOST_MATRICES = 24
 MOST_SENTENCES = 20
 MOST_DOUBTS = 8
 MOST_SHADOWS = 6
 Row = Mapping[str, Any]
-_FOUND = ("for", "against")
-_ADVERBS = {"against": "less well", "for": "better"}
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,9 @@ class Told:
 
 @dataclass(frozen=True)
 class Intersections:
-    """`asked` is whether the run looked at any pair."""
+    """`present` is whether the run looked at any pair."""
 
-    asked: bool
+    present: bool
     line: str
     findings: tuple[Told, ...]
     findings_more: int
@@ -75,13 +74,13 @@ class Intersections:
 def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
     """Largest |interaction| first: findings as sentences, and the matrices, those with a finding before the others."""
     rows = table.to_pylist()
-    found = sorted((row for row in rows if row["verdict"] in _FOUND), key=lambda row: -abs(row["interaction"]))
+    found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["interaction"]))
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
     ordered = sorted(groups.values(), key=_strength)
     return Intersections(
-        asked=bool(rows),
+        present=bool(rows),
         line=_line(rows),
         findings=tuple(_told(row, rows, names, confidence) for row in found[:MOST_SENTENCES]),
         findings_more=max(len(found) - MOST_SENTENCES, 0),
@@ -93,7 +92,7 @@ def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) 
 
 def _strength(group: Sequence[Row]) -> tuple[float, float]:
     sizes = [abs(row["interaction"]) if _known(row) else -1.0 for row in group]
-    found = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in _FOUND]
+    found = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in FOUND]
     return -max(found, default=-1.0), -max(sizes)
 
 
@@ -103,7 +102,7 @@ def _known(row: Row) -> bool:
 
 def _line(rows: Sequence[Row]) -> str:
     of = [row["verdict"] for row in rows]
-    found = sum(verdict in _FOUND for verdict in of)
+    found = sum(verdict in FOUND for verdict in of)
     empty = sum(row["n"] == 0 for row in rows)
     without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
     shadows = sum(row["folded_into"] is not None for row in rows)
@@ -159,7 +158,7 @@ def _told(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: f
     spans = (
         Span(f"{names[row['classifier']]} recognises {words.article(row['target_class'])}"),
         Span(row["target_class"], strong=True),
-        Span(f" {_ADVERBS[row['verdict']]} when "),
+        Span(f" {ADVERBS[row['verdict']]} when "),
         Span(both, strong=True),
         Span(evidence),
     )

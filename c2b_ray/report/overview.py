@@ -27,7 +27,7 @@ LEVELS = (0.1, 0.2, 0.4)
 
 @dataclass(frozen=True)
 class Heat:
-    """One place of the map. `state`: a verdict, or doubt, or empty; `depth`: of its colour, 1 to 4, for findings;
+    """One cell of the map. `state`: a verdict, or doubt, or empty; `depth`: of its colour, 1 to 4, for findings;
     `told`: all of it in words; `link`: where it is told in detail, empty where it is not."""
 
     state: str
@@ -38,6 +38,9 @@ class Heat:
     value: str
     told: str
     link: str
+
+
+EMPTY = Heat("empty", "", "", "no data", words.UNKNOWN, "", "no data", "")
 
 
 @dataclass(frozen=True)
@@ -73,18 +76,23 @@ def overviews(
     groups that are told in detail.
     """
     attributes = tuple(dict.fromkeys(group.attribute for group in groups))
-    found = []
+    views = []
     for classifier in dict.fromkeys(group.classifier for group in groups):
-        own = {(g.target_class, g.attribute): g for g in groups if g.classifier == classifier}
-        classes = list(dict.fromkeys(target for target, _ in own))
+        of_classifier = {(g.target_class, g.attribute): g for g in groups if g.classifier == classifier}
+        classes = list(dict.fromkeys(target for target, _ in of_classifier))
         rows = tuple(
-            _row(target, answers[classifier].get(target, Counter()), confidence, _heats(target, attributes, own, links))
+            _row(
+                target,
+                answers[classifier].get(target, Counter()),
+                confidence,
+                _heats(target, attributes, of_classifier, links),
+            )
             for target in classes[:MOST_CLASSES]
         )
-        of = Counter(cell.verdict for group in own.values() for cell in group.cells)
+        of = Counter(cell.verdict for group in of_classifier.values() for cell in group.cells)
         tally = f"{words.plural(of['for'] + of['against'], 'finding')}, {words.count(of['undetermined'])} undetermined"
-        found.append(Overview(names[classifier], tally, attributes, rows, max(len(classes) - MOST_CLASSES, 0)))
-    return tuple(found)
+        views.append(Overview(names[classifier], tally, attributes, rows, max(len(classes) - MOST_CLASSES, 0)))
+    return tuple(views)
 
 
 def taken(
@@ -94,21 +102,21 @@ def taken(
     drawn: dict[str, set[str]] = defaultdict(set)
     for (target, _), cells in images_of_cells(captions, draws).items():
         drawn[target].update(*cells.values())
-    found: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
+    counts: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
     for classifier in predictions["classifier"].unique().to_pylist():
         if classifier in classifiers:
             answers = answers_of(predictions, classifier)
             for target, images in drawn.items():
                 of_class = answers.of(target)
-                given = (of_class.get(image) for image in images)
-                found[classifier][target] = Counter(name for name in given if name is not None)
-    return found
+                names = (of_class.get(image) for image in images)
+                counts[classifier][target] = Counter(name for name in names if name is not None)
+    return counts
 
 
 def heat(group: Group | None, link: str = "") -> Heat:
     """What a group comes to: its lead; else its largest |φ| among what is open; else that it is clear."""
     if group is None or all(math.isnan(cell.phi) for cell in group.cells):
-        return Heat("empty", "", "", "no data", words.UNKNOWN, "", "no data", "")
+        return EMPTY
     known = [cell for cell in group.cells if not math.isnan(cell.phi)]
     open_cells = [cell for cell in known if cell.verdict == "undetermined"]
     cell = group.lead or max(open_cells or known, key=lambda cell: cell.size)
@@ -128,15 +136,15 @@ def heat_of(cell: Cell, link: str = "", alone: bool = True) -> Heat:
 
 
 def _heats(
-    target: str, attributes: Sequence[str], own: Mapping[tuple[str, str], Group], links: Mapping[Key, str]
+    target: str, attributes: Sequence[str], of_classifier: Mapping[tuple[str, str], Group], links: Mapping[Key, str]
 ) -> tuple[Heat, ...]:
-    groups = [own.get((target, attribute)) for attribute in attributes]
+    groups = [of_classifier.get((target, attribute)) for attribute in attributes]
     return tuple(heat(group, links.get(group.key, "") if group else "") for group in groups)
 
 
-def _row(target: str, given: Counter[str], confidence: float, heats: tuple[Heat, ...]) -> ClassRow:
-    images, right = given.total(), given[target]
-    wrong = sorted((-number, name) for name, number in given.items() if name != target)
+def _row(target: str, answers: Counter[str], confidence: float, heats: tuple[Heat, ...]) -> ClassRow:
+    images, right = answers.total(), answers[target]
+    wrong = sorted((-number, name) for name, number in answers.items() if name != target)
     low, high = wilson_interval(right, images, confidence)
     return ClassRow(
         target_class=target,

@@ -12,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.report import words
-from c2b_ray.report.findings import SIGNS
+from c2b_ray.report.findings import ADVERBS, SIGNS
 from c2b_ray.report.ranking import FOUND, Cell
 
 MOST_CLASSES = 12
 MOST_FINDINGS = 24
-_ADVERBS = {"against": "less well", "for": "better"}
 Row = Mapping[str, Any]
 
 
@@ -35,9 +34,9 @@ class Pooled:
 
 @dataclass(frozen=True)
 class PooledView:
-    """`asked` is whether values were taken over several classes; `line` counts what was found."""
+    """`present` is whether values were taken over several classes; `line` counts what was found."""
 
-    asked: bool
+    present: bool
     line: str
     findings: tuple[Pooled, ...]
     more: int
@@ -48,7 +47,7 @@ def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str]
     rows = table.to_pylist()
     found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["phi"]))
     return PooledView(
-        asked=bool(rows),
+        present=bool(rows),
         line=_line(rows),
         findings=tuple(_pooled(row, cells, names, confidence) for row in found[:MOST_FINDINGS]),
         more=max(len(found) - MOST_FINDINGS, 0),
@@ -59,7 +58,7 @@ def pooled_sentence(row: Row, name: str, confidence: float) -> str:
     """What is found over all classes, in one sentence."""
     interval = words.signed_range(row["phi_low"], row["phi_high"])
     return (
-        f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {_ADVERBS[row['verdict']]} when "
+        f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {ADVERBS[row['verdict']]} when "
         f"{row['attribute']} is {row['bias_class']} (φ{words.FIXED}{words.signed(row['phi'])}, "
         f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')})."
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -40,10 +40,10 @@ class Cell:
     q_value: float
     verdict: str
     paper_verdict: int
-    images_to_settle: int | None
-    mistaken_for: str | None
-    mistaken: int
-    answered_bias_class: int | None
+    images_to_settle: int | None = None
+    mistaken_for: str | None = None
+    mistaken: int = 0
+    answered_bias_class: int | None = None
     group: int | None = None
     group_reason: str = ""
     phi_observed: float = math.nan  # before it was corrected for what images show
@@ -89,6 +89,10 @@ class Cell:
         if not math.isnan(self.phi_confirmed):
             return max(math.copysign(1.0, self.phi) * self.phi_confirmed, 0.0)
         return self.size if math.isnan(self.phi_shrunken) else abs(self.phi_shrunken)
+
+
+_FIELDS = tuple(field.name for field in fields(Cell))
+_NUMBERS = tuple(field.name for field in fields(Cell) if field.type == "float")
 
 
 @dataclass(frozen=True)
@@ -190,46 +194,16 @@ def _by_phi(cell: Cell) -> tuple[bool, float]:
     return (math.isnan(cell.phi), 0.0 if math.isnan(cell.phi) else cell.phi)
 
 
-def _cell(row: dict[str, Any]) -> Cell:
-    def number(name: str) -> float:
-        return math.nan if row.get(name) is None else float(row[name])
-
-    settle = row["images_to_settle"]
+def _cell(row: Mapping[str, Any]) -> Cell:
+    """What a row does not know keeps the default of its field; numbers that it does not know are NaN."""
+    known = {name: row[name] for name in _FIELDS if row.get(name) is not None}
+    unknown = {name: math.nan for name in _NUMBERS if name not in known}
+    settle = known.get("images_to_settle")
     return Cell(
-        classifier=row["classifier"],
-        target_class=row["target_class"],
-        attribute=row["attribute"],
-        bias_class=row["bias_class"],
-        n=row["n"],
-        correct=row["correct"],
-        errors=row["errors"],
-        accuracy=number("accuracy"),
-        accuracy_low=number("accuracy_low"),
-        accuracy_high=number("accuracy_high"),
-        phi=number("phi"),
-        phi_low=number("phi_low"),
-        phi_high=number("phi_high"),
-        q_value=number("q_value"),
-        verdict=row["verdict"],
-        paper_verdict=row["paper_verdict"],
-        images_to_settle=settle if settle and settle > 0 else None,
-        mistaken_for=row.get("mistaken_for"),
-        mistaken=row.get("mistaken") or 0,
-        answered_bias_class=row.get("answered_bias_class"),
-        group=row.get("group"),
-        group_reason=row.get("group_reason") or "",
-        phi_observed=number("phi_observed"),
-        doubt=row.get("doubt") or "",
-        because=row.get("undetermined_because") or row.get("doubt") or "",
-        basis=row.get("basis") or "",
-        captions=row.get("captions"),
-        caption_spread=number("caption_spread"),
-        wanted=row.get("wanted"),
-        undecided=row.get("undecided") or 0,
-        shared=row.get("shared") or 0,
-        repeats=row.get("repeats") or 0,
-        phi_shrunken=number("phi_shrunken"),
-        phi_confirmed=number("phi_confirmed"),
-        phi_confirmed_low=number("phi_confirmed_low"),
-        phi_confirmed_high=number("phi_confirmed_high"),
+        **known
+        | unknown
+        | {
+            "images_to_settle": settle if settle and settle > 0 else None,
+            "because": row.get("undetermined_because") or row.get("doubt") or "",
+        }
     )

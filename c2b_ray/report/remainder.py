@@ -58,11 +58,10 @@ class Undetermined:
 
 @dataclass(frozen=True)
 class ClearClass:
-    """The values of an attribute that are clear for a class; `whole` where all of them are."""
+    """The values of an attribute that are clear for a class."""
 
     target_class: str
     values: str
-    whole: bool
 
 
 @dataclass(frozen=True)
@@ -200,4 +199,4 @@ def _clear_attributes(groups: Sequence[Group]) -> tuple[ClearAttribute, ...]:
 def _clear_class(group: Group, cells: list[Cell]) -> ClearClass:
     whole = len(cells) == len(group.cells)
     values = f"all {len(cells)} values" if whole else ", ".join(cell.bias_class for cell in cells)
-    return ClearClass(group.target_class, values, whole)
+    return ClearClass(group.target_class, values)

@@ -50,9 +50,9 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Shown:
-    """`asked` is whether the run verified its images."""
+    """`present` is whether the run verified its images."""
 
-    asked: bool
+    present: bool
     line: str = ""
     attributes: tuple[Attribute, ...] = ()
     trusted: str = ""
@@ -71,12 +71,12 @@ def shown(
 ) -> Shown:
     """`verifications`: their `image_id` and `error` alone will do; `models` are the manifest's."""
     if not verifications.num_rows:
-        return Shown(asked=False)
+        return Shown(present=False)
     rows = scores.to_pylist()
     attributes = tuple(_attributes(rows, calibration.to_pylist()))
     doubts = _doubts(rows, names)
     return Shown(
-        asked=True,
+        present=True,
         line=_line(verifications, models),
         attributes=attributes,
         trusted=_trusted(calibration),

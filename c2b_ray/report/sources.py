@@ -42,9 +42,9 @@ class Differing:
 
 @dataclass(frozen=True)
 class Sources:
-    """`asked` is whether the run drew from two sources; `margin` is how far apart two φ may be and be the same."""
+    """`present` is whether the run drew from two sources; `margin` is how far apart two φ may be and be the same."""
 
-    asked: bool
+    present: bool
     line: str = ""
     differing: tuple[Differing, ...] = ()
     more: int = 0
@@ -55,12 +55,12 @@ def sources(table: pa.Table, names: Mapping[str, str], tau: float) -> Sources:
     """Largest difference first."""
     rows = table.to_pylist()
     if not rows:
-        return Sources(asked=False)
+        return Sources(present=False)
     differing = sorted(
         (row for row in rows if row["agreement"] == "different"), key=lambda row: -abs(row["difference"])
     )
     return Sources(
-        asked=True,
+        present=True,
         line=_line(rows),
         differing=tuple(_differing(row, names) for row in differing[:MOST]),
         more=max(len(differing) - MOST, 0),

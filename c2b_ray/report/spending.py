@@ -25,9 +25,9 @@ class Look:
 
 @dataclass(frozen=True)
 class Spending:
-    """`asked` is whether the run had a budget."""
+    """`present` is whether the run had a budget."""
 
-    asked: bool
+    present: bool
     line: str = ""
     looks: tuple[Look, ...] = ()
     rest: str = ""
@@ -37,10 +37,10 @@ def spending(manifest: Mapping[str, Any], groups: Sequence[Group]) -> Spending:
     """A group is one attribute of one class, for all classifiers together: they see the same images."""
     budget = manifest.get("budget")
     if not isinstance(budget, Mapping) or not budget.get("looks"):
-        return Spending(asked=False)
+        return Spending(present=False)
     looks = [(int(at["images"]), int(at["open"]), int(at["groups"])) for at in budget["looks"]]
     return Spending(
-        asked=True,
+        present=True,
         line=_line(int(budget["images"]), looks, manifest.get("status", "finished") == "finished"),
         looks=tuple(
             Look(words.count(images), words.count(left), words.count(of), f"{100 * left / of if of else 0:.1f}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from c2b_ray.report import words
-from c2b_ray.report.overview import Heat, heat_of
+from c2b_ray.report.overview import EMPTY, Heat, heat_of
 from c2b_ray.report.ranking import Cell, Group, Key
 
 MOST_ROWS = 150
@@ -18,7 +18,7 @@ MOST_NAMED = 3  # classifiers whose names stand across
 
 @dataclass(frozen=True)
 class VersusRow:
-    """`entries`: one of each classifier; `interval` to `basis` where there is only one. `verdicts`: those it has."""
+    """`entries`: one of each classifier; `interval` to `q` where there is only one. `verdicts`: those it has."""
 
     target_class: str
     attribute: str
@@ -49,29 +49,28 @@ def versus(groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key
         for cell in group.cells:
             cells.setdefault((cell.target_class, cell.attribute, cell.bias_class), {})[cell.classifier] = cell
         link_of[group.key] = links.get(group.key, "")
-    found = [(place, own) for place, own in cells.items() if any(cell.found for cell in own.values())]
-    found.sort(key=lambda item: (-max(cell.weight for cell in item[1].values() if cell.found), item[0]))
+    # Of each class, attribute and value in which any classifier has a finding: the cell of every classifier.
+    rows = [(at, of) for at, of in cells.items() if any(cell.found for cell in of.values())]
+    rows.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.found), row[0]))
     return Versus(
         classifiers=tuple(names[classifier] for classifier in classifiers),
         turned=len(classifiers) > MOST_NAMED,
-        rows=tuple(_row(place, [own.get(name) for name in classifiers], link_of) for place, own in found[:MOST_ROWS]),
-        more=max(len(found) - MOST_ROWS, 0),
+        rows=tuple(_row(at, [of.get(name) for name in classifiers], link_of) for at, of in rows[:MOST_ROWS]),
+        more=max(len(rows) - MOST_ROWS, 0),
     )
 
 
-def _row(place: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> VersusRow:
+def _row(at: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> VersusRow:
     entries = tuple(
-        Heat("empty", "", "", "no data", words.UNKNOWN, "", "no data", "")
-        if cell is None
-        else heat_of(cell, links[cell.classifier, cell.target_class, cell.attribute])
+        EMPTY if cell is None else heat_of(cell, links[cell.classifier, cell.target_class, cell.attribute])
         for cell in cells
     )
     verdicts = "\n".join(dict.fromkeys(cell.verdict for cell in cells if cell is not None))
     only = cells[0] if len(cells) == 1 else None
     if only is None:
-        return VersusRow(*place, verdicts, entries)
+        return VersusRow(*at, verdicts, entries)
     return VersusRow(
-        *place,
+        *at,
         verdicts,
         entries,
         interval=words.signed_range(only.phi_low, only.phi_high),

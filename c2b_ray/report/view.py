@@ -192,8 +192,8 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
 
 
 def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
-    asked = config.get("classifier")
-    specs = [asked] if isinstance(asked, str) else [str(spec) for spec in asked or ()]
+    named = config.get("classifier")
+    specs = [named] if isinstance(named, str) else [str(spec) for spec in named or ()]
     for table in (tables.scores, tables.predictions):
         specs += pc.unique(table["classifier"]).to_pylist()
     return names_of(specs)

@@ -42,8 +42,9 @@ def test_a_bar_shows_a_name_as_it_is():
 @pytest.mark.parametrize("name", ["[red]", "[/]", ":smile:", "a\x1b[31mb", "bus\u202egpj", "back\\"])
 def test_names_neither_style_nor_break_a_table(name, capsys):
     row = {"classifier": name, "target_class": name, "attribute": name, "bias_class": name, "verdict": "against"}
-    numbers = {"accuracy": 0.5, "phi": -0.2, "phi_low": -0.3, "phi_high": -0.1, "n": 10}
-    groups = leading(ranked(pa.Table.from_pylist([row | numbers], SCORES)))
+    numbers = {"accuracy": 0.5, "phi": -0.2, "phi_low": -0.3, "phi_high": -0.1}
+    counts = {"n": 10, "correct": 5, "errors": 0, "paper_verdict": -1}
+    groups = leading(ranked(pa.Table.from_pylist([row | numbers | counts], SCORES)))
     show.out().print(show.ranked_table(groups, 1))
     show.out().print(escape(name))
     show.line(name)

@@ -126,7 +126,7 @@ def test_the_page_tells_it_where_images_were_verified_alone(build_run: Callable[
 
 
 def test_nothing_is_said_where_nobody_looked(build_run: Callable[..., Run]) -> None:
-    assert not shown(VERIFICATIONS.empty_table(), CALIBRATION.empty_table(), scores(row("snow", 0.8)), {}, {}).asked
+    assert not shown(VERIFICATIONS.empty_table(), CALIBRATION.empty_table(), scores(row("snow", 0.8)), {}, {}).present
     with open(write_report(build_run(images_per_cell=3, pictures=False)), encoding="utf-8") as page:
         html = page.read()
     for absent in ('id="shown"', 'href="#shown"', "observed −", "Rogan", 'id="sources"', 'id="spent"', "e-BH"):

@@ -52,9 +52,9 @@ def test_twenty_are_listed_and_none_where_all_agree() -> None:
     told = sources(table(*[row(f"v{i}", 0.2) for i in range(25)]), {"m": "m"}, 0.05)
     assert (len(told.differing), told.more) == (20, 5)
     alike = sources(table(row("fog", 0.0, "same")), {"m": "m"}, 0.05)
-    assert alike.asked
+    assert alike.present
     assert alike.line.endswith("undetermined in 0.")
-    assert not sources(table(), {}, 0.05).asked
+    assert not sources(table(), {}, 0.05).present
 
 
 def test_the_page_of_two_sources(build_run: Callable[..., Run]) -> None:

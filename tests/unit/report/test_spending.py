@@ -75,8 +75,8 @@ def test_the_rest_fills_every_cell_of_a_group_up_to_what_its_neediest_asks() -> 
 
 
 def test_the_page_tells_it_and_runs_without_a_budget_have_nothing_to_tell(build_run: Callable[..., Run]) -> None:
-    assert not spending({"config": {}}, []).asked
-    assert not spending({"budget": {"images": 10, "looks": []}}, []).asked
+    assert not spending({"config": {}}, []).present
+    assert not spending({"budget": {"images": 10, "looks": []}}, []).present
     run = build_run(images_per_cell=3, pictures=False, classifiers=("m",), manifest=BUDGET)
     with open(write_report(run), encoding="utf-8") as page:
         html = page.read()
