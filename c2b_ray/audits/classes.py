@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
-from c2b_ray.steps.propose import normalise
+from c2b_ray.names import normalise
 from c2b_ray.store.labelled import LabelledTable
 
 

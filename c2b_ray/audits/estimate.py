@@ -22,12 +22,13 @@ from c2b_ray.audits.classes import with_classes
 from c2b_ray.audits.preflight import check, check_specs
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.models import catalog
+from c2b_ray.names import normalise
 from c2b_ray.roles import GenerationRequest, Question
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.draw import labelled, labelled_pairs, together
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.propose import normalise, propose
+from c2b_ray.steps.propose import propose
 from c2b_ray.steps.select import NEAREST, cells_of
 from c2b_ray.store.labelled import LabelledTable
 

@@ -13,6 +13,7 @@ from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import is_remote
 from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
+from c2b_ray.names import normalise
 from c2b_ray.steps.draw import labelled
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
@@ -82,10 +83,10 @@ def _check_pairs(config: AuditConfig) -> None:
     """Without a language model the attributes are those of the config, so that pairs can be checked against them."""
     if config.language_model is not None or config.images.sources == ("labelled",):
         return
-    known = {" ".join(name.lower().split()) for name in config.attributes or {}}
+    known = {normalise(name) for name in config.attributes or {}}
     for pair in config.intersections:
         for name in pair:
-            if " ".join(name.lower().split()) not in known:
+            if normalise(name) not in known:
                 raise ConfigError("intersections", f"no attribute {name!r}; {nearest(name, known)}")
 
 

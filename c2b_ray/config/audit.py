@@ -11,9 +11,10 @@ from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from c2b_ray.config.images import Images
 from c2b_ray.config.label_map import no_label
-from c2b_ray.config.strict import Name, Strict, distinct, folded, key
+from c2b_ray.config.strict import Name, Strict, distinct
 from c2b_ray.config.verification import Verification
 from c2b_ray.errors import nearest
+from c2b_ray.names import folded, normalise
 
 Right = Literal["top1", "among_classes", "top5"]
 """Which answers are right: see `AuditConfig.right`."""
@@ -167,9 +168,9 @@ class AuditConfig(Strict):
     @classmethod
     def _pairs_of_two(cls, intersections: list[tuple[str, str]]) -> list[tuple[str, str]]:
         for a, b in intersections:
-            if key(a) == key(b):
+            if normalise(a) == normalise(b):
                 raise ValueError(f"{a!r} is paired with itself; name two attributes")
-        distinct([" × ".join(sorted(map(key, pair))) for pair in intersections], "pair")
+        distinct([" × ".join(sorted(map(normalise, pair))) for pair in intersections], "pair")
         return intersections
 
     @model_validator(mode="after")
@@ -179,11 +180,11 @@ class AuditConfig(Strict):
             raise ValueError("`verification` is for images that were drawn by a caption; labelled ones are known")
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
-        known = {key(name) for name in self.attributes or {}}
+        known = {normalise(name) for name in self.attributes or {}}
         for name in self.templates:
             if labelled:
                 raise ValueError("`templates` are for captions; labelled images have none")
-            if self.language_model is None and key(name) not in known:
+            if self.language_model is None and normalise(name) not in known:
                 raise ValueError(f"templates: no attribute is {name!r}; {nearest(name, self.attributes or {})}")
         if self.right == "among_classes" and len(self.classes) == 1:
             raise ValueError("right: among_classes needs two classes or more: of one, every answer would be right")

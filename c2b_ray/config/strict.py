@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from c2b_ray.names import folded, normalise
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -25,16 +27,7 @@ class Strict(BaseModel):
         return value
 
 
-def key(name: str) -> str:
-    """The form in which names are compared, as `steps.propose.normalise` has it."""
-    return folded(name.replace("_", " ").strip(" .,;:'\""))
-
-
-def folded(name: str) -> str:
-    return " ".join(name.lower().split())
-
-
-def distinct(names: list[str], what: str, same: Callable[[str], str] = key) -> None:
+def distinct(names: list[str], what: str, same: Callable[[str], str] = normalise) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if same(name) in seen:

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from c2b_ray import metrics
 from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.names import normalise
 from c2b_ray.steps.answers import Taken, answers_of
-from c2b_ray.steps.propose import normalise
 
 MOST_MISTAKES = 3
 

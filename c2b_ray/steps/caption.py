@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
+from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
 from c2b_ray.steps import words
 from c2b_ray.steps.naming import names_class, names_value
-from c2b_ray.steps.propose import TEMPERATURE, TOP_P, described, normalise
+from c2b_ray.steps.propose import TEMPERATURE, TOP_P, described
 from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA, parse_reply
 from c2b_ray.steps.wording import FRAMES, caption_of
 

@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
+from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
 from c2b_ray.steps.caption import MAX_TOKENS, Cell
 from c2b_ray.steps.intersect import Pair, bias_class
-from c2b_ray.steps.propose import TEMPERATURE, TOP_P, normalise
+from c2b_ray.steps.propose import TEMPERATURE, TOP_P
 from c2b_ray.steps.replies import CAPTION_SCHEMA, parse_reply
 from c2b_ray.steps.wording import caption_of
 

@@ -17,13 +17,13 @@ from PIL import Image
 
 from c2b_ray.errors import ImageError, ServiceError, SourceError
 from c2b_ray.generated import checked_image
+from c2b_ray.names import normalise
 from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.labels import TARGET, check_classes, chosen, compared
-from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.search import check_encoder, nearest_of
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.steps.propose import normalise
+from c2b_ray.names import normalise
 
 FIELD = "intersections"
 TIMES = "×"

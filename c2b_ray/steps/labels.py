@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.steps.propose import normalise
+from c2b_ray.names import folded, normalise
 
 TARGET = "target_class"
 MOST_NUMBERS = 10
@@ -69,18 +69,12 @@ def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> 
     """
     if attributes:
         return {name: _given(labels, name, values) for name, values in attributes.items()}
-    found, left_out = {}, []
-    for name in labels.column_names:
-        if name == TARGET:
-            continue
-        values = _spellings(labels, name)
-        reason = no_attribute(labels[name])
-        if reason is None:
-            found[name] = sorted(values)
-        else:
-            left_out.append(f"{name} ({reason})")
+    reasons = left_out(labels)
+    names = [name for name in labels.column_names if name != TARGET and name not in reasons]
+    found = {name: sorted(_spellings(labels, name)) for name in names}
     if not found:
-        said = f": {'; '.join(left_out)}" if left_out else ""
+        told = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
+        said = f": {told}" if told else ""
         raise ConfigError(
             "images.table",
             f"no column beside image and target_class can be an attribute{said}; name those that are in `attributes`",
@@ -98,7 +92,7 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
     """Why a column cannot be taken for an attribute unasked; None where it can."""
     values = [str(value) for value in column.unique().to_pylist() if value is not None]
     rows = len(column) - column.null_count
-    if len({_folded(value) for value in values}) < 2:
+    if len({folded(value) for value in values}) < 2:
         return "fewer than two values"
     if all(map(_WHOLE.match, values)):
         return f"{len(values)} different numbers" if len(values) > MOST_NUMBERS else None
@@ -141,11 +135,7 @@ def _one_form(names: Iterable[str], field: str, where: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(normalise(name), name)
-        if _folded(other) != _folded(name):
+        if folded(other) != folded(name):
             raise ConfigError(
                 field, f"{where} has both {other!r} and {name!r}, which are compared as one name; write one of them"
             )
-
-
-def _folded(name: str) -> str:
-    return " ".join(name.lower().split())

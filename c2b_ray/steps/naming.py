@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from c2b_ray.steps.propose import normalise
+from c2b_ray.names import normalise
 
 
 def _set(text: str) -> frozenset[str]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.metrics.scores import mean_of_others
+from c2b_ray.names import normalise
 from c2b_ray.schemas import POOLED
 from c2b_ray.steps.confounding import Adjusted, together
 from c2b_ray.steps.judge import EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Floats, Levels
-from c2b_ray.steps.propose import normalise
 
 LEAST_CLASSES = 2
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from c2b_ray.config import Right
 from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import PREDICTIONS, content_id
 from c2b_ray.steps.decode import decode_batch
-from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.right import FIVE, Answer, Classes, answers
 
 LabelMap = Mapping[str, Sequence[int | str]]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
+from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel, TextImageEncoder
 from c2b_ray.schemas import PROPOSALS, REJECTED, content_id, seed_of
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, parse_reply
@@ -136,11 +137,6 @@ def _hypotheses(data: Mapping[str, Any]) -> list[Hypothesis]:
         Hypothesis(item["name"], tuple(item["values"]), "language_model", (item["name"],))
         for item in data["attributes"]
     ]
-
-
-def normalise(name: str) -> str:
-    """Lower case, single spaces, no quotes or closing punctuation: the form in which names are compared."""
-    return " ".join(name.lower().replace("_", " ").strip(" .,;:'\"").split())
 
 
 def merge(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray import metrics
+from c2b_ray.names import normalise
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.answers import Answers, Taken, answers_of
 from c2b_ray.steps.cells import Cells, Group, Images, images_of_cells, origins, outside
@@ -24,7 +25,6 @@ from c2b_ray.steps.estimates import Counts, Looked, counted, estimated
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.judge import TOO_FEW, Estimate, Floats, Levels, can_be_clear, judged
 from c2b_ray.steps.pooled_scores import pooled
-from c2b_ray.steps.propose import normalise
 from c2b_ray.steps.verified import Verified
 
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError
+from c2b_ray.names import normalise
 from c2b_ray.schemas import DRAWS, content_id
 from c2b_ray.steps.duplicates import Gallery
 from c2b_ray.steps.intersect import is_pair
-from c2b_ray.steps.propose import normalise
 
 ACCEPTED, NEAREST = "accepted", "nearest"
 FIRST_LOOK = 2.0

@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError, ServiceError, SourceError
+from c2b_ray.names import normalise
 from c2b_ray.roles import Answer, Captioner, Pixels, Question
 from c2b_ray.schemas import CALIBRATION, VERIFICATIONS, content_id
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.steps.intersect import is_pair
-from c2b_ray.steps.propose import normalise
 
 CLASS = "target_class"
 """Stands for the attribute's name where the class itself is asked for; no attribute is called so."""

@@ -20,6 +20,8 @@ GOOD = {
 }
 RETRIEVED = {"images": {"source": "retrieve", "index": "idx"}, "attributes": {"weather": ["fog", "clear"]}}
 
+SPELLED = {"weather": ["fog", "clear"], "time_of_day": ["day", "night"]}
+
 
 @pytest.fixture
 def place(tmp_path):
@@ -39,6 +41,8 @@ def place(tmp_path):
         ({"images": {"source": "labelled", "table": "label.csv"}}, "label.csv: no such"),
         (RETRIEVED, "idx: no index there .expected manifest.json.; c2b index build"),
         (RETRIEVED | {"intersections": [["weather", "lihgting"]]}, "no attribute 'lihgting'"),
+        # The pair is known by another spelling: what is wrong is the index alone.
+        (RETRIEVED | {"attributes": SPELLED, "intersections": [["weather", "time of day"]]}, "idx: no index there"),
         (RETRIEVED | {"language_model": "wrld:lm"}, "no language_model has the scheme 'wrld'"),
         (RETRIEVED | {"verification": {"model": "clip:x"}}, "verification.model: .*no captioner has the scheme"),
         ({"images": {"source": "labelled", "table": "gs://bucket/t.csv"}}, "gs:// is not read or written here"),
