@@ -183,7 +183,8 @@ SCORES = pa.schema(
         pa.field("doubt", _text),  # why a verdict was withheld whatever the numbers say; null where it was not
         # Why a cell is undetermined, in a sentence, also where its interval alone would say more; null elsewhere.
         pa.field("undetermined_because", _text),
-        pa.field("images_to_settle", pa.int64()),  # per cell; null where settled or where no number would do
+        # Per cell, of as many captions more as images where captions drew them; null: settled, or no number would do.
+        pa.field("images_to_settle", pa.int64()),
         pa.field("mistaken_for", _text),  # the commonest wrong answer, null where there is none
         pa.field("mistaken", pa.int64(), nullable=False),  # how many images got that answer
         # How many images were answered with the class that the bias class itself names (the texture of another class,

@@ -118,7 +118,7 @@ def _correct(
             estimate.accuracy, estimate.effective = scores.accuracy, scores.effective
             estimate.covariance = scores.covariance
             estimate.columns |= columns(found)
-            estimate.adjust = partial(_adjust, looked.confounding, group, taken, both)
+            estimate.adjust = partial(looked.confounding.adjust, group, taken, levels=both)
         else:
             shown = [verified.of_class(group[0], images) for images in count.images.values()]
             estimate.columns["class_shown"] = shown
@@ -128,18 +128,6 @@ def _correct(
     reasons = iter(verified.doubts(rows, corrections, both))
     for estimate in estimates:
         estimate.doubts = ["; ".join(next(reasons)) or None for _ in estimate.values]
-
-
-def _adjust(
-    confounding: Confounding,
-    group: Group,
-    taken: Any,
-    levels: tuple[float, float],
-    phi: Floats,
-    low: Floats,
-    high: Floats,
-) -> Any:
-    return confounding.adjust(group, taken, phi, low, high, levels)
 
 
 def _spread_over_captions(estimates: Sequence[Estimate], counts: Sequence[Counts], confidence: float) -> None:

@@ -6,7 +6,7 @@ It knows sets of images, what a verifier says of them and a classifier's answers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -82,21 +82,16 @@ def counts_of_verified(
     say what it had to choose from, and their answers do not count.
     """
     verified, distinct = known
-    place = {values: i for i, values in enumerate(pair.cells())}
-    said = {image: _place(image, pair, place, verified) for own in (*cells, *pools) for image in own}
+    number = {values: i for i, values in enumerate(pair.cells())}
+    said = {image: _cell_shown(image, pair, number, verified) for own in (*cells, *pools) for image in own}
+    drawn: set[str] = set().union(*cells)
     showing: list[set[str]] = [set() for _ in cells]
-    union: set[str] = set().union(*cells)
-    for image in distinct.distinct(union) if distinct else union:
-        if (at := said[image]) is not None:
-            showing[at].add(image)
+    for image in distinct.distinct(drawn) if distinct else drawn:
+        if (cell := said[image]) is not None:
+            showing[cell].add(image)
     total, correct, errors = _answered(pair.target_class, showing, taken)
-    counts = np.zeros((3, len(cells), len(cells)))  # right, wrong, looked at and not drawn
-    for row, (own, pool) in enumerate(zip(cells, pools, strict=True)):
-        for image in own | pool:
-            at, answer = said[image], taken.get(image)
-            if at is not None and (answer is not None or image not in own):
-                counts[2 if image not in own else int(answer != pair.target_class), row, at] += 1
-    estimate = _corrected(pair, counts, verified, (int(total.sum()), len(set().union(*pools) - union)))
+    counts = _by_cell_shown(cells, pools, said, taken, pair.target_class)
+    estimate = _corrected(pair, counts, verified, (int(total.sum()), len(set().union(*pools) - drawn)))
     shown = _share_counted(counts[:2], cells, taken)
     if estimate is None:
         accuracy, effective = np.divide(correct, total, out=np.full(len(total), np.nan), where=total > 0), total
@@ -137,11 +132,33 @@ def _answered(target: str, cells: Sequence[set[str]], taken: Taken) -> tuple[Int
     return total, correct, np.array([len(own) for own in answers], dtype=np.int64) - total
 
 
-def _place(image: str, pair: Pair, place: dict[tuple[str, str], int], verified: Verified) -> int | None:
+def _by_cell_shown(
+    cells: Sequence[set[str]],
+    pools: Sequence[set[str]],
+    said: Mapping[str, int | None],
+    taken: Taken,
+    target: str,
+) -> Floats:
+    """Images that are right, wrong, or were looked at and not drawn (3, cells, cells): by the cell that they were drawn
+    (or looked at) for, and by the cell that they are said to show."""
+    counts = np.zeros((3, len(cells), len(cells)))
+    for row, (of_cell, pool) in enumerate(zip(cells, pools, strict=True)):
+        for image in of_cell | pool:
+            shown, answer = said[image], taken.get(image)
+            if shown is None:
+                continue
+            if image not in of_cell:
+                counts[2, row, shown] += 1
+            elif answer is not None:
+                counts[int(answer != target), row, shown] += 1
+    return counts
+
+
+def _cell_shown(image: str, pair: Pair, number: Mapping[tuple[str, str], int], verified: Verified) -> int | None:
     """The number of the cell whose class and values an image is said to show; None where it is said of none."""
     values = verified.values_shown(image, pair.target_class)
     x, y = values.get(pair.a["attribute"]), values.get(pair.b["attribute"])
-    return None if x is None or y is None else place.get((x, y))
+    return None if x is None or y is None else number.get((x, y))
 
 
 def _corrected(pair: Pair, counts: Floats, verified: Verified, images: tuple[int, int]) -> Corrected | None:

@@ -22,14 +22,12 @@ from c2b_ray.schemas import INTERSECTIONS
 from c2b_ray.steps.answers import Taken, answers_of
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import Pair, bias_class, is_pair, of_run
+from c2b_ray.steps.judge import EVIDENCE_OF_VALUES
 from c2b_ray.steps.paired_images import PairCounts, by_caption, counts_of_captions, counts_of_verified
 from c2b_ray.steps.verified import Verified
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-EVIDENCE_OF_VALUES = ("labels", "calibrated")
-"""The bases on which it is known that the images of cells differ, so that a small interaction may be called `none`."""
 
 UNCHECKED = "retrieved for its captions, and nobody checked that the images show both values; `verification` would"
 
@@ -179,7 +177,7 @@ def _rows(estimates: Sequence[_Estimate], tau: float, alpha: float) -> list[dict
     found = sum(int(result.findings.sum()) for result in results)
     tests = sum(int(np.isfinite(result.q_value).sum()) for result in results)
     # Findings were selected: their limits are false-coverage-rate limits (Benjamini & Yekutieli 2005).
-    of_findings = 1 - alpha * found / max(tests, 1)
+    of_findings = metrics.selected_confidence(found, tests, alpha)
     none_q = _none_q_values(estimates, results, tau)
     parts = [
         _columns(estimate, result, (1 - alpha, of_findings), tau)
