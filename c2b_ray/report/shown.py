@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean, clean_setting
-from c2b_ray.steps.verified import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL
+from c2b_ray.steps.doubts import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL
 from c2b_ray.steps.verify import CLASS
 
 MOST_DOUBTS = 20

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from c2b_ray.metrics.clusters import effective_images
 from c2b_ray.metrics.misclassification import Corrected, corrected
 from c2b_ray.steps.answers import Taken
+from c2b_ray.steps.doubts import LEAST_SHOWN, LEAST_SKILL, doubt_of_class
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import Pair, bias_class
-from c2b_ray.steps.verified import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL, Verified
+from c2b_ray.steps.verified import Verified
 
 MOST_CELLS = 25
 """Of a pair whose accuracies are corrected for the verifier's errors; of a larger one they are as the verifier says."""
@@ -210,12 +211,10 @@ def _doubts(
     skill = verified.class_skill(target)
     found: list[str | None] = []
     for i, ((x, y), own) in enumerate(zip(pair.cells(), cells, strict=True)):
-        of_class = verified.of_class(target, own)
+        of_class = doubt_of_class(target, skill, verified.of_class(target, own), verified.least_of_class(target))
         told = 1.0 if estimate is None else float(estimate.sensitivity[i] + estimate.specificity[i] - 1)
-        if skill < LEAST_SKILL:
-            found.append(f"the verifier cannot tell a {target} from the other classes (Youden's index {skill:.2f})")
-        elif of_class < LEAST_OF_CLASS:
-            found.append(f"only {of_class:.0%} of the images show a {target}")
+        if of_class:
+            found.append("; ".join(of_class))
         elif told < LEAST_SKILL:
             found.append(
                 f"the verifier cannot tell {bias_class(x, y)!r} from the other cells (Youden's index {told:.2f})"

@@ -23,10 +23,11 @@ from c2b_ray.metrics.sequential import Evidence, joined
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.answers import Taken, answers_of
 from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.doubts import LEAST_SHOWN
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import is_pair
 from c2b_ray.steps.judge import TOO_FEW, can_be_clear
-from c2b_ray.steps.verified import LEAST_SHOWN, Group, Verified
+from c2b_ray.steps.verified import Group, Verified
 
 SURE_OF_DOUBT = 100
 """Images of a cell from which on a doubt about them stays: on fewer it may be chance, and more may lift it."""

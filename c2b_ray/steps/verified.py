@@ -19,24 +19,13 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.metrics.misclassification import Corrected, Known, corrected
 from c2b_ray.metrics.misfit import misfit_p_value
+from c2b_ray.steps.doubts import LEAST_OF_CLASS, LEAST_SAID, doubt, explained_by_class
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.verifier import Verifier
 from c2b_ray.steps.verify import OTHER
 
-LEAST_SHOWN = 0.5
-"""The estimated share of a cell's images that must show its bias class for a verdict."""
-
-LEAST_OF_CLASS = 0.5
-"""The estimated share that must show the target class, where it is known how often the verifier is right on it."""
-
-LEAST_SAID = 0.8
-"""The same, where none does."""
-
 FREE = 3.0
 """As many images of each value, and of the class, a calibration counts for that does not fit the run."""
-
-LEAST_SKILL = 0.3
-"""Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class and on the target class."""
 
 SLACK = 0.02
 """How much worse than known a verifier may be that is said to do as well."""
@@ -210,11 +199,12 @@ class Verified:
             if group not in found:
                 reasons.append(["the verifier named no value of any image"])
                 continue
-            checked = self._verifier.classes_checked(group[0])
-            own = doubt(row, self.class_skill(group[0]), LEAST_OF_CLASS if checked else LEAST_SAID)
+            own = doubt(row, self.class_skill(group[0]), self.least_of_class(group[0]))
             own += [refuted[group[1]]] if group[1] in refuted else []
             if group[0] in self._classes_asked and not self._verifier.classes_known(group[0]):
-                own += _explained_by_class(found[group], at, group[0], levels)
+                correction = found[group]
+                of_class = correction.confirmed, correction.total
+                own += explained_by_class(correction.scores, of_class, at, group[0], levels)
             reasons.append(own)
         return reasons
 
@@ -246,6 +236,10 @@ class Verified:
     def class_skill(self, target: str) -> float:
         """Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
         return sum(self._verifier.class_rates(target)) - 1
+
+    def least_of_class(self, target: str) -> float:
+        """The share of a cell's images that must show the target class for a verdict."""
+        return LEAST_OF_CLASS if self._verifier.classes_checked(target) else LEAST_SAID
 
 
 def _shares_of_something_else(said: Mapping[tuple[str, str], str | None]) -> dict[str, float]:
@@ -287,36 +281,3 @@ def columns(found: Correction) -> dict[str, Floats]:
     scores = found.scores
     names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
     return {name: getattr(scores, name) for name in names} | {"shown": np.diag(scores.shown)}
-
-
-def doubt(row: Mapping[str, Any], class_skill: float, least_of_class: float = LEAST_OF_CLASS) -> list[str]:
-    """Why the images of a cell cannot be trusted, whatever was counted on them; empty where they can."""
-    target, reasons = row["target_class"], []
-    if class_skill < LEAST_SKILL:
-        reasons.append(f"the verifier cannot tell a {target} from the other classes (Youden's index {class_skill:.2f})")
-    if row["class_shown"] < least_of_class:
-        reasons.append(f"only {row['class_shown']:.0%} of the images show a {target}")
-    if row["sensitivity"] + row["specificity"] - 1 < LEAST_SKILL:
-        reasons.append(
-            f"the verifier cannot tell {row['bias_class']!r} from the other values "
-            f"(sensitivity {row['sensitivity']:.2f}, specificity {row['specificity']:.2f})"
-        )
-    if row["shown"] < LEAST_SHOWN:
-        limits = f"{row['shown_low']:.0%} to {row['shown_high']:.0%}"
-        reasons.append(f"only {row['shown']:.0%} ({limits}) of the images show {row['bias_class']!r}")
-    return reasons
-
-
-def _explained_by_class(found: Correction, at: int, target: str, levels: Levels) -> list[str]:
-    """Whether cells that differ in how many images show the class could explain what would be a finding."""
-    tau, alpha = levels
-    low, high = metrics.bias_score_interval(found.confirmed, found.total, 1 - alpha)
-    most = max(abs(low[at]), abs(high[at]))
-    scores = found.scores
-    test = metrics.contrast_test(scores.accuracy, scores.effective, tau, 1 - alpha, scores.covariance)
-    if not (test.p_value[at] <= alpha and abs(test.phi[at]) <= tau + most):
-        return []
-    return [
-        f"it is not known how often the verifier is right on the class, and a difference of {most:.2f} in how many "
-        f"images show a {target}, which is possible, would explain it"
-    ]

@@ -110,8 +110,8 @@ class RetrievedWorld:
         right = self.random.random() < self.rates[attribute]
         return value if right else int((value + self.random.integers(1, size)) % size)
 
-    def verified(self, images: int = 400) -> Verified:
-        """With a calibration on so many images of each value."""
+    def verified(self, images: int = 400, of_class: bool = True) -> Verified:
+        """With a calibration on so many images of each value, and of the class or not."""
         rows = [
             {
                 "attribute": name, "value": value, "answer": answer, "source": "table",
@@ -124,6 +124,7 @@ class RetrievedWorld:
         rows += [
             {"attribute": CLASS, "value": value, "answer": value, "source": "table", "images": float(images)}
             for value in ("bus", "mug")
+            if of_class
         ]
         table = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
         return Verified(table, pa.Table.from_pylist(rows, CALIBRATION))

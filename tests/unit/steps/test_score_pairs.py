@@ -138,6 +138,15 @@ def test_images_that_do_not_show_the_class_do_not_count():
     assert row["verdict"] == "undetermined" or row["verdict"] == "none"
 
 
+def test_more_images_must_show_the_class_where_nobody_knows_how_often_the_verifier_is_right_on_it():
+    made = RetrievedWorld((2, 2))
+    for cell in product(range(2), range(2)):
+        made.add(cell, cell, 200, 0.95)
+        made.add(cell, cell, 60 if cell == (1, 1) else 0, 0.0, shows_class=False)
+    assert made.scores(made.verified())["a1", "b1"]["doubt"] is None
+    assert made.scores(made.verified(of_class=False))["a1", "b1"]["doubt"] == "only 77% of the images show a bus"
+
+
 @pytest.mark.parametrize("accepted", [False, True])
 def test_the_verifier_s_errors_are_corrected(accepted):
     """Of images said to show a cell up to a quarter show another: uncorrected, a gap of 0.6 looks like one of 0.4."""
