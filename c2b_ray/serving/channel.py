@@ -110,31 +110,32 @@ class Channel:
         )
         try:
             return survive(queue, self._once, method, args, model_id, over)
-        except RayTaskError as error:
+        except (RayError, RayServeException) as error:
+            raise self._named(method, error) from error
+
+    def _named(self, method: str, error: Exception) -> C2BError:
+        """What the replica raised, where it is an error of ours; else what happened, and what to do."""
+        if isinstance(error, RayTaskError):
             cause = getattr(error, "cause", None)
             if isinstance(cause, C2BError):
-                raise cause from error
-            raise ServiceError(
-                f"app {self.app!r} failed in {method}: {type(cause).__name__}: {cause}", app=self.app
-            ) from error
-        except BackPressureError as error:
-            raise ServiceError(
-                f"app {self.app!r} had no place in its queue for {self.patience_s:.0f} s: raise its max_replicas or"
-                " max_queued_requests, or run fewer audits at once",
-                app=self.app,
-            ) from error
-        except _LOST as error:
-            raise ServiceError(
-                f"app {self.app!r} lost {ATTEMPTS} replicas over one call of {method}: {error}; their logs say why,"
-                " often too little memory; the run can be resumed once that is mended",
-                app=self.app,
-            ) from error
-        except (RayError, RayServeException) as error:
-            raise ServiceError(
-                f"app {self.app!r} did not answer {method}: {type(error).__name__}: {error}; `serve status` says more;"
-                " the run can be resumed once it is back",
-                app=self.app,
-            ) from error
+                return cause
+            said = f"failed in {method}: {type(cause).__name__}: {cause}"
+        elif isinstance(error, BackPressureError):
+            said = (
+                f"had no place in its queue for {self.patience_s:.0f} s: raise its max_replicas or max_queued_requests,"
+                " or run fewer audits at once"
+            )
+        elif isinstance(error, _LOST):
+            said = (
+                f"lost {ATTEMPTS} replicas over one call of {method}: {error}; their logs say why, often too little"
+                " memory; the run can be resumed once that is mended"
+            )
+        else:
+            said = (
+                f"did not answer {method}: {type(error).__name__}: {error}; `serve status` says more; the run can be"
+                " resumed once it is back"
+            )
+        return ServiceError(f"app {self.app!r} {said}", app=self.app)
 
     def _once(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
         handle = self._connect().options(method_name=method, multiplexed_model_id=model_id)
