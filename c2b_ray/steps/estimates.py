@@ -60,8 +60,10 @@ def counted(group: Group, images: Images, answers: Answers, source: Origins) -> 
     by_caption = []
     for value, of_value in images.items():
         answered = {image for image in of_value if taken.get(image) is not None}
-        samples = [own for _, own in source.of(group, value, answered)] if source.known else [answered]
-        by_caption.append(tuple((sum(taken[image] == group[0] for image in own), len(own)) for own in samples if own))
+        samples = [sample for _, sample in source.of(group, value, answered)] if source.known else [answered]
+        by_caption.append(
+            tuple((sum(taken[image] == group[0] for image in sample), len(sample)) for sample in samples if sample)
+        )
     correct, total = ([sum(pair[i] for pair in of_value) for of_value in by_caption] for i in (0, 1))
     return Counts(group, images, np.array(total, np.int64), np.array(correct, np.int64), tuple(by_caption))
 
@@ -110,21 +112,21 @@ def _correct(
     corrections, rows = {}, []
     for estimate, count in zip(estimates, counts, strict=True):
         group, taken = count.group, answers.of(count.group[0])
-        found = verified.correct(group, count.images, taken, both)
-        if found is not None:
-            corrections[group] = found
+        correction = verified.correct(group, count.images, taken, both)
+        if correction is not None:
+            corrections[group] = correction
             estimate.basis = verified.basis(group, list(count.images))
-            scores = found.scores
+            scores = correction.scores
             estimate.accuracy, estimate.effective = scores.accuracy, scores.effective
             estimate.covariance = scores.covariance
-            estimate.columns |= columns(found)
+            estimate.columns |= columns(correction)
             estimate.adjust = partial(looked.confounding.adjust, group, taken, levels=both)
         else:
             shown = [verified.of_class(group[0], images) for images in count.images.values()]
             estimate.columns["class_shown"] = shown
         for i, value in enumerate(count.images):
-            own: dict[str, Any] = {name: values[i] for name, values in estimate.columns.items()}
-            rows.append(own | {"target_class": group[0], "attribute": group[1], "bias_class": value})
+            columns_of_value: dict[str, Any] = {name: values[i] for name, values in estimate.columns.items()}
+            rows.append(columns_of_value | {"target_class": group[0], "attribute": group[1], "bias_class": value})
     reasons = iter(verified.doubts(rows, corrections, both))
     for estimate in estimates:
         estimate.doubts = ["; ".join(next(reasons)) or None for _ in estimate.values]

@@ -87,13 +87,13 @@ def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]
     adjusted = _adjusted(estimates, contrasts.phi, low, high)
     doubts = _doubts(estimates, contrasts.phi, levels.tau)
     for here, of_group in adjusted:
-        doubts[here] = [own or other for own, other in zip(doubts[here], of_group.doubt, strict=True)]
+        doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
     columns = _tests(estimates, contrasts, adjusted, doubts, levels)
     verdicts = metrics.verdicts(contrasts.phi, columns["q_value"], columns["none_q_value"], levels.tau, levels.alpha)
-    found = np.array([verdict in ("for", "against") for verdict in verdicts], dtype=bool)
+    findings = np.array([verdict in ("for", "against") for verdict in verdicts], dtype=bool)
     tests = int(np.isfinite(columns["q_value"]).sum())
     columns |= {
-        **_limits(contrasts, adjusted, found, tests, levels.alpha),
+        **_limits(contrasts, adjusted, findings, tests, levels.alpha),
         "phi": contrasts.phi,
         "phi_shrunken": metrics.shrunken(contrasts.phi, (high - low) / (2 * deviations(1 - levels.alpha))),
     }
@@ -137,7 +137,7 @@ def _tests(
 def _limits(
     contrasts: Contrasts,
     adjusted: Sequence[tuple[slice, Adjusted]],
-    found: NDArray[np.bool_],
+    findings: NDArray[np.bool_],
     tests: int,
     alpha: float,
 ) -> dict[str, Floats]:
@@ -150,23 +150,23 @@ def _limits(
         return low, high
 
     low, high = at(1 - alpha)
-    if found.any():
-        of_findings = at(metrics.selected_confidence(int(found.sum()), tests, alpha))
-        low, high = (np.where(found, wide, own) for wide, own in zip(of_findings, (low, high), strict=True))
+    if findings.any():
+        of_findings = at(metrics.selected_confidence(int(findings.sum()), tests, alpha))
+        low, high = (np.where(findings, wide, usual) for wide, usual in zip(of_findings, (low, high), strict=True))
     return {"phi_low": low, "phi_high": high}
 
 
 def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
     """What other attributes make of the scores of each estimate of which that is known, and where its rows are."""
-    found, start = [], 0
+    known, start = [], 0
     for estimate in estimates:
         here = slice(start, start + len(estimate.values))
         start = here.stop
         if estimate.adjust is not None:
             estimate.adjusted = estimate.adjust(phi[here], low[here], high[here])
         if estimate.adjusted is not None:
-            found.append((here, estimate.adjusted))
-    return found
+            known.append((here, estimate.adjusted))
+    return known
 
 
 @dataclass(frozen=True)
@@ -214,10 +214,10 @@ class Contrasts:
 
 def _weights(estimate: Estimate) -> Floats:
     """(values, values): of each accuracy in each φ, NaN in the row of a value with nothing to compare."""
-    own, held, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
-    others: NDArray[np.bool_] = ~own & trusted[None, :]
-    others = np.where(np.any(others, axis=1)[:, None], others, ~own & held[None, :])
-    weights = np.where(own, 1.0, -1.0 * others / np.maximum(others.sum(axis=1, keepdims=True), 1))
+    itself, held, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
+    others: NDArray[np.bool_] = ~itself & trusted[None, :]
+    others = np.where(np.any(others, axis=1)[:, None], others, ~itself & held[None, :])
+    weights = np.where(itself, 1.0, -1.0 * others / np.maximum(others.sum(axis=1, keepdims=True), 1))
     weights[~held | ~np.any(others, axis=1)] = np.nan
     return weights
 
@@ -229,11 +229,11 @@ def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
 
 def _doubts(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
     """The doubts of every value, those that it has from others of its attribute included."""
-    found: list[str | None] = []
+    doubts: list[str | None] = []
     for estimate in estimates:
         n = len(estimate.values)
-        found += _spread(estimate, phi[len(found) : len(found) + n], tau)
-    return found
+        doubts += _spread(estimate, phi[len(doubts) : len(doubts) + n], tau)
+    return doubts
 
 
 def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:

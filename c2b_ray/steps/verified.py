@@ -88,9 +88,9 @@ class Verified:
         Of each group and value, all images that were looked at. They say what the verifier had to choose from, and so
         how often an image that it accepted shows something else; what the classifier says of them does not count.
         """
-        found = copy(self)
-        found._pools, found._seen = pools, {}
-        return found
+        verified = copy(self)
+        verified._pools, verified._seen = pools, {}
+        return verified
 
     def sorted_by_value(
         self, group: Group, cells: Mapping[str, set[str]], order: Mapping[str, int] | None = None
@@ -98,13 +98,13 @@ class Verified:
         """All images of a group that show its class, distinct ones, each under the value that they show, as the
         verifier says."""
         target, attribute = group
-        found: dict[str, set[str]] = {value: set() for value in cells}
+        shown: dict[str, set[str]] = {value: set() for value in cells}
         images = set().union(*cells.values())
         for image in images if self._distinct is None else self._distinct.distinct(images, order):
             value = self._values.get((image, target), {}).get(attribute)
-            if value in found and self._class.get((image, target)) in (target, None):
-                found[value].add(image)
-        return found
+            if value in shown and self._class.get((image, target)) in (target, None):
+                shown[value].add(image)
+        return shown
 
     def values_shown(self, image: str, target: str) -> Mapping[str, str | None]:
         """What the verifier says that an image shows, by attribute; empty where it does not say that of the class."""
@@ -142,22 +142,22 @@ class Verified:
         misfit = misfit_p_value(counts[0], counts[1], known, copies, counts[2])
         # Intervals must not rest on a calibration that is refuted.
         used = _limited(known, FREE) if misfit <= levels[1] else known
-        found = corrected(counts[0], counts[1], used, 1 - levels[1], copies, counts[2])
-        if used is not known and _better(found, known):
+        scores = corrected(counts[0], counts[1], used, 1 - levels[1], copies, counts[2])
+        if used is not known and _better(scores, known):
             misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, counts[2])
         confirmed = counts[:2, :, : len(cells)].sum(axis=(0, 2)).astype(int)
-        return Correction(found, misfit, confirmed, counts[:2].sum(axis=(0, 2)).astype(int))
+        return Correction(scores, misfit, confirmed, counts[:2].sum(axis=(0, 2)).astype(int))
 
     def _seen_of(self, group: Group, cells: Mapping[str, set[str]]) -> _Seen:
         """What the verifier said of the group's images: the same for every classifier, so that it is kept."""
         kept = self._seen.get(group)
         if kept is not None and kept.cells == cells:
             return kept
-        place, pools = {value: i for i, value in enumerate(cells)}, self._pools.get(group, {})
+        number, pools = {value: i for i, value in enumerate(cells)}, self._pools.get(group, {})
         drawn, others = [], set()
         unclassified = np.zeros((len(cells), len(cells) + (group[0] in self._classes_asked)))
         for row, (name, images) in enumerate(cells.items()):
-            of_row = ((image, self._said(image, group, place)) for image in images | pools.get(name, set()))
+            of_row = ((image, self._said(image, group, number)) for image in images | pools.get(name, set()))
             for image, said in of_row:
                 if said is None:
                     continue
@@ -166,19 +166,19 @@ class Verified:
                 else:
                     unclassified[row, said] += 1
                     others.add(image)
-        found = self._seen[group] = _Seen(
-            {name: set(own) for name, own in cells.items()}, drawn, unclassified, len(others)
+        seen = self._seen[group] = _Seen(
+            {name: set(of_value) for name, of_value in cells.items()}, drawn, unclassified, len(others)
         )
-        return found
+        return seen
 
-    def _said(self, image: str, group: Group, place: Mapping[str, int]) -> int | None:
+    def _said(self, image: str, group: Group, number: Mapping[str, int]) -> int | None:
         """Which of the values the verifier said an image to show, or, after the last, not to show the class."""
         target, attribute = group
         shown = self._class.get((image, target))
         if target in self._classes_asked and shown != target:
-            return None if shown is None else len(place)
+            return None if shown is None else len(number)
         value = self._values.get((image, target), {}).get(attribute)
-        return None if value is None else place.get(value)
+        return None if value is None else number.get(value)
 
     def basis(self, group: Group, values: Sequence[str]) -> str:
         """Whether a group's scores rest on a calibration of all that was asked, or on the verifier's word."""
@@ -187,31 +187,31 @@ class Verified:
         return "calibrated" if by_class and self._verifier.values_checked(attribute, values) else "verifier"
 
     def doubts(
-        self, rows: Sequence[Mapping[str, Any]], found: Mapping[Group, Correction], levels: Levels
+        self, rows: Sequence[Mapping[str, Any]], corrections: Mapping[Group, Correction], levels: Levels
     ) -> list[list[str]]:
-        """Reasons for doubt of every row of one classifier's scores, corrected by `columns` of what was found."""
-        refuted = self._refuted(found, levels[1])
-        place: dict[Group, int] = defaultdict(int)
+        """Reasons for doubt of every row of one classifier's scores, corrected by `columns` of these corrections."""
+        refuted = self._refuted(corrections, levels[1])
+        next_cell: dict[Group, int] = defaultdict(int)
         reasons = []
         for row in rows:
             group = row["target_class"], row["attribute"]
-            at, place[group] = place[group], place[group] + 1
-            if group not in found:
+            at, next_cell[group] = next_cell[group], next_cell[group] + 1
+            if group not in corrections:
                 reasons.append(["the verifier named no value of any image"])
                 continue
-            own = doubt(row, self.class_skill(group[0]), self.least_of_class(group[0]))
-            own += [refuted[group[1]]] if group[1] in refuted else []
+            of_row = doubt(row, self.class_skill(group[0]), self.least_of_class(group[0]))
+            of_row += [refuted[group[1]]] if group[1] in refuted else []
             if group[0] in self._classes_asked and not self._verifier.classes_known(group[0]):
-                correction = found[group]
+                correction = corrections[group]
                 of_class = correction.confirmed, correction.total
-                own += explained_by_class(correction.scores, of_class, at, group[0], levels)
-            reasons.append(own)
+                of_row += explained_by_class(correction.scores, of_class, at, group[0], levels)
+            reasons.append(of_row)
         return reasons
 
-    def _refuted(self, found: Mapping[Group, Correction], alpha: float) -> dict[str, str]:
+    def _refuted(self, corrections: Mapping[Group, Correction], alpha: float) -> dict[str, str]:
         """The attributes whose calibration does not fit the run, and why."""
         p_values: dict[str, list[float]] = defaultdict(list)
-        for (_, attribute), correction in found.items():
+        for (_, attribute), correction in corrections.items():
             p_values[attribute].append(correction.misfit)
         refuted = {}
         for attribute, values in p_values.items():
@@ -261,23 +261,23 @@ def _limited(known: Known, most: float) -> Known:
 
     def rows(counts: Floats) -> Floats:
         whole = counts.sum(axis=1, keepdims=True)
-        found: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
-        return found
+        limited: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
+        return limited
 
     return Known(rows(known.values), None if known.classes is None else rows(known.classes))
 
 
-def _better(found: Corrected, known: Known) -> bool:
-    """Whether the verifier does as well on this run, by what is found there, as was known of it."""
+def _better(scores: Corrected, known: Known) -> bool:
+    """Whether the verifier does as well on this run, by its scores, as was known of it."""
     right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
-    of_values = found.sensitivity.mean() >= right.mean() - SLACK
+    of_values = scores.sensitivity.mean() >= right.mean() - SLACK
     if known.classes is None:
         return bool(of_values)
-    return bool(of_values and found.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
+    return bool(of_values and scores.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
 
 
-def columns(found: Correction) -> dict[str, Floats]:
+def columns(correction: Correction) -> dict[str, Floats]:
     """The columns of `schemas.SCORES` that a correction adds."""
-    scores = found.scores
+    scores = correction.scores
     names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
     return {name: getattr(scores, name) for name in names} | {"shown": np.diag(scores.shown)}
