@@ -33,6 +33,7 @@ class MatrixCell:
     verdict: str
     verdict_name: str
     sign: str
+    mark: str  # in doubt, or a shadow
     note: str
 
 
@@ -192,6 +193,7 @@ def _cell(row: Row) -> MatrixCell:
         verdict=row["verdict"],
         verdict_name=NAMES[row["verdict"]],
         sign=SIGNS[row["verdict"]],
+        mark="in doubt" if row["doubt"] is not None else "shadow" if row["folded_into"] is not None else "",
         note=_note(row),
     )
 

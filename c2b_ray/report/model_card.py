@@ -76,7 +76,7 @@ def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tu
         _findings_line(cells, tau, alpha),
         _findings(groups, name, 1 - alpha),
         _undetermined_line(cells),
-        _method_line(manifest, tau, alpha),
+        _method_line(manifest, cells, tau, alpha),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
@@ -187,20 +187,27 @@ def _undetermined_line(cells: Sequence[Cell]) -> str:
     if not any(cell.verdict == "undetermined" for cell in cells):
         return ""
     return (
-        "Undetermined does not mean unbiased: the images at hand establish neither a bias nor its absence. What was "
-        "not asked about was not audited."
+        "Undetermined does not mean unbiased: the images at hand establish neither a bias nor its absence. What the "
+        "audit did not name, it did not look at."
     )
 
 
-def _method_line(manifest: Mapping[str, Any], tau: float, alpha: float) -> str:
-    noisy = (
-        " Images found by caption are noisy labels: a finding says that the classifier does worse, or better, on what "
-        "the captions found."
-    )
+def _method_line(manifest: Mapping[str, Any], cells: Sequence[Cell], tau: float, alpha: float) -> str:
+    drawn = ""
+    if _source(manifest) == SOURCES["retrieve"] and any(cell.basis not in ("labels", "calibrated") for cell in cells):
+        drawn = (
+            " Images found by caption are noisy labels: a finding says that the classifier does worse, or better, on "
+            "what the captions found."
+        )
+    if any(cell.basis == "calibrated" for cell in cells):
+        drawn += (
+            " A verifier looked at what the images show; accuracies and φ are corrected for that, and for its own "
+            "errors as measured on labelled images."
+        )
     return (
         "φ of a value is the accuracy on the class's images that show it, minus the mean accuracy on the attribute's "
         f"other values. A cell counts as biased where φ lies beyond ±τ = ±{words.decimal(tau)} and the hypothesis that "
         f"it does not is rejected at a false discovery rate of α = {words.decimal(alpha)} over all cells of all "
         "classifiers of the audit (Benjamini and Hochberg 1995)."
-        f"{noisy if _source(manifest) == SOURCES['retrieve'] else ''}"
+        f"{drawn}"
     )

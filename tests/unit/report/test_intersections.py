@@ -72,6 +72,8 @@ def test_shadows_stand_beneath_their_finding_and_doubts_are_said() -> None:
     assert told.doubts == ("1 cell in doubt: only 30% of the images show both 'rain' and 'night'.",)
     cells = [cell.note for _, cells in told.matrices[0].rows for cell in cells]
     assert cells.count("a shadow of snow, night") == 1
+    marks = sorted(cell.mark for _, cells in told.matrices[0].rows for cell in cells)  # for those who cannot hover
+    assert marks == ["", "", "in doubt", "shadow"]
     assert any(note.startswith("in doubt: only 30%") for note in cells)
 
 

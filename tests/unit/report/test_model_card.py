@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from huggingface_hub import ModelCard
@@ -64,6 +65,15 @@ def test_a_clean_run_says_that_it_is_not_cleared_of_everything(build_run: Callab
     assert "0 cells show an established bias" in text
     assert "Undetermined does not mean unbiased" in text
     assert not any(line.startswith("- And") for line in text.splitlines())
+
+
+def test_images_that_a_calibrated_verifier_checked_are_not_called_noisy(build_run: Callable[..., Run]) -> None:
+    run = build_run(classifiers=("m",), images_per_cell=8, pictures=False, manifest={"status": "running"})
+    rows = [row | {"basis": "calibrated"} for row in run.scores.to_pylist()]
+    run.write("scores", pa.Table.from_pylist(rows, run.scores.schema))
+    text = model_card(run, "m")
+    assert "noisy labels" not in text
+    assert "A verifier looked at what the images show" in text
 
 
 def test_without_a_single_answer_no_accuracy_is_claimed(build_run: Callable[..., Run]) -> None:
