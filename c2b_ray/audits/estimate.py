@@ -131,9 +131,11 @@ def _pools(asked: AuditConfig, captions: pa.Table) -> int:
 
 
 def _verified(spec: str, asked: AuditConfig, costs: list[Cost], images: tuple[int, int]) -> Cost:
-    """Every image that was fetched or made, once for each class that it was looked at for."""
-    of_sources = [cost for cost in costs if cost.what.startswith("images to ")]
-    most = sum(cost.most * (len(asked.classes) if cost.note else 1) for cost in of_sources)
+    """Every image that was fetched or made, once for each class that it was looked at for: each class looks at pools of
+    its own, and pools may overlap."""
+    of_pools = asked.images.selection != NEAREST
+    classes = {"images to retrieve": len(asked.classes) if of_pools else 1, "images to generate": 1}
+    most = sum(cost.most * classes.get(cost.what, 0) for cost in costs)
     note = "an image that several captions drew counts once for each class"
     return Cost("images to verify", images[0], most, _captioner(spec), note)
 
