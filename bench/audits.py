@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import c2b_ray
-from c2b_ray.audits.budget import duplicates, verification
-from c2b_ray.audits.index import build
+from c2b_ray.audits.c2b.budget import duplicates, verification
+from c2b_ray.commands.index import build
 from c2b_ray.models import catalog
 from c2b_ray.steps.score import score
 from c2b_ray.world import CLASSES

@@ -28,7 +28,7 @@ import torch
 from photos import photos
 from safetensors.torch import save_file
 
-from c2b_ray.audits.backend import backend
+from c2b_ray.audits.kit.backend import backend
 from c2b_ray.pipelines.index import embed_source
 from c2b_ray.pipelines.stage import read_stage
 from c2b_ray.roles import TextImageEncoder

@@ -27,7 +27,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms._presets import ImageClassification
 
 from c2b_ray.models import weights
-from c2b_ray.models.preprocess import OnArrays, batched
+from c2b_ray.models.pixels.preprocess import OnArrays, batched
 from c2b_ray.models.torch_runtime import TorchClassifier
 from c2b_ray.steps.decode import decode
 

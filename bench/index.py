@@ -26,9 +26,11 @@ import faiss
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.models import catalog, faiss_build, faiss_plan
-from c2b_ray.models.faiss_index import FaissIndex
-from c2b_ray.models.faiss_vectors import Stored, exhaustive
+from c2b_ray.models import catalog
+from c2b_ray.models.index import build as faiss_build
+from c2b_ray.models.index import plan as faiss_plan
+from c2b_ray.models.index.faiss_index import FaissIndex
+from c2b_ray.models.index.vectors import Stored, exhaustive
 from c2b_ray.roles import Floats
 
 DIMENSION = 512

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 from index import World, chunks
 
-from c2b_ray.audits.index import search_many
-from c2b_ray.models import catalog, faiss_build
-from c2b_ray.models.faiss_plan import Wish
+from c2b_ray.commands.index import search_many
+from c2b_ray.models import catalog
+from c2b_ray.models.index import build as faiss_build
+from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines.cluster import ensure_ray
 from c2b_ray.serving.app import ensure
 from c2b_ray.world import caption, sample

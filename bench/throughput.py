@@ -31,13 +31,13 @@ import pyarrow.parquet as pq
 import torch
 from photos import photos
 
-from c2b_ray.audits.backend import backend
+from c2b_ray.audits.kit.backend import backend
 from c2b_ray.models import catalog
 from c2b_ray.pipelines.images import CLASSIFY, classify
-from c2b_ray.pipelines.parts import opened, writing
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import Question, predict, question
+from c2b_ray.store.parts import opened, writing
 
 PER_PART, FEW = 250, 2000
 SIDES = ("bare", "actors", "serve")

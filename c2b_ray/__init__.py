@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.c2b import audit
-    from c2b_ray.audits.compare import Comparison, compare
+    from c2b_ray.audits.c2b.audit import audit
+    from c2b_ray.commands.compare import Comparison, compare
     from c2b_ray.config import AuditConfig
     from c2b_ray.store.run import Run, load_run
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["AuditConfig", "Comparison", "Run", "__version__", "audit", "compare", "load_run"]
 
 _PLACES = {
-    "audit": "c2b_ray.audits.c2b",
-    "Comparison": "c2b_ray.audits.compare",
-    "compare": "c2b_ray.audits.compare",
+    "audit": "c2b_ray.audits.c2b.audit",
+    "Comparison": "c2b_ray.commands.compare",
+    "compare": "c2b_ray.commands.compare",
     "AuditConfig": "c2b_ray.config",
     "Run": "c2b_ray.store.run",
     "load_run": "c2b_ray.store.run",

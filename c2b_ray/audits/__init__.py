@@ -1,1 +1,1 @@
-"""The audits: each walks the path, or a stretch of it, and reads as prose."""
+"""The audits, a package each, and `kit`: what they share. Each walks the path, or a stretch of it."""

@@ -10,7 +10,7 @@ from rich.markup import escape
 from c2b_ray.cli import show
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.ask import Asked
+    from c2b_ray.commands.ask import Asked
 
 
 def ask(
@@ -27,7 +27,7 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """How often is the classifier right on images of this sentence, and on its class's other images?"""
-    from c2b_ray.audits.ask import ask as run_ask
+    from c2b_ray.commands.ask import ask as run_ask
 
     found = run_ask(run, sentence, n, classifier, target_class, index)
     kept = found.keep() if keep else None
@@ -43,7 +43,7 @@ def ask(
 
 
 def _print(found: Asked) -> None:
-    from c2b_ray.report.asked import lines, right_line
+    from c2b_ray.report.ask.page import lines, right_line
 
     console = show.out()
     for answer in found.answers:

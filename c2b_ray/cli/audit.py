@@ -43,7 +43,7 @@ def audit(
     if dry_run:
         show_estimate(file, as_json)
         return
-    from c2b_ray.audits.c2b import audit as run_audit
+    from c2b_ray.audits.c2b.audit import audit as run_audit
 
     with progress.shown() as bar:
         run = run_audit(file, out, via, bar)
@@ -51,7 +51,7 @@ def audit(
 
 
 def show_estimate(file: str, as_json: bool) -> None:
-    from c2b_ray.audits.estimate import estimate
+    from c2b_ray.audits.c2b.estimate import estimate
 
     costs = estimate(file)
     if as_json:
@@ -65,7 +65,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write a run's report anew and show its findings."""
-    from c2b_ray.report import write_report
+    from c2b_ray.report.c2b.report import write_report
     from c2b_ray.store.run import load_run
 
     loaded = load_run(run)
@@ -80,7 +80,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Audit planted classifiers of the embedded world, from rendering its images to the report."""
-    from c2b_ray.audits.demo import demo as run_demo
+    from c2b_ray.commands.demo import demo as run_demo
 
     with progress.shown() as bar:
         run = run_demo(out, images, via, bar)
@@ -88,10 +88,10 @@ def demo(
 
 
 def show_run(run: Run, as_json: bool) -> None:
-    from c2b_ray.report.headline import tally
-    from c2b_ray.report.method import right_line
-    from c2b_ray.report.pooled import pooled_sentence
-    from c2b_ray.report.ranking import FOUND, cells_of, leading, ranked
+    from c2b_ray.report.c2b.headline import tally
+    from c2b_ray.report.c2b.method import right_line
+    from c2b_ray.report.c2b.pooled import pooled_sentence
+    from c2b_ray.report.c2b.ranking import FOUND, cells_of, leading, ranked
 
     scores = run.scores
     cells, groups = cells_of(scores), leading(ranked(scores))
@@ -116,7 +116,7 @@ def show_run(run: Run, as_json: bool) -> None:
 
 def findings(scores: pa.Table) -> list[dict[str, Any]]:
     """The rows of scores judged `for` or `against`, in the order of the page."""
-    from c2b_ray.report.ranking import cells_of, strongest_first
+    from c2b_ray.report.c2b.ranking import cells_of, strongest_first
 
     found = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.found]
     return [row for _, row in sorted(found, key=lambda pair: strongest_first(pair[0]))]

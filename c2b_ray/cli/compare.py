@@ -17,7 +17,7 @@ from c2b_ray.steps.gate import ALLOW, OPTION, Check, failed
 from c2b_ray.store import files
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.compare import Comparison
+    from c2b_ray.commands.compare import Comparison
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 FailOn = Annotated[
@@ -48,7 +48,7 @@ def compare(
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Compare two classifiers on identical images: what got better, what got worse, from A to B."""
-    from c2b_ray.audits.compare import compare as run_compare
+    from c2b_ray.commands.compare import compare as run_compare
 
     _checked_options(fail_on, junit_file)
     found = run_compare(a, b, classifier_a, classifier_b)
@@ -73,7 +73,7 @@ def gate(
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Check a run's scores against conditions that must not hold; exit 1 where one does."""
-    from c2b_ray.audits.compare import check
+    from c2b_ray.commands.compare import check
 
     if not fail_on:
         raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")
@@ -106,7 +106,7 @@ def _properties(found: Comparison) -> dict[str, str]:
 
 def _write_junit(place: str | None, suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> None:
     if place:
-        from c2b_ray.report.junit import junit
+        from c2b_ray.report.kit.junit import junit
 
         files.write_under(place, junit(suite, checks, properties))
 
@@ -133,8 +133,8 @@ def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> d
 
 
 def _print(found: Comparison, page: str | None) -> None:
-    from c2b_ray.report.comparison import by_change, left_out, pooled_lines, tally
-    from c2b_ray.report.disagreements import image_lines
+    from c2b_ray.report.comparison.disagreements import image_lines
+    from c2b_ray.report.comparison.page import by_change, left_out, pooled_lines, tally
 
     console = show.out()
     rows = found.cells.to_pylist()

@@ -29,7 +29,7 @@ def export(
     image was drawn for), answer (what it was taken for), cell (attribute/value), attribute, bias_class, classifier,
     label (the classifier's own), label_probability, image_id.
     """
-    from c2b_ray.audits.export import export as run_export
+    from c2b_ray.commands.export import export as run_export
 
     if form == "parquet" and out is None:
         raise ConfigError("--out", "a Parquet file needs a name")

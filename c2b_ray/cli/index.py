@@ -36,7 +36,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Embed images and build an index of them; interrupted, the same command goes on."""
-    from c2b_ray.audits.index import build as build_index
+    from c2b_ray.commands.index import build as build_index
 
     with progress.shown() as bar:
         summary = build_index(images, encoder, out, via, bar, _wish(kind, memory, shards))
@@ -61,7 +61,7 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Build an index of embeddings that exist; its images stay where they are."""
-    from c2b_ray.audits.index import import_folder
+    from c2b_ray.commands.index import import_folder
 
     wish = _wish(kind, memory, shards)
     with progress.shown() as bar:
@@ -84,7 +84,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """The images nearest to a caption, or to each of many; interrupted, the same command goes on."""
-    from c2b_ray.audits.index import search_many, search_one
+    from c2b_ray.commands.index import search_many, search_one
 
     if (caption is None) == (captions is None):
         raise ConfigError("captions", "name one caption, or a file of them with --captions")
@@ -105,7 +105,7 @@ def search(
 
 
 def _wish(kind: str | None, memory: str, shards: int | None) -> Any:
-    from c2b_ray.models import faiss_plan
+    from c2b_ray.models.index import plan as faiss_plan
 
     return faiss_plan.Wish(kind, faiss_plan.memory(memory), shards)
 

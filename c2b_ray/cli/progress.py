@@ -22,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from c2b_ray.audits.events import Event
+from c2b_ray.audits.kit.events import Event
 from c2b_ray.text import visible, without_credentials
 
 EVERY_S = 10.0

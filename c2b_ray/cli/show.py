@@ -19,7 +19,7 @@ from rich.text import Text
 from c2b_ray.text import visible, visible_json, without_credentials
 
 if TYPE_CHECKING:
-    from c2b_ray.report.ranking import Group
+    from c2b_ray.report.c2b.ranking import Group
 
 _BASES = {"captions": "unverified captions", "verifier": "the verifier's word"}
 VERDICT_STYLES = {"against": "bold red", "for": "bold green"}
@@ -27,7 +27,7 @@ VERDICT_STYLES = {"against": "bold red", "for": "bold green"}
 
 def print_json(value: Any) -> None:
     """One line of JSON; what is not known is null."""
-    from c2b_ray.report.export import finite  # loads the report's libraries, only when asked
+    from c2b_ray.report.c2b.export import finite  # loads the report's libraries, only when asked
 
     print(visible_json(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)))
 

@@ -48,7 +48,7 @@ CATALOG: dict[tuple[str, str], str] = {
     ("classifier", "onnx"): "c2b_ray.models.onnx_classifier:load",
     ("classifier", "table"): "c2b_ray.models.table_classifier:load",
     ("classifier", "world"): "c2b_ray.world.zoo:load_classifier",
-    ("index", "faiss"): "c2b_ray.models.faiss_index:load",
+    ("index", "faiss"): "c2b_ray.models.index.faiss_index:load",
 }
 
 INSTALL_HINTS = {

@@ -27,9 +27,9 @@ from scipy.special import softmax
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import open_clip_encoder
-from c2b_ray.models.captioned import among_usable, no_answer, no_caption, probable
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers
+from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable
 from c2b_ray.roles import Answer, CaptionReply, Floats, Pixels, Question, TextImageEncoder
 from c2b_ray.schemas import content_id
 

@@ -24,7 +24,7 @@ from diffusers import DiffusionPipeline
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
-from c2b_ray.generated import checked_image
+from c2b_ray.image_check import checked_image
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive

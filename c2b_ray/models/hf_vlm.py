@@ -26,11 +26,11 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationC
 
 from c2b_ray.errors import WeightsError
 from c2b_ray.models import weights
-from c2b_ray.models.captioned import among_usable, no_answer, no_caption, probable
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.chat_tokens import stop_ids
-from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, wording
 from c2b_ray.models.spec_options import batches, positive, to_pil
+from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable
+from c2b_ray.models.text.chat_tokens import stop_ids
+from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_lm import dtype_of
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question

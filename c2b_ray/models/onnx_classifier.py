@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.resize import Window, resize
+from c2b_ray.models.pixels.resize import Window, resize
 from c2b_ray.models.spec_options import BATCH, batches, label_names, numbers, positive
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id

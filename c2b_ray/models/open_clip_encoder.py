@@ -26,7 +26,7 @@ from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.packed import pack
-from c2b_ray.models.preprocess import batched
+from c2b_ray.models.pixels.preprocess import batched
 from c2b_ray.models.torch_runtime import batch_of, device_of, run
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id

@@ -15,11 +15,11 @@ from io import BytesIO
 from typing import Any
 
 from c2b_ray.models import openai_lm
-from c2b_ray.models.captioned import among_usable, answered, no_answer, no_caption
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.openai_lm import OpenAILanguageModel
-from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, wording
 from c2b_ray.models.spec_options import to_pil
+from c2b_ray.models.text.captioned import among_usable, answered, no_answer, no_caption
+from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Message, Pixels, Question
 from c2b_ray.schemas import content_id
 

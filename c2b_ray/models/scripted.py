@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from c2b_ray.errors import InputError, ServiceError, SpecError
 from c2b_ray.filesystems.documents import read_json
-from c2b_ray.models.captioned import among_usable, answered, captioned, no_answer, no_caption
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.text.captioned import among_usable, answered, captioned, no_answer, no_caption
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Pixels, Question, TokenLogProb
 from c2b_ray.schemas import content_id
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.preprocess import OnArrays, Transform, batched
+from c2b_ray.models.pixels.preprocess import OnArrays, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches, positive
 from c2b_ray.roles import Floats, Pixels
 

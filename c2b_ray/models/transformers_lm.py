@@ -30,8 +30,8 @@ from transformers import (
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.chat_tokens import ChatTokens
-from c2b_ray.models.sampling import Row, RowLimits, Sampler, writable_mask
+from c2b_ray.models.text.chat_tokens import ChatTokens
+from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 

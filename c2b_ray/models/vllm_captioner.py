@@ -19,10 +19,10 @@ from vllm.sampling_params import StructuredOutputsParams
 
 from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models import weights
-from c2b_ray.models.captioned import among_usable, answered, no_answer, no_caption
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.openai_captioner import ANSWER_TOKENS, data_uri
-from c2b_ray.models.prompted import CAPTION_TOKENS, captions, question_prompt, wording
+from c2b_ray.models.text.captioned import among_usable, answered, no_answer, no_caption
+from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 from c2b_ray.schemas import content_id
 

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 
-from c2b_ray.pipelines.parts import THREADS, Parts, opened
-from c2b_ray.pipelines.places import CPUS
-from c2b_ray.pipelines.raised import carried_rows
+from c2b_ray.pipelines.sources.files import CPUS
 from c2b_ray.pipelines.stage import Progress, StageConfig, StageResult, run_stage
+from c2b_ray.pipelines.worker_errors import carried_rows
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
@@ -26,6 +25,7 @@ from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.predict import Question, predict
 from c2b_ray.steps.verify import Checks
 from c2b_ray.steps.verify import verify as verify_step
+from c2b_ray.store.parts import THREADS, Parts, opened
 
 OnProgress = Callable[[Progress], None]
 # Fetching is bound by reads, so a little CPU is enough; what it leaves lets the reads run.

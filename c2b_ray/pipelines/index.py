@@ -1,6 +1,6 @@
 """From a source of images to an index: read, embed, and build once every embedding is there.
 
-It knows the order of the stages and what each was made from; what an index looks like is `models.faiss_build`'s.
+It knows the order of the stages and what each was made from; what an index looks like is `models.index.build`'s.
 Embeddings wait in `INDEX.building` until the index is whole, so that an interrupted build goes on.
 """
 
@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import is_remote
-from c2b_ray.models import faiss_build
-from c2b_ray.models.faiss_manifest import MANIFEST, Manifest
-from c2b_ray.models.faiss_plan import Wish
-from c2b_ray.pipelines.clip_retrieval import Partition
+from c2b_ray.models.index import build as faiss_build
+from c2b_ray.models.index.manifest import MANIFEST, Manifest
+from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines.images import CLASSIFY, OnProgress
-from c2b_ray.pipelines.sources import read
+from c2b_ray.pipelines.sources.clip_retrieval import Partition
+from c2b_ray.pipelines.sources.datasets import read
 from c2b_ray.pipelines.stage import read_stage, run_stage
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import embeddings

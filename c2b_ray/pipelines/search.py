@@ -17,7 +17,7 @@ import ray.data
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
 from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.places import CPUS, Place
+from c2b_ray.pipelines.sources.files import CPUS, Place
 from c2b_ray.pipelines.stage import StageConfig, StageResult, run_stage
 from c2b_ray.schemas import SEARCHES, content_id
 from c2b_ray.steps.search import Finder, search

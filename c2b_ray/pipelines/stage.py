@@ -26,8 +26,8 @@ import ray.exceptions
 from ray.data import ActorPoolStrategy
 
 from c2b_ray.errors import ServiceError
-from c2b_ray.pipelines.parts import Digests, Parts, digests, failed, joined, read_stage, writing
-from c2b_ray.pipelines.raised import as_given, carried
+from c2b_ray.pipelines.worker_errors import as_given, carried
+from c2b_ray.store.parts import Digests, Parts, digests, failed, joined, read_stage, writing
 
 __all__ = ["Progress", "StageConfig", "StageResult", "read_stage", "run_stage"]
 

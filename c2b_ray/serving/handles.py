@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.models.captioned import among_usable, no_answer, no_caption
+from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption
 from c2b_ray.roles import (
     Answer,
     CaptionReply,

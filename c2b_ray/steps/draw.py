@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from c2b_ray.errors import ImageError, ServiceError, SourceError
-from c2b_ray.generated import checked_image
+from c2b_ray.image_check import checked_image
 from c2b_ray.names import normalise
 from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of

@@ -128,7 +128,7 @@ def write_bytes(location: str | Path, data: bytes) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(temporary, path)
-        # Not among the refusals: stages know by it that another writer has taken over (`pipelines.parts`).
+        # Not among the refusals: stages know by it that another writer has taken over (`store.parts`).
         except FileNotFoundError as error:
             raise StorageError(f"{location}: the directory is missing, or has been removed; make it first") from error
         finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import make_run, showcase
 
-from c2b_ray.report import write_report
+from c2b_ray.report.c2b.report import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -20,13 +20,13 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import catalog
-from c2b_ray.models.captioned import contains_label
 from c2b_ray.models.json_service import Patience
 from c2b_ray.models.openai_captioner import LARGE, OpenAICaptioner
 from c2b_ray.models.openai_lm import OpenAILanguageModel
-from c2b_ray.models.prompted import question_prompt
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.models.spec_options import to_pil
+from c2b_ray.models.text.captioned import contains_label
+from c2b_ray.models.text.prompted import question_prompt
 from c2b_ray.roles import Answer, Captioner, Pixels, Question
 
 SEASON = Question("What time of day is it?", ("day", "night"), texts=("a photo by day", "a photo at night"))

@@ -14,11 +14,14 @@ import pytest
 from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError, SpecError
-from c2b_ray.models import catalog, faiss_images, faiss_index, faiss_shards
-from c2b_ray.models.faiss_build import write
-from c2b_ray.models.faiss_index import FaissIndex
-from c2b_ray.models.faiss_parts import ParquetPart
-from c2b_ray.models.faiss_plan import Wish
+from c2b_ray.models import catalog
+from c2b_ray.models.index import faiss_index
+from c2b_ray.models.index import images as faiss_images
+from c2b_ray.models.index import shards as faiss_shards
+from c2b_ray.models.index.build import write
+from c2b_ray.models.index.faiss_index import FaissIndex
+from c2b_ray.models.index.parts import ParquetPart
+from c2b_ray.models.index.plan import Wish
 from c2b_ray.roles import Floats, ImageIndex
 
 D = 8

@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from c2b_ray import prompts
-from c2b_ray.models.prompted import question_prompt
 from c2b_ray.models.spec_options import to_pil
+from c2b_ray.models.text.prompted import question_prompt
 from c2b_ray.roles import Pixels, Question
 
 PLAIN, LATE, NEVER = "bus", "kite", "ghost"

@@ -23,8 +23,8 @@ from ray import cloudpickle
 
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.pipelines.parts import writing
 from c2b_ray.pipelines.stage import Progress, StageConfig, read_stage, run_stage
+from c2b_ray.store.parts import writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)

@@ -15,9 +15,9 @@ import yaml
 from c2b_ray import load_run
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.filesystems import resolve
-from c2b_ray.models.faiss_index import FaissIndex
+from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.models.table_classifier import load as load_table
-from c2b_ray.pipelines.sources import read
+from c2b_ray.pipelines.sources.datasets import read
 from c2b_ray.store import files, lease
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.run import open_run
@@ -111,7 +111,7 @@ def test_a_silent_server_is_given_up(s3, monkeypatch, listening):
 
 def test_a_store_that_falls_silent_is_not_a_bad_image(s3, monkeypatch):
     """A row's error is for one file; without the store every row would be one."""
-    from c2b_ray.pipelines.places import Place
+    from c2b_ray.pipelines.sources.files import Place
 
     s3.put_object(Bucket="photos", Key="x.jpg", Body=b"x")
     with socket.socket() as closed:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from c2b_ray import cli, load_run
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.sources import read
+from c2b_ray.pipelines.sources.datasets import read
 from c2b_ray.pipelines.stage import StageConfig, run_stage
 from c2b_ray.store import files
 from c2b_ray.world import render, sample

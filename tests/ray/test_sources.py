@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines import places
-from c2b_ray.pipelines.sources import read
+from c2b_ray.pipelines.sources import files as places
+from c2b_ray.pipelines.sources.datasets import read
 
 
 def rows_of(source: Path | str, limit: int | None = None) -> dict[str, dict[str, Any]]:

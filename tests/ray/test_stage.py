@@ -13,8 +13,8 @@ import pytest
 import ray
 
 from c2b_ray.errors import C2BError, ConfigError, RunError, ServiceError, SourceError
-from c2b_ray.pipelines.parts import opened, writing
 from c2b_ray.pipelines.stage import Progress, StageConfig, read_stage, run_stage
+from c2b_ray.store.parts import opened, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)

@@ -20,7 +20,8 @@ from ray import serve
 from ray.serve.exceptions import BackPressureError
 
 from c2b_ray.errors import ServiceError, SourceError, SpecError, WeightsError
-from c2b_ray.models import catalog, faiss_build
+from c2b_ray.models import catalog
+from c2b_ray.models.index import build as faiss_build
 from c2b_ray.roles import (
     Captioner,
     ChatReply,

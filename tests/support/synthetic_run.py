@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from synthetic_pictures import draw_picture
 
 from c2b_ray import schemas
-from c2b_ray.report.words import article
+from c2b_ray.report.kit.words import article
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import Distinct

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from rich.markup import escape
 
-from c2b_ray.audits.events import Event, Steps
+from c2b_ray.audits.kit.events import Event, Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
 from c2b_ray.pipelines.stage import Progress
-from c2b_ray.report.ranking import leading, ranked
+from c2b_ray.report.c2b.ranking import leading, ranked
 from c2b_ray.schemas import SCORES
 
 

@@ -5,10 +5,10 @@ import pytest
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.filesystems.documents import parse_json, read_json, read_yaml
 from c2b_ray.models import catalog
-from c2b_ray.models.captioned import _unwrapped
-from c2b_ray.models.faiss_manifest import Manifest
+from c2b_ray.models.index.manifest import Manifest
 from c2b_ray.models.onnx_classifier import _names
 from c2b_ray.models.spec_options import read_labels
+from c2b_ray.models.text.captioned import _unwrapped
 from c2b_ray.serving.app import _placements
 
 DEEP = "[" * 200_000

@@ -4,8 +4,7 @@ import pytest
 
 from c2b_ray.errors import SourceError, StorageError
 from c2b_ray.filesystems import sealed
-from c2b_ray.pipelines import parts
-from c2b_ray.store import files
+from c2b_ray.store import files, parts
 
 TABLE = pa.table(
     {

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from c2b_ray.errors import ConfigError, ServiceError, SourceError
-from c2b_ray.generated import checked_image
+from c2b_ray.image_check import checked_image
 from c2b_ray.roles import GeneratedImage, Neighbours
 from c2b_ray.schemas import DRAWS, IMAGES, PREDICTIONS, content_id
 from c2b_ray.steps.caption import caption

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from synthetic_run import PLANTED, Recipe, make_run
 
-from c2b_ray.report.export import failures_csv
+from c2b_ray.report.c2b.export import failures_csv
 from c2b_ray.schemas import FAILURES
 
 

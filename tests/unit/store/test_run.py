@@ -6,11 +6,11 @@ import sys
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.compare import check
-from c2b_ray.audits.export import export
+from c2b_ray.commands.compare import check
+from c2b_ray.commands.export import export
 from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError, SourceError, StorageError
-from c2b_ray.report import write_report
+from c2b_ray.report.c2b.report import write_report
 from c2b_ray.schemas import CAPTIONS, DRAWS, PREDICTIONS, REJECTED, SCORES
 from c2b_ray.store import files, load_run
 from c2b_ray.store.run import CLASSIFIER, open_run

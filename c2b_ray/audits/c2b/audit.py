@@ -1,0 +1,154 @@
+"""Classifier-to-Bias (CVPR 2025): which attributes of an image make the classifier better or worse at a class?
+
+    task → proposals → captions → images → (verification) → predictions → scores → report
+
+It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
+from c2b_ray.audits.c2b.classes import with_classes
+from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index, from_labels
+from c2b_ray.audits.c2b.preflight import check, check_specs
+from c2b_ray.audits.c2b.verifying import calibration_table, verifier_of
+from c2b_ray.audits.kit.backend import Backend, backend
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.manifest import counts, versions
+from c2b_ray.config import AuditConfig, read_audit
+from c2b_ray.errors import SourceError
+from c2b_ray.pipelines import images as pipeline
+from c2b_ray.report.c2b.report import write_report
+from c2b_ray.roles import TextImageEncoder
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.answered import unanswered
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.caption_pairs import caption_pairs
+from c2b_ray.steps.confirm import to_confirm
+from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.predict import question
+from c2b_ray.steps.propose import propose
+from c2b_ray.steps.verify import check_calibration
+from c2b_ray.store.run import CLASSIFIER, Run, open_run
+
+RUNS = "runs"
+
+
+def audit(
+    config: str | Path | dict[str, Any] | AuditConfig,
+    out: str | Path | None = None,
+    via: str = "actors",
+    listener: Listener | None = None,
+) -> Run:
+    """Runs an audit, or what is left of it, and returns its run.
+
+    `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`. `out`: the run directory, by default
+    `runs/c2b-<run id>`. `via`: where the models run, `actors` (Ray Data's own, and this process) or `serve` (behind
+    Ray Serve). Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    """
+    asked = read_audit(config)
+    check_specs(asked)
+    asked = with_classes(asked)
+    check(asked, via)
+    fields = asked.model_dump(mode="json")
+    run_id = content_id("c2b", fields)
+    steps = Steps(listener)
+    if asked.verification is not None and asked.verification.calibration is not None:  # before images are drawn in vain
+        check_calibration(calibration_table(asked.verification.calibration).labels, asked.classes)
+    with open_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
+        with backend(via) as models:
+            plans = _plans(asked, run, models, steps)
+            drawing = Drawing(plans, run, verifier_of(asked, run, models, steps), steps)
+            grant: Grant | None = grant_so_far(run, first_grant(run.captions, asked))
+            while grant is not None:
+                drawing.draw(targets(run.captions, grant, asked))
+                _answer(asked, run, models, steps)
+                grant = next_grant(run, grant, asked)
+            if asked.confirm and (cells := to_confirm(run.scores, run.captions, run.draws)):
+                drawing.confirm(cells)
+                _answer(asked, run, models, steps)
+        with steps.step("report"):
+            done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
+            run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
+            write_report(run)
+    return run
+
+
+def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[Plan]:
+    if asked.images.sources == ("labelled",):
+        return [from_labels(asked, run, steps)]
+    encoder = None
+    if asked.images.index is not None:  # before a language model is asked in vain
+        encoder = models.encoder(models.index(asked.images.index)().encoder)()
+    _write_hypotheses(asked, run, models, steps, encoder)
+    plans = {"retrieve": from_index, "generate": from_generator}
+    return [plans[source](asked, run, models, steps) for source in asked.images.sources]
+
+
+def _answer(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+    """What the classifiers say of the images drawn, and the scores of these."""
+    for name, spec in asked.specs.items():
+        _classify(name, spec, asked, run, models, steps)
+    with steps.step("score"):
+        write_scores(run, asked)
+    _refuse_unanswered(run, asked)
+
+
+def _refuse_unanswered(run: Run, asked: AuditConfig) -> None:
+    """SourceError where hardly any image was answered; what there is, is written before."""
+    told = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, asked.classifiers)
+    if told is not None:
+        run.update({"status": "failed", "failure": told})
+        raise SourceError(
+            f"{run.path}: {told}. Its tables are kept. Mend the cause, delete {run.location('images')} and "
+            f"{run.location('predictions')}, where the failures are noted, and run the audit again"
+        )
+
+
+def _write_hypotheses(
+    asked: AuditConfig, run: Run, models: Backend, steps: Steps, encoder: TextImageEncoder | None = None
+) -> None:
+    """Proposals and captions, once for the run's life: a model asked again might answer differently."""
+    if run.has("captions"):
+        return
+    with steps.step("propose"):
+        language_model = models.language_model(asked.language_model) if asked.language_model else None
+        proposals, rejected = propose(asked.task, asked.classes, language_model, asked.attributes, asked.seed, encoder)
+        run.write("rejected", rejected)
+        if proposals.num_rows == 0:
+            raise SourceError(
+                f"{run.path}: no hypothesis is left to test; rejected.parquet holds what {asked.language_model} "
+                "answered. Name `attributes`, or another language_model"
+            )
+        run.write("proposals", proposals)
+        run.update({"models": {"language_model": {"spec": asked.language_model}}})
+        chosen = pairs(proposals, asked.intersections)
+    with steps.step("caption"):
+        captions, more = caption(
+            asked.task, proposals, language_model, asked.captions_per_cell, asked.seed, asked.templates
+        )
+        of_pairs, most = caption_pairs(chosen, captions, language_model, asked.seed)
+        run.write("rejected", pa.concat_tables([rejected, more, most]))
+        run.write("captions", pa.concat_tables([captions, of_pairs]))
+
+
+def _classify(name: str, spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+    with steps.step(f"classify: {name}") as on_progress:
+        factory = models.classifier(spec)
+        label_map = asked.label_map if isinstance(asked.label_map, dict) else None
+        asking = question(name, factory(), asked.classes, label_map, asked.right)
+        run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
+        # Not the images that were looked at and left.
+        drawn = pa.concat_tables([run.draws, run.read("confirmation")])["image_id"].unique()
+        done = run.read("predictions", ["prediction_id"])["prediction_id"]
+        wanted = pa.array([asking.prediction_id(image) for image in drawn.to_pylist()], pa.string())
+        if not pc.all(pc.is_in(wanted, done.combine_chunks()), min_count=0).as_py():
+            run.begin_writing()
+        pipeline.classify(run.location("images"), drawn, factory, asking, run.location("predictions"), on_progress)

@@ -1,0 +1,236 @@
+"""Where an audit's images come from: one plan per source, which says what every cell draws and fetches or makes it.
+
+It composes steps, models and the run, and does not know how many images are wanted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.verifying import Verifier
+from c2b_ray.audits.kit.backend import Backend
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.identity import check_unchanged
+from c2b_ray.config import AuditConfig
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.pipelines import images as pipeline
+from c2b_ray.schemas import seed_of
+from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
+from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, retrieve, together
+from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.labels import left_out
+from c2b_ray.steps.select import NEAREST, CellKey, Pools, Selection, cells_of, check_captions, shares
+from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.run import Run
+
+TOLD = 20
+"""Warnings that are shown one by one; the manifest has all."""
+
+Collect = Callable[[pa.Table, str, pipeline.OnProgress], object]
+Targets = Mapping[CellKey, int]
+"""Images of each cell, from each source."""
+
+
+class Select(Protocol):
+    def __call__(self, targets: Targets, seen: Looked, besides: Collection[str] = ()) -> Selection: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`select`: what cells draw, of what is known by now. `wanted`: what `collect` is given of each image, by
+    `image_id`; `doing` says so to people."""
+
+    select: Select
+    wanted: pa.Table
+    collect: Collect
+    doing: str
+
+    def gather(self, draws: pa.Table, run: Run, steps: Steps) -> None:
+        """Collects the images of these draws into the run, those that it lacks."""
+        needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
+        run.begin_writing()
+        with steps.step(self.doing) as on_progress:
+            self.collect(needed, run.location("images"), on_progress)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Draws from the plans of an audit into its run; `verifier`: None where it has none."""
+
+    plans: Sequence[Plan]
+    run: Run
+    verifier: Verifier | None
+    steps: Steps
+
+    def draw(self, targets: Targets) -> None:
+        """As many images of each cell as `targets` says, or as there are, into the run's `draws` and `pool`."""
+        chosen = self._chosen(targets, ())
+        looked, drawn = (pa.concat_tables([getattr(one, name) for one in chosen]) for name in ("looked", "drawn"))
+        self.run.write("pool", looked)
+        self.run.write("draws", drawn)
+        if looked.num_rows and not drawn.num_rows:
+            raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
+
+    def confirm(self, targets: Targets) -> None:
+        """As many again, of images that the run did not draw, into `confirmation` and `confirmation_pool`."""
+        chosen = self._chosen(targets, frozenset(self.run.draws["image_id"].to_pylist()))
+        self.run.write("confirmation_pool", pa.concat_tables([one.looked for one in chosen]))
+        self.run.write("confirmation", pa.concat_tables([one.drawn for one in chosen]))
+
+    def _chosen(self, targets: Targets, besides: Collection[str]) -> list[Selection]:
+        """Images are looked at in a few rounds, all cells together: what is missing is fetched and verified until no
+        cell lacks anything. What is drawn depends on the pools and what was seen in them, not on the rounds."""
+        run, before = self.run, None
+        about = contents(run.proposals, run.captions)
+        while True:
+            seen = _looked(run, self.verifier, about)
+            chosen = [plan.select(targets, seen, besides) for plan in self.plans]
+            missing = pa.concat_tables([one.missing for one in chosen])
+            if not missing.num_rows:
+                return chosen
+            if missing.equals(before):
+                raise RunError(
+                    f"{run.path}: {missing.num_rows} images were looked at and are not there; delete the run"
+                )
+            for plan, one in zip(self.plans, chosen, strict=True):
+                if one.missing.num_rows:
+                    plan.gather(one.missing, run, self.steps)
+            if self.verifier is not None:
+                self.verifier.verify(missing, run, self.steps)
+            before = missing
+
+
+def _nothing_accepted(run: Run) -> str:
+    rows = run.verifications
+    reason = Counter(rows["error"].drop_null().to_pylist()).most_common(1)
+    why = f"{reason[0][1]} could not be verified ({reason[0][0]})" if reason else "they show another class or value"
+    return (
+        f"of {rows.num_rows} images that were looked at the verifier accepted none: {why}. Give the audit an index "
+        "that holds such images, or look into its verifications whether the verifier is right"
+    )
+
+
+def _looked(run: Run, verifier: Verifier | None, about: Mapping[str, Content]) -> Looked:
+    verified = None if verifier is None else run.verifications.select(COLUMNS)
+    return Looked(run.read("images", ["image_id", "fingerprint"]), verified, about)
+
+
+def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
+    """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
+    path = str(asked.images.table)
+    with steps.step("read labels"):
+        opened = partial(LabelledTable, path, columns=asked.images.renamed)
+        table = opened()
+        limit = (asked.images_per_caption, asked.seed)
+        proposals, captions, draws, wanted = labelled(
+            table.labels, table.revision, asked.classes, asked.attributes, limit
+        )
+        chosen = pairs(proposals, asked.intersections)
+        more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
+        draws, wanted = pa.concat_tables([draws, more_draws]), together(wanted, more, table.revision)
+        captions = pa.concat_tables([captions, more_captions])
+        check_unchanged(run, wanted, table)
+        run.write("proposals", proposals)
+        run.write("captions", captions)
+        warnings = _warnings(asked, table, proposals)
+        for warning in [*warnings[:TOLD], *([f"and {len(warnings) - TOLD} more"] if len(warnings) > TOLD else [])]:
+            steps.warn(warning)
+        run.update({"models": {"table": {"spec": path, "revision": table.revision}}, "warnings": warnings})
+    shuffled = draws if asked.budget is None else _shuffled(draws, asked.seed)
+    return Plan(_first_of(shuffled, captions), wanted, _fetching(opened), "fetch images")
+
+
+def _warnings(asked: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
+    """What of a labelled table is not compared though one might think so."""
+    if asked.attributes:
+        return lacking(proposals, asked.classes, asked.attributes)
+    return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
+
+
+def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
+    """Images of an index, from the pools of the run's captions."""
+    path, about = str(asked.images.index), asked.images
+    assert about.pool is not None
+    assert about.selection is not None
+    assert asked.images_per_cell is not None
+    with steps.step("retrieve"):
+        index = models.index(path)()
+        encoder = models.encoder(index.encoder)()
+        captions = run.captions
+        nearest, wanted = retrieve(captions, encoder, index, about.pool)
+        pools = Pools(captions, nearest, about.selection, asked.seed, shuffled=about.selection != NEAREST)
+        if about.selection == NEAREST and asked.budget is not None:
+            pools = pools.fixed(asked.images_per_cell)
+        check_unchanged(run, wanted, index)
+        models_used = {
+            "encoder": {"spec": index.encoder, "revision": encoder.revision},
+            "index": {"spec": path, "revision": index.revision},
+        }
+        run.update({"models": models_used})
+    return Plan(pools.select, wanted, _fetching(models.index(path)), "fetch images")
+
+
+def from_generator(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
+    """Images to be made from each of the run's captions."""
+    spec = str(asked.images.generator)
+    assert asked.images_per_cell is not None
+    with steps.step("load the generator"):
+        factory = models.image_generator(spec)
+        revision = factory().revision
+        captions = run.captions
+        check_captions(captions)
+        fewest = min(map(len, cells_of(captions).values()), default=1)
+        most = ceil(asked.images_per_cell / fewest) * (2 if asked.confirm else 1)
+        draws, wanted = generated(captions, revision, most, asked.seed)
+        run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
+
+    def collect(needed: pa.Table, out: str, on_progress: pipeline.OnProgress) -> object:
+        return pipeline.generate(needed, factory, out, on_progress)
+
+    return Plan(_first_of(draws, captions), wanted, collect, "generate images")
+
+
+def _first_of(draws: pa.Table, captions: pa.Table) -> Select:
+    """The first images of each caption, which are its own; `draws` has them in the order of drawing."""
+    cells = cells_of(captions)
+
+    def select(targets: Targets, seen: Looked, besides: Collection[str] = ()) -> Selection:
+        share, kept, missing = shares(cells, targets), [], []
+        names = zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True)
+        left_out, had = frozenset(besides), Counter[str]()
+        for row, (caption, image) in enumerate(names):
+            if had[caption] < share.get(caption, 0) and image not in left_out:
+                had[caption] += 1
+                kept.append(row)
+                missing.append(not seen.looked_at(image, caption))
+        drawn = draws.take(pa.array(kept, pa.int64()))
+        return Selection(drawn, drawn, drawn.filter(pa.array(missing, pa.bool_())))
+
+    return select
+
+
+def _fetching(source: Callable[[], ImageSource]) -> Collect:
+    def collect(needed: pa.Table, out: str, on_progress: pipeline.OnProgress) -> object:
+        return pipeline.collect(needed, source, out, on_progress)
+
+    return collect
+
+
+def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
+    """Ranks in random order within each caption: a table's first rows may not be like the others."""
+    ranks = draws["rank"].to_numpy().copy()
+    captions = np.array(draws["caption_id"].to_pylist(), dtype=object)
+    for caption in dict.fromkeys(captions.tolist()):
+        here = np.flatnonzero(captions == caption)
+        ranks[here] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(here))
+    shuffled = draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))
+    return shuffled.take(pc.sort_indices(shuffled, [("rank", "ascending")]))

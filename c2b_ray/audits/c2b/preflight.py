@@ -1,0 +1,98 @@
+"""What can be known of an audit before Ray starts: that its models, files, labels and classes are there and fit.
+
+It loads what costs little and classifiers, whose labels the classes must be among. It draws no image.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from c2b_ray.audits.kit.backend import VIAS
+from c2b_ray.config import AuditConfig
+from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.filesystems import is_remote
+from c2b_ray.filesystems.spec_paths import paths
+from c2b_ray.models import catalog
+from c2b_ray.names import normalise
+from c2b_ray.steps.draw import labelled
+from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.predict import question
+from c2b_ray.store import files
+from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.world.zoo import names
+
+INDEX_MANIFEST = "manifest.json"
+
+
+def check(config: AuditConfig, via: str) -> None:
+    """Raises what the audit itself would, before anything is started or written."""
+    if via not in VIAS:
+        raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
+    for field, role, spec in _specs(config):
+        _check_spec(field, role, spec)
+    _check_pairs(config)
+    if config.images.index is not None:
+        _check_index(config.images.index)
+    if config.images.table is not None:
+        table = LabelledTable(config.images.table, columns=config.images.renamed)
+        proposals, *_ = labelled(table.labels, table.revision, config.classes, config.attributes, (1, config.seed))
+        pairs(proposals, config.intersections)
+    if config.verification is not None and config.verification.calibration is not None:
+        LabelledTable(config.verification.calibration, "verification.calibration")
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    for name, spec in config.specs.items():
+        question(name, catalog.classifier(spec), config.classes, label_map, config.right)
+
+
+def check_specs(config: AuditConfig) -> None:
+    """The part of `check` that loads nothing: each spec's scheme is known, and the files that it names are there."""
+    for field, role, spec in _specs(config):
+        _check_spec(field, role, spec)
+
+
+def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
+    """(field, role, spec) of each model."""
+    found = [("classifier", "classifier", spec) for spec in config.specs.values()]
+    if config.language_model is not None:
+        found.append(("language_model", "language_model", config.language_model))
+    if config.images.generator is not None:
+        found.append(("images.generator", "image_generator", config.images.generator))
+    if config.verification is not None:
+        found.append(("verification.model", "captioner", config.verification.model))
+    return found
+
+
+def _check_spec(field: str, role: str, spec: str) -> None:
+    scheme = catalog.parse(spec).scheme
+    known = catalog.schemes()[role]
+    if scheme not in known:
+        raise ConfigError(field, f"{spec}: no {role} has the scheme {scheme!r}; {nearest(scheme, known)}")
+    for what, path in paths(spec):
+        if not (files.exists(path) if is_remote(path) else Path(path).expanduser().exists()):
+            raise ConfigError(field, f"{spec}: no such file or directory: {path} ({what})")
+    if scheme == "scripted":  # the one that loads at once, from a document that may be wrong
+        model = catalog.parse(spec)
+        catalog.loader(role, model)(model)
+    if scheme == "world" and role != "classifier":  # a classifier is loaded for its labels
+        name, there = catalog.parse(spec).name, names(role)
+        if name not in there:
+            raise ConfigError(field, f"{spec}: the world has no {role} {name!r}; {nearest(name, there)}")
+
+
+def _check_pairs(config: AuditConfig) -> None:
+    """Without a language model the attributes are those of the config, so that pairs can be checked against them."""
+    if config.language_model is not None or config.images.sources == ("labelled",):
+        return
+    known = {normalise(name) for name in config.attributes or {}}
+    for pair in config.intersections:
+        for name in pair:
+            if normalise(name) not in known:
+                raise ConfigError("intersections", f"no attribute {name!r}; {nearest(name, known)}")
+
+
+def _check_index(index: str) -> None:
+    place = index.removeprefix("faiss:").partition("?")[0] if index.startswith("faiss:") else index
+    if not files.exists(f"{place}/{INDEX_MANIFEST}"):
+        raise SourceError(
+            f"{place}: no index there (expected {INDEX_MANIFEST}); c2b index build makes one", location=place
+        )

@@ -1,0 +1,53 @@
+"""The verifier of an audit: loaded once, calibrated once, asked about images whenever some were drawn or looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from c2b_ray.audits.kit.backend import Backend
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.config import AuditConfig
+from c2b_ray.pipelines import images as pipeline
+from c2b_ray.roles import Captioner
+from c2b_ray.steps.verify import Checks, calibrate, checks, wanted
+from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.run import Run
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """`captioner` makes the model, `questions` are what it is asked."""
+
+    captioner: Callable[[], Captioner]
+    questions: Checks
+
+    def verify(self, draws: pa.Table, run: Run, steps: Steps) -> None:
+        """Verifies the images of these draws, each once for each class that it was drawn for, those that were not."""
+        run.begin_writing()
+        with steps.step("verify images") as on_progress:
+            needed = wanted(run.captions, draws, self.questions)
+            images, out = run.location("images"), run.location("verifications")
+            pipeline.verify(images, needed, self.captioner, self.questions, out, on_progress)
+
+
+def verifier_of(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Verifier | None:
+    """The audit's verifier, noted in the run and calibrated; None where it has none."""
+    about = asked.verification
+    if about is None:
+        return None
+    factory = models.captioner(about.model)
+    captioner = factory()
+    questions = checks(about.model, captioner.revision, asked.classes, run.captions)
+    run.update({"models": {"verifier": {"spec": about.model, "revision": captioner.revision}}})
+    if about.calibration is not None and not run.has("calibration"):
+        with steps.step("calibrate the verifier"):
+            table = calibration_table(about.calibration)
+            run.write("calibration", calibrate(table.labels, table, captioner, questions, asked.seed))
+    return Verifier(factory, questions)
+
+
+def calibration_table(path: str) -> LabelledTable:
+    return LabelledTable(path, "verification.calibration")

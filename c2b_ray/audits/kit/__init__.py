@@ -1,0 +1,1 @@
+"""What audits and commands share: where models run, progress events, the manifest, the identity of images."""

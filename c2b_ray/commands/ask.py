@@ -1,0 +1,175 @@
+"""One question to a finished run: how often is the classifier right on images of this sentence?
+
+    sentence → class, images → predictions → rate against the class's other images
+
+It composes steps and models as an audit does, and changes nothing in the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.kit.backend import Loaders, at_hand
+from c2b_ray.commands.compare import classifiers_of, finished, one_of
+from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.report.ask.page import asked_page
+from c2b_ray.schemas import IMAGES, content_id
+from c2b_ray.steps.ask import Answer, answer, class_of, images_of_class
+from c2b_ray.steps.draw import fetch, generate, generated, retrieve
+from c2b_ray.steps.predict import predict, question
+from c2b_ray.store import files
+from c2b_ray.store.run import CLASSIFIER, Run
+
+Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
+"""n images of a caption, best first: a table of `schemas.IMAGES`, and what they were drawn from, for the record."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came out. `images` is a table of `schemas.IMAGES`, `predictions` one of `schemas.PREDICTIONS`."""
+
+    run: Run
+    sentence: str
+    target_class: str
+    source: dict[str, str]
+    alpha: float
+    answers: tuple[Answer, ...]
+    images: pa.Table
+    predictions: pa.Table
+
+    @property
+    def id(self) -> str:
+        named = [answer.classifier for answer in self.answers]
+        return content_id(
+            "ask", self.sentence, self.target_class, self.source, named, self.images["image_id"].to_pylist()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines: null where a number is not known."""
+        keys = dict(zip(self.images["image_id"].to_pylist(), self.images["key"].to_pylist(), strict=True))
+        columns = ["image_id", "classifier", "label", "label_probability", "predicted_class", "error"]
+        rows = self.predictions.select(columns).to_pylist()
+        whole = {
+            "run": self.run.path,
+            "sentence": self.sentence,
+            "target_class": self.target_class,
+            "source": self.source,
+            "answers": [asdict(item) for item in self.answers],
+            "predictions": [{"key": keys[row["image_id"]], **row} for row in rows],
+        }
+        return _finite(whole)  # type: ignore[no-any-return]
+
+    def keep(self) -> str:
+        """Writes the answer beside the run's tables, whole or not at all; the file's path."""
+        place = self.run.location(f"asked/{self.id}.json")
+        files.write_under(place, (json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n").encode())
+        return place
+
+    def write_page(self, place: str | Path) -> None:
+        page = asked_page(self.sentence, self.target_class, self.answers, (self.images, self.predictions), self.alpha)
+        files.write_under(place, page.encode())
+
+
+def ask(
+    run: str | Path | Run,
+    sentence: str,
+    n: int = 50,
+    classifier: str | None = None,
+    target_class: str | None = None,
+    index: str | None = None,
+) -> Asked:
+    """The run's classifiers, or one of them, on `n` images of the sentence.
+
+    `target_class`: by default the one that the sentence names. `index`: where to look for images, by default the run's
+    own. Models answer from Ray Serve where it runs and serves them, else in this process.
+
+    ConfigError where it is not plain which class or classifier is meant, or where there is no index; RunError for an
+    unfinished run, or where a classifier's weights are no longer those of the run.
+    """
+    loaded = finished(run)
+    if not sentence.strip():
+        raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
+    config = loaded.config
+    target = class_of(sentence, config["classes"], target_class)
+    specs = _in_order(loaded) if classifier is None else [one_of(loaded, classifier, "--classifier")]
+    confidence = 1 - float(config["alpha"])
+    with at_hand() as models:
+        images, source = _draws(loaded, models, index)(sentence, n)
+        answers, tables = [], []
+        of_class = images_of_class(loaded.captions, loaded.draws, target)
+        for spec in specs:
+            found = _predictions(loaded, models, spec, images)
+            tables.append(found)
+            answers.append(answer(spec, target, found, (of_class, loaded.predictions), confidence))
+    return Asked(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
+
+
+def _in_order(run: Run) -> list[str]:
+    """The run's classifiers as they were asked for."""
+    asked = run.config["classifier"]
+    order = [asked] if isinstance(asked, str) else list(asked)
+    return sorted(classifiers_of(run), key=order.index)
+
+
+def _draws(run: Run, models: Loaders, index: str | None) -> Draw:
+    """How images of a sentence are had, by the run's source."""
+    images = run.config["images"]
+    place = index or images.get("index")
+    if place is not None:
+        return lambda caption, n: _retrieved(caption, n, models, place)
+    if images.get("generator") is not None:
+        return lambda caption, n: _generated(caption, n, models, images["generator"], run.config["seed"])
+    raise ConfigError(
+        "--index",
+        f"{run.path} is a run on labelled images, which holds none for a sentence of yours: name an "
+        "index to look for them in (c2b index build makes one)",
+    )
+
+
+def _retrieved(caption: str, n: int, models: Loaders, path: str) -> tuple[pa.Table, dict[str, str]]:
+    index = models.index(path)()
+    captions = pa.table({"caption_id": ["asked"], "text": [caption]})
+    draws, wanted = retrieve(captions, models.encoder(index.encoder)(), index, n)
+    images = fetch(wanted, index) if wanted.num_rows else IMAGES.empty_table()
+    place = {image_id: row for row, image_id in enumerate(images["image_id"].to_pylist())}
+    nearest_first = images.take([place[image_id] for image_id in draws["image_id"].to_pylist()])
+    return nearest_first, {"source": "retrieve", "index": path, "revision": index.revision}
+
+
+def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> tuple[pa.Table, dict[str, str]]:
+    generator = models.image_generator(spec)()
+    captions = pa.table({"caption_id": ["asked"], "text": [caption]})
+    _, wanted = generated(captions, generator.revision, n, seed)
+    return generate(wanted, generator), {"source": "generate", "generator": spec, "revision": generator.revision}
+
+
+def _predictions(run: Run, models: Loaders, name: str, images: pa.Table) -> pa.Table:
+    config = run.config
+    noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
+    classifier = models.classifier(noted.get("spec", name))()
+    right = config.get("right", "among_classes")  # the rule of runs from before there were several
+    asking = question(name, classifier, config["classes"], config["label_map"], right)
+    then = noted.get("revision")
+    if then not in (None, asking.revision):
+        raise RunError(
+            f"{name} has other weights now (revision {asking.revision}) than in {run.path} ({then}), so the two cannot "
+            "be held against each other: run its c2b audit again"
+        )
+    return predict(images, classifier, asking)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,230 @@
+"""Two runs, or two classifiers of one run, compared on the images that both saw; and gates on a run.
+
+It composes runs, the comparing step and the gates, and knows no formulas. Nothing here needs Ray or a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.budget import duplicates
+from c2b_ray.audits.kit.identity import check_same_images
+from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
+from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.spec_paths import located
+from c2b_ray.report.comparison.disagreements import changed_places, disagreement_pictures
+from c2b_ray.report.comparison.page import comparison_page
+from c2b_ray.report.kit.redact import names_of
+from c2b_ray.steps import compare as step
+from c2b_ray.steps import gate as gates
+from c2b_ray.steps.accept import COLUMNS, Content, accepts
+from c2b_ray.store import files
+from c2b_ray.store.run import MANIFEST, Run, load_run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found. `cells` is a table of `schemas.COMPARISON`, `pooled` of `COMPARISON_POOLED`, over all
+    classes together; `scores` are B's own."""
+
+    run_a: Run
+    run_b: Run
+    classifier_a: str
+    classifier_b: str
+    tau: float
+    alpha: float
+    cells: pa.Table
+    pooled: pa.Table
+    scores: pa.Table
+    sides: tuple[step.Side, step.Side]
+
+    def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
+        """Gates on how the cells changed, also over all classes, and on B's own scores: `phi` and `verdict` are B's, on
+        all of its images. A gate that could be checked on no cell fails, unless `allow_unchecked`."""
+        own = {_place(row): row for row in self.scores.to_pylist()}
+        rows = []
+        for row in self.cells.to_pylist():
+            scored = own.get(_place(row), {})
+            rows.append({**scored, **row, "n": scored.get("n", 0), "pairs": row["n"]})
+        rows += [{**row, "pairs": row["n"]} for row in self.pooled.to_pylist()]
+        return gates.check(fail_on, gates.cells_of(rows, self.classifier_b), allow_unchecked)
+
+    def disagreements(self) -> dict[step.Place, step.Disagreement]:
+        """Of the cells that changed, and those of values that changed over all classes, the images that one side alone
+        got right."""
+        return step.disagreements(*self.sides, changed_places(self.cells, self.pooled))
+
+    def write(self, out: str | Path) -> str:
+        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        files.make_directory(out)
+        place = str(out).rstrip("/")
+        files.write_table(f"{place}/comparison.parquet", self.cells)
+        files.write_table(f"{place}/comparison_pooled.parquet", self.pooled)
+        title = str(self.run_b.config.get("task") or "Two classifiers")
+        told_apart = self.disagreements()
+        pictures = disagreement_pictures(self.run_b, told_apart)
+        page = comparison_page(
+            title,
+            (self.classifier_a, self.classifier_b),
+            (self.cells, self.pooled),
+            (self.tau, self.alpha),
+            told_apart,
+            pictures,
+        )
+        files.write_bytes(f"{place}/comparison.html", page.encode())
+        return f"{place}/comparison.html"
+
+
+def compare(
+    a: str | Path | Run,
+    b: str | Path | Run | None = None,
+    classifier_a: str | None = None,
+    classifier_b: str | None = None,
+) -> Comparison:
+    """Compares two classifiers, cell by cell, on identical images: B against A.
+
+    `a`, `b`: runs, or their directories; without `b`, two classifiers of one run. `classifier_a`, `classifier_b`:
+    specs, needed where a run has several classifiers and it is not plain which is meant. Thresholds are the runs' own.
+
+    ConfigError where it is not plain which classifiers are meant; RunError for runs that are unfinished, that were
+    asked differently, that share no image, or whose images of one name have other bytes; SourceError where there is no
+    run.
+    """
+    run_a = finished(a)
+    run_b = run_a if b is None else finished(b)
+    if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
+        spec_a, spec_b = _two_of(run_a, classifier_a, classifier_b)
+    else:
+        spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")
+        check_same_images(run_a, run_b)
+    tau, alpha = _thresholds(run_a, run_b)
+    sides = _side(run_a, spec_a), _side(run_b, spec_b)
+    cells, pooled = step.compare(*sides, tau, alpha), step.compare_pooled(*sides, tau, alpha)
+    scores = run_b.scores.filter(pc.equal(run_b.scores["classifier"], spec_b))
+    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, sides)
+
+
+def check(
+    run: str | Path | Run, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+) -> list[gates.Check]:
+    """Gates on the scores of one run, of single classes and of all together: of all its classifiers, or of one.
+
+    A gate that could be checked on no cell fails, unless `allow_unchecked`.
+    """
+    loaded = finished(run)
+    rows = [*loaded.scores.to_pylist(), *loaded.read("pooled").to_pylist()]
+    if classifier is not None:
+        chosen = one_of(loaded, classifier, "--classifier")
+        rows = [row for row in rows if row["classifier"] == chosen]
+    if not rows:
+        raise RunError(f"{loaded.path}: the run has no scores, so no gate can be checked")
+    return gates.check(fail_on, gates.cells_of(rows), allow_unchecked)
+
+
+def classifiers_of(run: Run) -> list[str]:
+    """The specs that a run has predictions of, in the order in which its audit named them."""
+    # Scores keep that order; parts of predictions come in the order of their file names, which are random.
+    scored = run.read("scores", ["classifier"])
+    found = scored if scored.num_rows else run.predictions
+    return list(found["classifier"].unique().to_pylist())
+
+
+def finished(run: str | Path | Run) -> Run:
+    """The run, whole. RunError where its audit did not come to the end."""
+    loaded = run if isinstance(run, Run) else load_run(run)
+    if (status := loaded.manifest.get("status")) != "finished":
+        raise RunError(
+            f"{loaded.path}: the run is not finished (status: {status}); run its c2b audit again first", run=loaded.path
+        )
+    return loaded
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["target_class"], row["attribute"], row["bias_class"]
+
+
+def _side(run: Run, classifier: str) -> step.Side:
+    of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
+    doubts = {_place(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
+    return step.Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), _shows(run), doubts)
+
+
+def _shows(run: Run) -> Callable[[tuple[str, str], str, str], bool] | None:
+    """Whether the run's verifier saw class and value in an image; None where the run has no verifier."""
+    if not run.has("verifications"):
+        return None
+    rows = {(row["image_id"], row["target_class"]): row for row in run.verifications.select(COLUMNS).to_pylist()}
+
+    def shows(group: tuple[str, str], value: str, image: str) -> bool:
+        row = rows.get((image, group[0]))
+        return row is not None and accepts(row, Content(group[0], {group[1]: value}))
+
+    return shows
+
+
+def one_of(run: Run, asked: str | None, option: str) -> str:
+    """The classifier of a run that is asked for: by its name, by a spec with paths relative to here, or as pages call
+    it; the only one, where none is."""
+    known = classifiers_of(run)
+    if asked is None:
+        if len(known) != 1:
+            raise ConfigError(option, f"{run.path} has predictions of {_listed(known)}; name one")
+        return known[0]
+    on_pages = {name: spec for spec, name in names_of(known).items()}
+    for spec in (asked, located(asked, Path.cwd()), on_pages.get(asked)):
+        if spec in known:
+            return str(spec)
+    raise ConfigError(option, f"{run.path} has no predictions of {asked!r}; {nearest(asked, known)}")
+
+
+def _two_of(run: Run, asked_a: str | None, asked_b: str | None) -> tuple[str, str]:
+    known = classifiers_of(run)
+    a = None if asked_a is None else one_of(run, asked_a, "--classifier-a")
+    b = None if asked_b is None else one_of(run, asked_b, "--classifier-b")
+    if a is not None and a == b:
+        raise ConfigError("--classifier-b", f"{b} is compared with itself; name two classifiers, or two runs")
+    if a is not None and b is not None:
+        return a, b
+    if len(known) != 2:
+        raise ConfigError(
+            "--classifier-a, --classifier-b",
+            f"{run.path} has predictions of {_listed(known)}; name the two to compare, or a second run",
+        )
+    others = [spec for spec in known if spec not in (a, b)]
+    return a or others.pop(0), b or others.pop(0)
+
+
+def _listed(specs: Sequence[str]) -> str:
+    return ", ".join(specs) or "no classifier"
+
+
+def _thresholds(run_a: Run, run_b: Run) -> tuple[float, float]:
+    """τ and α, which both runs must have been asked with, as they must with the same classes.
+
+    SourceError where a run does not say.
+    """
+    a, b = run_a.config, run_b.config
+    for run, config in ((run_a, a), (run_b, b)):
+        for name in ("tau", "alpha", "classes"):
+            if name not in config:
+                raise SourceError(
+                    f"{run.location(MANIFEST)}: its config has no {name}, so nothing says how the run was asked; it is "
+                    "damaged or of another kind: run its c2b audit anew"
+                )
+    different = [name for name in ("tau", "alpha") if a[name] != b[name]]
+    if set(a["classes"]) != set(b["classes"]):
+        different.append("classes")  # among other classes, the same answer means something else
+    if a.get("right") != b.get("right"):
+        different.append("right")
+    if different:
+        raise RunError(
+            f"{run_a.path} and {run_b.path} were asked differently ({', '.join(different)}): audit both classifiers "
+            "with the same settings, or in one run"
+        )
+    return float(a["tau"]), float(a["alpha"])

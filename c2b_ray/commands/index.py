@@ -1,0 +1,130 @@
+"""Building an index from images or embeddings, and searching one by captions: what `c2b index` calls.
+
+It composes the pipelines, the encoder and the index; how any of them works is theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from c2b_ray.audits.kit.backend import backend
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.models import catalog
+from c2b_ray.models.index.plan import Wish
+from c2b_ray.pipelines import index as pipeline
+from c2b_ray.pipelines import search
+from c2b_ray.pipelines.sources import clip_retrieval
+from c2b_ray.pipelines.sources.files import sizes
+from c2b_ray.pipelines.stage import StageResult
+from c2b_ray.roles import ImageIndex, TextImageEncoder
+from c2b_ray.steps.search import Finder
+
+DEFAULT = Wish()
+
+
+def build(
+    images: str,
+    encoder: str,
+    out: str,
+    via: str = "actors",
+    listener: Listener | None = None,
+    wish: Wish = DEFAULT,
+) -> dict[str, Any]:
+    """Embeds every image of `images` with `encoder` and builds an index at `out`; resumes what was begun.
+
+    An index that is there is left as it is. RunError where the files of `images` are no longer those it was built of.
+
+    A folder of clip-retrieval's embeddings is imported, its images below itself. Returns `index`, `images` (indexed),
+    `errors` (images that could not be used, listed in `out`/errors.parquet), `kind`, `shards` and `memory`.
+    """
+    if clip_retrieval.is_folder(images):
+        return import_folder(images, encoder, out, listener=listener, wish=wish)
+    steps = Steps(listener)
+    with backend(via) as models:
+        with steps.step("load the encoder"):
+            factory = models.encoder(encoder)
+            made_by = _made_by(images, factory(), encoder, wish)
+        listed = sizes(images)
+        if (summary := pipeline.built(out, made_by, listed)) is not None:
+            return summary
+        with steps.step("embed images") as on_progress:
+            pipeline.embed_source(images, factory, made_by, out, on_progress)
+    with steps.step("build the index"):
+        return pipeline.build(out, made_by, wish, listed)
+
+
+def import_folder(
+    folder: str,
+    encoder: str,
+    out: str,
+    images: str | None = None,
+    *,
+    moved_from: str | None = None,
+    skip_bad: bool = False,
+    listener: Listener | None = None,
+    wish: Wish = DEFAULT,
+) -> dict[str, Any]:
+    """An index at `out` of the embeddings in `folder`, made by `encoder`; images are read where they are, when asked
+    for: below `images` (`folder`, where None) or in the WebDataset shards there. `moved_from`: what the paths in the
+    metadata begin with, where the images have been moved. `skip_bad` leaves out zero and NaN rows, and counts them.
+    """
+    steps = Steps(listener)
+    with steps.step("load the encoder"):
+        made_by = _made_by(folder, catalog.encoder(encoder), encoder, wish)
+        made_by |= {"images_at": images, "moved_from": moved_from, "skip_bad": skip_bad}
+    listed = sizes(folder)
+    if (summary := pipeline.built(out, made_by, listed)) is not None:
+        return summary
+    with steps.step("look through the embeddings"):
+        source = clip_retrieval.partitions(folder, images or folder, moved_from=moved_from, skip_bad=skip_bad)
+    with steps.step("build the index"):
+        return pipeline.import_folder(out, made_by, wish, source, listed)
+
+
+def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
+    """The k images nearest to a caption, nearest first: `rank`, `key`, `similarity` and the source's metadata."""
+    opened = catalog.index(index)
+    finder = Finder(catalog.encoder(opened.encoder), opened)
+    found = opened.search(finder.encoder.encode_texts([caption]), k)
+    ids = [int(i) for i in found.ids[0] if i >= 0]
+    hits = []
+    for rank, (row, similarity) in enumerate(
+        zip(opened.metadata(ids).to_pylist(), found.similarities[0], strict=False)
+    ):
+        metadata = json.loads(row.get("metadata") or "{}")
+        hits.append({"rank": rank, "key": row["key"], "similarity": float(similarity), "metadata": metadata})
+    return hits
+
+
+def search_many(
+    index: str, captions: str, out: str, k: int, via: str = "actors", listener: Listener | None = None
+) -> StageResult:
+    """The k nearest images of every caption in a file, as `schemas.SEARCHES` under `out`; resumes what was begun."""
+    steps = Steps(listener)
+    with backend(via) as models:
+        with steps.step("open the index"):
+            of_index = models.index(index)
+            opened = of_index()
+            of_encoder = models.encoder(opened.encoder)
+            made_by = {"captions": captions, "index": opened.revision, "k": k}
+        with steps.step("search") as on_progress:
+            finder = partial(_finder, of_encoder, of_index)
+            return search.search_captions(captions, finder, made_by, out, on_progress)
+
+
+def _finder(encoder: Callable[[], TextImageEncoder], index: Callable[[], ImageIndex]) -> Finder:
+    return Finder(encoder(), index())
+
+
+def _made_by(images: str, loaded: TextImageEncoder, encoder: str, wish: Wish) -> dict[str, Any]:
+    made_by = {
+        "images": images,
+        "encoder": encoder,
+        "encoder_revision": loaded.revision,
+        "dimension": loaded.dimension,
+    }
+    return made_by if wish == DEFAULT else {**made_by, "wish": asdict(wish)}

@@ -1,0 +1,1 @@
+"""Image indexes in faiss: their files, how they are planned and built, and searching them."""

@@ -1,0 +1,254 @@
+"""Writes an index directory (`faiss_manifest` says what is in it) from sources of rows and embeddings.
+
+    sources → images/part-*.parquet, vectors.f16 → rows.arrow → shards → manifest.json
+
+It knows neither the images' source nor the encoder: the embeddings are there already. Rows stream through in small
+batches; in memory are at most a training sample and one shard. All of it happens in a folder beside the target, which
+gets the target's name at the end; whoever dies when, the same call goes on there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from c2b_ray.errors import ConfigError, RunError, SourceError, StorageError
+from c2b_ray.models.index import plan as faiss_plan
+from c2b_ray.models.index import shards as faiss_shards
+from c2b_ray.models.index.manifest import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, Manifest, Part
+from c2b_ray.models.index.parts import GroupWriter, ParquetPart, Source, write_rows
+from c2b_ray.models.index.plan import Plan, Wish
+from c2b_ray.roles import Floats
+
+GROUP_ROWS = 256
+"""Images in a row group: what one fetched image makes a reader read."""
+
+JOURNAL = "journal.json"
+LOCK = ".lock"
+_NORM_TOLERANCE = 1e-2
+
+
+def write(
+    directory: str | Path,
+    encoder: str,
+    encoder_revision: str,
+    parts: Iterable[str | Path | Source],
+    wish: Wish = Wish(),  # noqa: B008  # frozen
+    *,
+    group_rows: int = GROUP_ROWS,
+    images_root: str | None = None,
+) -> Manifest:
+    """Build an index in `directory`, which appears whole or not at all; goes on where an earlier call was killed.
+
+    `parts`: local Parquet files with `key` (string), `bytes` (encoded image), `embedding` (fixed-size list of float32,
+    unit norm) and any columns of the source, the same in each; or other sources. Ids count the rows in the order of the
+    parts. Rows without bytes or with an embedding that is null or not finite are left out and counted. SourceError
+    where the parts hold no usable row or do not agree, or where `directory` holds something already; RunError where
+    another process builds there; StorageError where the disk says no.
+    """
+    target = Path(directory)
+    _refuse_existing(target)
+    sources = [part if not isinstance(part, str | Path) else ParquetPart(Path(part)) for part in parts]
+    began = {
+        "encoder": [encoder, encoder_revision],
+        "sources": [[source.name, source.rows] for source in sources],
+        "wish": wish.as_json(),
+        "group_rows": group_rows,
+        "images_root": images_root,
+    }
+    scratch = target.with_name(f".{target.name}.partial")
+    with _writing(target, scratch):
+        builder = _Builder(scratch, began)
+        for source in sources:
+            builder.add(source)
+        manifest = builder.finish()
+        os.replace(scratch, target)
+        (target / LOCK).unlink(missing_ok=True)
+    return manifest
+
+
+@contextmanager
+def _writing(target: Path, scratch: Path) -> Iterator[None]:
+    """For the only writer. What a mistake in the input has begun is removed; what an accident left is kept."""
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(scratch / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunError(f"{target}: another process is building here; wait for it to end, or stop it") from None
+        try:
+            _refuse_existing(target)
+            yield
+        except (SourceError, ConfigError):
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        finally:
+            lock.release()
+    except OSError as error:
+        raise StorageError(
+            f"{target}: the index cannot be written: {error}; mend that and run again, it goes on"
+        ) from error
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise SourceError(f"{target}: exists already; remove it or build the index elsewhere")
+
+
+class _Builder:
+    """The state of one build, which its journal keeps: the parts so far, and a hash of each."""
+
+    def __init__(self, root: Path, began: dict[str, Any]) -> None:
+        self._root = root
+        self._began = began
+        self._done: list[dict[str, Any]] = []
+        self._dimension: int | None = None
+        self._schema: pa.Schema | None = None
+        self._plan: Plan | None = None
+        self._count = 0
+        journal = root / JOURNAL
+        if journal.exists():
+            self._resume(json.loads(journal.read_text(encoding="utf-8")))
+        (root / IMAGES).mkdir(exist_ok=True)
+
+    def add(self, source: Source) -> None:
+        """One source becomes one part, without its embeddings."""
+        if any(done["source"] == source.name for done in self._done):
+            return
+        name = f"{IMAGES}/part-{len(self._done):05d}.parquet"
+        writer, digest, rows = None, hashlib.blake2b(digest_size=10), 0
+        try:
+            for table, embeddings in source.read(self._began["group_rows"]):
+                ids = pa.array(np.arange(self._count + rows, self._count + rows + len(table)), pa.int64())
+                numbered = table.add_column(0, "id", ids)
+                writer = writer or GroupWriter(
+                    self._root / name, self._checked(numbered.schema, source), self._began["group_rows"]
+                )
+                writer.write(numbered)
+                self._keep(embeddings, source, self._count + rows)
+                _hash(digest, table, embeddings)
+                rows += len(table)
+        finally:
+            if writer is not None:
+                writer.close()
+        self._count += rows
+        self._done.append({"source": source.name, "file": name, "rows": rows, "digest": digest.hexdigest()})
+        self._note()
+
+    def finish(self) -> Manifest:
+        skipped = sum(rows for _, rows in self._began["sources"]) - self._count
+        if self._dimension is None or self._plan is None:
+            raise SourceError(f"no image to index: {skipped} rows, none with both bytes and an embedding")
+        parts = [Part(done["file"], 0, done["rows"]) for done in self._done if done["rows"]]
+        firsts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
+        parts = [Part(part.file, first, part.rows) for part, first in zip(parts, firsts, strict=False)]
+        if not (self._root / ROWS).exists():
+            write_rows(self._root, parts)
+        stored = faiss_shards.VectorFile(self._file, self._type, self._count, self._dimension)
+        shards = faiss_shards.shards(self._root, stored, self._plan)
+        encoder, encoder_revision = self._began["encoder"]
+        manifest = Manifest(
+            format=FORMAT,
+            encoder=encoder,
+            encoder_revision=encoder_revision,
+            dimension=self._dimension,
+            count=self._count,
+            skipped=skipped,
+            kind=self._plan.kind,
+            revision=self._revision(),
+            group_rows=self._began["group_rows"],
+            parts=tuple(parts),
+            plan=self._plan,
+            shards=shards,
+            images_root=self._began["images_root"],
+        )
+        if self._plan.kind == "flat":
+            self._file.unlink()
+        (self._root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        (self._root / JOURNAL).unlink()
+        return manifest
+
+    @property
+    def _type(self) -> Any:
+        """Flat shards are made of the vectors as they came."""
+        assert self._plan is not None
+        return np.float32 if self._plan.kind == "flat" else np.float16
+
+    @property
+    def _file(self) -> Path:
+        return self._root / (VECTORS if self._type is np.float16 else "vectors.f32")
+
+    def _revision(self) -> str:
+        made = [FORMAT, asdict(self._plan) if self._plan else None, self._began["encoder"]]
+        parts = [done["digest"] for done in self._done if done["rows"]]
+        return hashlib.blake2b(json.dumps([made, parts]).encode(), digest_size=10).hexdigest()
+
+    def _resume(self, journal: dict[str, Any]) -> None:
+        if journal["began"] != json.loads(json.dumps(self._began)):
+            raise RunError(
+                f"{self._root} was begun from other images or other options; delete it, or choose another --out"
+            )
+        self._done = journal["done"]
+        self._dimension, self._count = journal["dimension"], sum(done["rows"] for done in self._done)
+        self._plan = Plan(**journal["plan"]) if journal["plan"] else None
+        kept = next((done["file"] for done in self._done if done["rows"]), None)
+        self._schema = pq.read_schema(self._root / kept) if kept else None
+
+    def _note(self) -> None:
+        plan = asdict(self._plan) if self._plan else None
+        journal = {"began": self._began, "done": self._done, "dimension": self._dimension, "plan": plan}
+        temporary = self._root / f"{JOURNAL}.tmp"
+        temporary.write_text(json.dumps(journal), encoding="utf-8")
+        os.replace(temporary, self._root / JOURNAL)
+
+    def _keep(self, embeddings: Floats, source: Source, first: int) -> None:
+        if self._dimension is None or self._plan is None:
+            self._dimension = embeddings.shape[1]
+            wish = Wish(**self._began["wish"])
+            self._plan = faiss_plan.plan(sum(rows for _, rows in self._began["sources"]), self._dimension, wish)
+        if embeddings.shape[1] != self._dimension:
+            raise SourceError(
+                f"{source.name}: embeddings of dimension {embeddings.shape[1]}, others of {self._dimension}"
+            )
+        if (np.abs(np.linalg.norm(embeddings, axis=1) - 1) > _NORM_TOLERANCE).any():
+            raise SourceError(f"{source.name}: embeddings that are not of unit norm")
+        with _at(self._file, first * self._dimension * np.dtype(self._type).itemsize) as file:
+            file.write(embeddings.astype(self._type).tobytes())
+
+    def _checked(self, schema: pa.Schema, source: Source) -> pa.Schema:
+        self._schema = self._schema or schema
+        if not schema.equals(self._schema):
+            raise SourceError(
+                f"{source.name}: columns {schema.names} with other types or names than the parts before it"
+            )
+        return schema
+
+
+@contextmanager
+def _at(path: Path, place: int) -> Iterator[BinaryIO]:
+    """The file, cut off at `place`: whatever a killed build has written beyond it goes."""
+    with open(path, "r+b" if path.exists() else "w+b") as file:
+        file.truncate(place)
+        file.seek(place)
+        yield file
+
+
+def _hash(digest: Any, table: pa.Table, embeddings: Floats) -> None:
+    column = table["bytes"] if "bytes" in table.column_names else table["key"]
+    for key, data in zip(table["key"].to_pylist(), column.to_pylist(), strict=True):
+        name, content = str(key).encode(), data if isinstance(data, bytes) else b""
+        digest.update(b"%d %d " % (len(name), len(content)) + name + content)
+    digest.update(embeddings.tobytes())

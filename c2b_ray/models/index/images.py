@@ -1,0 +1,171 @@
+"""The images of an index: their rows, columnar, and their bytes, inside its Parquet parts or where they were found.
+
+It knows no vectors. Rows without bytes come from a file mapped into memory, so that a thousand of them out of millions
+take milliseconds. Images outside the index are read when they are asked for; one that is gone is a row with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from c2b_ray.errors import ImageError, SourceError
+from c2b_ray.filesystems import refusal, resolve
+from c2b_ray.filesystems.confined import MAX_BYTES, open_below, read_below
+from c2b_ray.models.index.manifest import ROWS, Manifest, Part
+
+THREADS = 16
+FILE, OFFSET, SIZE = "file", "offset", "size"
+"""Where an image outside the index is: a file below the root, and which bytes of it; all of them where null."""
+
+Ids = NDArray[np.int64]
+
+
+class Rows:
+    """Key and metadata by id, from the mapped file `path`: record batches of the same length, save the last."""
+
+    def __init__(self, path: str, count: int) -> None:
+        try:
+            self._file = pa.ipc.open_file(pa.memory_map(path))
+            batches = [self._file.get_batch(n) for n in range(self._file.num_record_batches)]
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(f"{path}: cannot be read ({error}); rebuild with c2b index build") from error
+        if sum(len(batch) for batch in batches) != count:
+            raise SourceError(f"{path}: holds other rows than the manifest's {count}; rebuild with c2b index build")
+        self._batches = batches
+        self._size = len(batches[0])
+
+    def take(self, ids: Ids) -> pa.Table:
+        """The rows of `ids`, in their order."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        owners, within = np.divmod(distinct, self._size)
+        # Batch by batch: take on a chunked column of strings would join all its chunks first.
+        taken = [self._batches[int(n)].take(pa.array(within[owners == n])) for n in np.unique(owners)]
+        taken = taken or [self._batches[0].slice(0, 0)]
+        return pa.Table.from_batches(taken).combine_chunks().take(pa.array(places.reshape(-1)))
+
+
+class Images:
+    """The parts of the index at `place`, a path or URI. `local`: where a file that must be local is."""
+
+    def __init__(self, place: str, manifest: Manifest, local: Callable[[str], str]) -> None:
+        self._place, self._manifest = place, manifest
+        self._files, self._root = resolve(place)
+        self._firsts = [part.first_id for part in manifest.parts]
+        self._footers: dict[str, pq.FileMetaData] = {}
+        self._columns: pa.Table | None = None
+        self._mapped = Rows(local(ROWS), manifest.count) if manifest.format > 1 else None
+        self._outside = None if manifest.images_root is None else _Outside(manifest.images_root)
+
+    def metadata(self, ids: Ids) -> pa.Table:
+        """`key` and the source's own columns, a row per id in the order of `ids`."""
+        if self._mapped is not None:
+            return _without(self._mapped.take(ids), FILE, OFFSET, SIZE)
+        if self._columns is None:  # format 1: an index that was built in memory
+            self._columns = pa.concat_tables(self._of_part(part) for part in self._manifest.parts).combine_chunks()
+        return self._columns.take(pa.array(ids))
+
+    def fetch(self, ids: Ids) -> pa.Table:
+        """`key`, `bytes` and the source's own columns; and `error` where bytes lie outside the index."""
+        if self._outside is not None and self._mapped is not None:
+            rows = self._mapped.take(ids)
+            data, errors = self._outside.read(rows)
+            rows = _without(rows, FILE, OFFSET, SIZE).add_column(1, "bytes", pa.array(data, pa.binary()))
+            return rows.append_column("error", pa.array(errors, pa.string()))
+        distinct, places = np.unique(ids, return_inverse=True)
+        owners = np.searchsorted(self._firsts, distinct, side="right") - 1
+        # No ids: the first part, of which no row, has the columns.
+        asked = np.unique(owners) if len(owners) else np.zeros(1, np.int64)
+        found = [self._rows(self._manifest.parts[owner], distinct[owners == owner]) for owner in asked]
+        return pa.concat_tables(found).take(pa.array(places)).drop_columns(["id"])
+
+    def _rows(self, part: Part, ids: Ids) -> pa.Table:
+        """The rows of a part with the given ids, which are sorted, distinct and its own."""
+        name = f"{self._root}/{part.file}"
+        try:
+            with self._files.open_input_file(name) as stream:
+                file = pq.ParquetFile(stream, metadata=self._footers.get(name), page_checksum_verification=True)
+                self._footers[name] = file.metadata
+                groups, within = np.divmod(ids - part.first_id, self._manifest.group_rows)
+                # One row group at a time in memory: a group is many images, of which few are wanted.
+                tables = [
+                    file.read_row_group(int(group)).take(pa.array(within[groups == group]))
+                    for group in np.unique(groups)
+                ]
+                table = pa.concat_tables(tables) if tables else file.schema_arrow.empty_table()
+        except (OSError, pa.ArrowException, IndexError) as error:
+            raise self._unread(name, error) from error
+        if table.column("id").to_pylist() != ids.tolist():
+            raise SourceError(f"{name}: holds other ids than its manifest says; rebuild with c2b index build")
+        return table
+
+    def _of_part(self, part: Part) -> pa.Table:
+        name = f"{self._root}/{part.file}"
+        try:
+            with self._files.open_input_file(name) as stream:
+                file = pq.ParquetFile(stream, page_checksum_verification=True)
+                return file.read([c for c in file.schema_arrow.names if c not in ("id", "bytes")])
+        except (OSError, pa.ArrowException) as error:
+            raise self._unread(name, error) from error
+
+    def _unread(self, name: str, error: Exception) -> SourceError:
+        return SourceError(refusal(self._place, error) or f"{name}: images of the index cannot be read: {error}")
+
+
+class _Outside:
+    """Images below a folder, or within files below it."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._files: Any
+        self._path: str
+        self._files, self._path = resolve(root)
+
+    def read(self, rows: pa.Table) -> tuple[list[bytes | None], list[str | None]]:
+        """Bytes, or why there are none, of each row."""
+        places = rows.select([FILE, OFFSET, SIZE]).to_pylist()
+        with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
+            found = list(pool.map(lambda place: self._one(place[FILE], place[OFFSET], place[SIZE]), places))
+        return [data for data, _ in found], [error for _, error in found]
+
+    def _one(self, file: str | None, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
+        if file is None:
+            return None, "the source names no file of this image"
+        try:
+            return self._bytes(file, offset, size)
+        except ImageError as error:
+            return None, str(error)
+        except FileNotFoundError:
+            return None, f"{file}: no such file"
+        except (OSError, pa.ArrowException, ValueError) as error:
+            return None, f"{file}: {refusal(self._root, error) or f'cannot be read: {error}'}"
+
+    def _bytes(self, file: str, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
+        if offset is None or size is None:
+            return read_below(self._files, self._path, file, MAX_BYTES), None
+        if offset < 0 or not 0 <= size <= MAX_BYTES:
+            return None, f"{file}: no image of {size} bytes at {offset}"
+        with closing(open_below(self._files, self._path, file)) as stream:
+            stream.seek(offset)
+            data = bytes(stream.read(size))
+        return (data, None) if len(data) == size else (None, f"{file}: ends before the image does")
+
+
+def _without(table: pa.Table, *names: str) -> pa.Table:
+    return table.drop_columns([name for name in (*names, "id") if name in table.column_names])
+
+
+def as_ids(ids: Any, count: int, path: str) -> Ids:
+    """SourceError for an id that the index does not have."""
+    wanted = np.asarray(ids, dtype=np.int64).reshape(-1)
+    outside = wanted[(wanted < 0) | (wanted >= count)]
+    if len(outside):
+        raise SourceError(f"{path}: no image {outside[0]}; its ids are 0 to {count - 1}")
+    return wanted

@@ -1,0 +1,233 @@
+"""The vectors of an open index: a shortlist from the shards, searched side by side, then exact cosines from the disk.
+
+It knows shard files, the file of float16 vectors and faiss; neither images nor where a remote index was brought from.
+Codes rank only coarsely, so what a shard of codes finds is compared again with the vectors themselves. Those are read
+row by row rather than mapped: they count for nothing in this process's memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.errors import SourceError
+from c2b_ray.models.index.manifest import VECTORS, Manifest
+from c2b_ray.models.index.plan import BREADTH, SHORTLIST, SHORTLIST_LEAST
+from c2b_ray.roles import Floats, Neighbours
+
+QUERIES_AT_ONCE = 64
+ROWS_AT_ONCE = 65536
+EXHAUSTIVE_SHARE = 4
+"""Where the shortlist would be a quarter of all vectors, all of them are compared."""
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to look; 0 and None leave it to the index. `device` is auto, cpu or gpu."""
+
+    probes: int = 0
+    shortlist: int = SHORTLIST
+    device: str = "auto"
+
+
+class Vectors:
+    """Every shard of a local directory, open. `search` may be called from several threads."""
+
+    def __init__(self, root: Path, manifest: Manifest, effort: Effort) -> None:
+        self._manifest = manifest
+        self._kind = manifest.kind
+        self._probes = min(manifest.plan.lists, effort.probes or manifest.plan.probes)
+        self._shortlist = effort.shortlist
+        threads = max(1, faiss.omp_get_max_threads() // len(manifest.shards))
+        self._pool = ThreadPoolExecutor(
+            len(manifest.shards), "shard", initializer=faiss.omp_set_num_threads, initargs=(threads,)
+        )
+        self._shards = [opened(root / shard.file, manifest, shard.rows) for shard in manifest.shards]
+        if self._kind == "ivfpq":
+            for shard in self._shards:
+                shard.nprobe = self._probes  # what a copy on a GPU goes by
+        self._shards = [on_device(shard, manifest.kind, effort.device) for shard in self._shards]
+        self._stored = None if self._kind == "flat" else Stored(root / VECTORS, manifest.count, manifest.dimension)
+
+    def search(self, queries: Floats, k: int) -> Neighbours:
+        """`k` ≥ 1, at least one query."""
+        most = min(k, self._manifest.count)
+        if self._stored is None:
+            similarities, ids = self._candidates(queries, most)
+            ids, similarities = _nearest(ids, similarities, most)
+        else:
+            parts = [self._exactly(queries[span], most, self._stored) for span in _spans(len(queries))]
+            ids, similarities = (np.concatenate(column) for column in zip(*parts, strict=True))
+        missing = ((0, 0), (0, k - most))
+        ids = np.pad(ids, missing, constant_values=-1)
+        similarities = np.pad(similarities, missing, constant_values=np.nan)
+        similarities[ids < 0] = np.nan
+        return Neighbours(ids, similarities)
+
+    def _exactly(self, queries: Floats, k: int, stored: Stored) -> tuple[Ids, Floats]:
+        depth = max(SHORTLIST_LEAST, k * self._shortlist)
+        if depth * EXHAUSTIVE_SHARE >= self._manifest.count:
+            return exhaustive(queries, k, stored.blocks())
+        _, ids = self._candidates(queries, depth)
+        ids, similarities = _nearest(ids, stored.similarities(queries, ids), k)
+        if len(short := np.flatnonzero(ids[:, -1] < 0)):  # its lists hold fewer
+            ids[short], similarities[short] = exhaustive(queries[short], k, stored.blocks())
+        return ids, similarities
+
+    def _candidates(self, queries: Floats, depth: int) -> tuple[Floats, Ids]:
+        """Of each shard `depth` or fewer, side by side: similarities by its codes, and ids."""
+        lists = self._lists(queries, depth) if self._kind == "ivfpq" else None
+        numbers = range(len(self._shards))
+        found = list(self._pool.map(lambda n: self._of_shard(n, queries, depth, lists), numbers))
+        similarities, ids = (np.concatenate(column, axis=1) for column in zip(*found, strict=True))
+        if ids.shape[1] > depth and self._stored is not None:  # the best of all shards
+            best = np.argpartition(-similarities, depth - 1, axis=1)[:, :depth]
+            return np.take_along_axis(similarities, best, axis=1), np.take_along_axis(ids, best, axis=1)
+        return similarities, ids
+
+    def _lists(self, queries: Floats, depth: int) -> tuple[Floats, Ids] | None:
+        """The lists to look into, found once for all shards; None where a GPU finds its own."""
+        shard = self._shards[0]
+        if not isinstance(shard, faiss.IndexIVF):
+            return None
+        # Lists differ in size, so four times as many as would hold the shortlist if they did not.
+        needed = -(-4 * depth * shard.nlist // self._manifest.count)
+        probes = min(shard.nlist, max(self._probes, needed))
+        breadth = faiss.SearchParametersHNSW(efSearch=max(BREADTH, 2 * probes))
+        found: tuple[Floats, Ids] = shard.quantizer.search(queries, probes, params=breadth)
+        return found
+
+    def _of_shard(self, n: int, queries: Floats, depth: int, lists: tuple[Floats, Ids] | None) -> tuple[Floats, Ids]:
+        shard, span = self._shards[n], self._manifest.shards[n]
+        k = min(depth, span.rows)
+        if lists is not None:
+            similarities, ids = _preassigned(shard, queries, k, lists)
+        elif self._kind == "hnsw":
+            how = faiss.SearchParametersHNSW(efSearch=max(BREADTH, k))
+            similarities, ids = shard.search(queries, k, params=how)
+        else:
+            similarities, ids = shard.search(queries, k)
+        if self._kind != "ivfpq":  # whose ids are the index's own; the others count from 0
+            ids = np.where(ids < 0, -1, ids + span.first_id)
+        similarities[ids < 0] = -np.inf
+        return similarities, ids
+
+
+class Stored:
+    """The file of float16 vectors."""
+
+    def __init__(self, path: Path, count: int, dimension: int) -> None:
+        self._path, self._count, self._dimension = path, count, dimension
+        self._row = 2 * dimension
+        try:
+            self._file = os.open(path, os.O_RDONLY)
+            size = os.fstat(self._file).st_size
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}; rebuild with c2b index build") from error
+        if size != count * self._row:
+            raise SourceError(
+                f"{path}: damaged: {size} bytes, expected {count * self._row}; rebuild with c2b index build"
+            )
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+    def similarities(self, queries: Floats, ids: Ids) -> Floats:
+        """The cosine of each query with each of its candidates; −inf where the id is −1."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        rows = self.rows(np.maximum(distinct, 0))
+        places = places.reshape(ids.shape)
+        found = np.stack([rows[place] @ query for place, query in zip(places, queries, strict=True)])
+        return np.where(ids < 0, np.float32(-np.inf), found)
+
+    def rows(self, ids: Ids) -> Floats:
+        """float32 (ids, dimension)."""
+        held = bytearray(len(ids) * self._row)
+        view, offsets = memoryview(held), (ids * self._row).tolist()
+        for offset in offsets:  # all are asked for before the first is waited for
+            os.posix_fadvise(self._file, offset, self._row, os.POSIX_FADV_WILLNEED)
+        for n, offset in enumerate(offsets):
+            if os.preadv(self._file, [view[n * self._row : (n + 1) * self._row]], offset) != self._row:
+                raise SourceError(f"{self._path}: ends early; rebuild with c2b index build")
+        return np.frombuffer(held, np.float16).reshape(len(ids), self._dimension).astype(np.float32)
+
+    def blocks(self) -> Iterator[tuple[int, Floats]]:
+        """First id and vectors of each block, front to back."""
+        for first in range(0, self._count, ROWS_AT_ONCE):
+            rows = min(ROWS_AT_ONCE, self._count - first)
+            data = os.pread(self._file, rows * self._row, first * self._row)
+            yield first, np.frombuffer(data, np.float16).reshape(rows, self._dimension).astype(np.float32)
+
+
+def exhaustive(queries: Floats, k: int, blocks: Iterator[tuple[int, Floats]]) -> tuple[Ids, Floats]:
+    """The k nearest of all vectors, block by block."""
+    heap = faiss.ResultHeap(len(queries), k, keep_max=True)
+    for first, block in blocks:
+        similarities, ids = faiss.knn(queries, block, min(k, len(block)), metric=faiss.METRIC_INNER_PRODUCT)
+        heap.add_result(similarities, np.where(ids < 0, -1, ids + first))
+    heap.finalize()
+    return heap.I, heap.D
+
+
+def opened(path: Path, manifest: Manifest, rows: int) -> Any:
+    """A shard, mapped into memory as far as its kind can be."""
+    how = {"ivfpq": faiss.IO_FLAG_MMAP, "hnsw": faiss.IO_FLAG_MMAP_IFC, "flat": 0}[manifest.kind]
+    try:
+        shard = faiss.read_index(str(path), how)
+    except (RuntimeError, ValueError) as error:
+        if not path.exists():
+            raise SourceError(f"{path}: no such file; rebuild with c2b index build") from error
+        raise SourceError(f"{path}: damaged; rebuild with c2b index build") from error
+    if (shard.d, shard.ntotal) != (manifest.dimension, rows):
+        raise SourceError(
+            f"{path}: {shard.ntotal} vectors of dimension {shard.d}, its manifest says {rows} of {manifest.dimension}; "
+            "rebuild with c2b index build"
+        )
+    return shard
+
+
+def on_device(shard: Any, kind: str, device: str) -> Any:
+    """The shard on all GPUs where there are any. Graphs stay where they are: faiss has none on a GPU."""
+    there = faiss.get_num_gpus()
+    if device == "gpu" and (not there or kind == "hnsw"):
+        why = "faiss sees no GPU here" if not there else "an hnsw index cannot be moved to a GPU"
+        raise SourceError(f"device=gpu: {why}; leave the option out, or install faiss with GPU support")
+    if device == "cpu" or not there or kind == "hnsw":
+        return shard
+    options = faiss.GpuMultipleClonerOptions()
+    options.shard = True
+    options.useFloat16 = True  # look-up tables of long codes fit no other way
+    options.allowCpuCoarseQuantizer = True  # the graph over the centroids
+    return faiss.index_cpu_to_all_gpus(shard, options)
+
+
+def _preassigned(shard: Any, queries: Floats, k: int, lists: tuple[Floats, Ids]) -> tuple[Floats, Ids]:
+    """faiss's own, with as many lists a query as are given: its Python wrapper allows `nprobe` of them only."""
+    closeness, numbers = (np.ascontiguousarray(column) for column in lists)
+    similarities, ids = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    arrays = [faiss.swig_ptr(array) for array in (numbers, closeness, similarities, ids)]
+    how = faiss.SearchParametersIVF(nprobe=numbers.shape[1])
+    shard.search_preassigned_c(len(queries), faiss.swig_ptr(queries), k, *arrays, False, how)
+    return similarities, ids
+
+
+def _nearest(ids: Ids, similarities: Floats, k: int) -> tuple[Ids, Floats]:
+    """The k most similar of each row's candidates, nearest first, equal ones by id; −1 where there are fewer."""
+    order = np.lexsort((ids, -similarities), axis=1)[:, :k]
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(similarities, order, axis=1)
+
+
+def _spans(rows: int) -> list[slice]:
+    return [slice(start, start + QUERIES_AT_ONCE) for start in range(0, rows, QUERIES_AT_ONCE)]

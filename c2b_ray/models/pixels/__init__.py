@@ -1,0 +1,1 @@
+"""From decoded images to the pixels that a model takes."""

@@ -1,0 +1,1 @@
+"""Prompts, tokens and replies: what models of text share."""

@@ -1,0 +1,1 @@
+"""Sources of images and embeddings as Ray datasets: folders, Parquet tables, WebDataset shards, clip-retrieval."""

@@ -1,0 +1,95 @@
+"""Sources of images as Ray datasets: a folder of files, Parquet tables, WebDataset shards.
+
+    key      string   names the image for good: its path within the source, or what the kind of source says
+    bytes    binary   the file as it is; empty for an empty file, null where it could not be had
+    error    string   why not
+    ...               what else the source says of the image (Parquet's columns; json, txt and cls of WebDataset)
+
+It knows which files are whose and nothing of what is done with images; bytes are read by Ray's workers, never here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+import ray.data
+from pyarrow import fs
+
+from c2b_ray.errors import SourceError
+from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.pipelines.sources import parquet_tables as parquet
+from c2b_ray.pipelines.sources import webdataset
+from c2b_ray.pipelines.sources.files import CPUS, Listing, Place, listing, tables
+from c2b_ray.pipelines.worker_errors import carried_rows
+
+IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
+PARQUET = (".parquet", ".pq")
+SHARDS = (".tar", ".tar.gz", ".tgz")
+EXPECTED = (
+    f"expected a folder of images ({', '.join(IMAGES)}), a Parquet file or a folder of them, or a WebDataset .tar or a "
+    "folder of them"
+)
+FILES_AT_ONCE = 32
+
+
+def read(source: str, *, limit: int | None = None) -> ray.data.Dataset:
+    """The rows of `source`, a local path or a URI such as `s3://bucket/images`; the first `limit` of them.
+
+    The same source gives the same keys, each once. Takes a connection to Ray (`cluster.ensure_ray`). SourceError where
+    there is no image, or where tables repeat a key.
+    """
+    filesystem, path = resolve(source)
+    path = path.rstrip("/")
+    try:
+        kind = filesystem.get_file_info(path).type
+        if kind == fs.FileType.File:
+            folder, _, name = path.rpartition("/")
+            return _read(Place(source, filesystem, folder), Listing([name]), limit)
+        if kind == fs.FileType.Directory:
+            place = Place(source, filesystem, path)
+            return _read(place, listing(place), limit)
+    except OSError as error:
+        raise SourceError(refusal(source, error) or f"{source}: cannot be read: {error}") from error
+    raise SourceError(absent_bucket(source) or f"{source}: no such file or folder; {EXPECTED}")
+
+
+def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
+    of_images, of_tables, of_shards = (_ending(found.names, kind) for kind in (IMAGES, PARQUET, SHARDS))
+    # Tables often lie beside the images that they name, so a table with a column of images goes first.
+    if of_tables and (parquet.has_images(place, of_tables) or not (of_images or of_shards)):
+        return parquet.read(place, of_tables, limit)
+    if of_images and of_shards:
+        raise SourceError(
+            f"{place.source}: holds {len(of_images)} images and {len(of_shards)} tar files; name the one you mean"
+        )
+    if of_shards:
+        return webdataset.read(place, of_shards, IMAGES, limit)
+    if not of_images and not found.refused:
+        there = f"{len(found.names)} files of other kinds" if found.names else "nothing"
+        raise SourceError(f"{place.source}: holds {there}; {EXPECTED}")
+    rows = sorted([*((name, None) for name in of_images), *found.refused.items()])[:limit]
+    names = pa.table({"key": [name for name, _ in rows], "error": pa.array([why for _, why in rows], pa.string())})
+    # Few enough blocks that the driver can hold millions of files, small enough that two workers share a thousand.
+    size = max(256, len(rows) // 2000)
+    blocks = [names.slice(start, size) for start in range(0, max(1, len(rows)), size)]
+    return ray.data.from_arrow(blocks).map_batches(
+        partial(_fetched, place=place), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
+    )
+
+
+@carried_rows
+def _fetched(names: pa.Table, place: Place) -> Iterator[pa.Table]:
+    for start in range(0, names.num_rows, FILES_AT_ONCE):
+        rows = names.slice(start, FILES_AT_ONCE).to_pylist()
+        content = iter(place.fetch_all([row["key"] for row in rows if row["error"] is None]))
+        filled = []
+        for row in rows:
+            data, error = (None, row["error"]) if row["error"] else next(content)
+            filled.append({"key": row["key"], "bytes": data, "error": error})
+        yield from tables(filled)
+
+
+def _ending(names: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
+    return [name for name in names if name.lower().endswith(suffixes)]

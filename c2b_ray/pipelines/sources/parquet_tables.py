@@ -1,0 +1,232 @@
+"""Parquet tables of images as rows: bytes within the table, as Hugging Face writes them too, or paths beside it.
+
+The driver reads footers, and the column `key` where there is one; row groups are read by Ray's workers. It knows no
+other kind of source.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import ray.data
+
+from c2b_ray.errors import SourceError
+from c2b_ray.pipelines.sources.files import CPUS, ROW, ROWS_AT_ONCE, THREADS, Place, tables, unread
+from c2b_ray.pipelines.worker_errors import carried_rows
+
+EXPECTED = (
+    "expected `bytes` or `image` (binary, or a struct with `bytes` as Hugging Face has it), or `image` or `key` with "
+    "paths of files relative to the table"
+)
+ROWS_PER_BLOCK = 1024
+UNITS = pa.schema([("file", pa.string()), ("group", pa.int64()), ("first", pa.int64()), ("rows", pa.int64())])
+Damaged = (OSError, ValueError, pa.ArrowException)
+
+
+@dataclass(frozen=True)
+class _Footer:
+    file: str
+    schema: pa.Schema | None = None
+    groups: tuple[int, ...] = ()
+    error: str | None = None
+
+
+def has_images(place: Place, names: list[str]) -> bool:
+    """Whether the first table that can be read has a column of images."""
+    footers = (_footer(place, name) for name in names)
+    schema = next((footer.schema for footer in footers if footer.schema is not None), None)
+    return schema is not None and _image_column(schema) is not None
+
+
+def read(place: Place, names: list[str], limit: int | None) -> ray.data.Dataset:
+    """Key `<file>#<row>`, or the column `key` where it is set; other columns stay as they are.
+
+    SourceError where a table has no column of images, where none can be read, where they disagree on a column's type,
+    or where a key is repeated.
+    """
+    with ThreadPoolExecutor(THREADS) as pool:
+        footers = list(pool.map(partial(_footer, place), names))
+    if all(footer.schema is None for footer in footers):
+        raise SourceError(f"{place.source}: no Parquet file can be read; {footers[0].file}: {footers[0].error}")
+    for footer in footers:
+        if footer.schema is not None and _image_column(footer.schema) is None:
+            there = ", ".join(footer.schema.names)
+            raise SourceError(f"{place.source}: {footer.file} has no column of images; {EXPECTED}; it has {there}")
+    others = _other_columns(place, [footer.schema for footer in footers if footer.schema is not None])
+    units = _units(footers, limit)
+    _refuse_repeats(place, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
+    damaged = [{"key": f.file, "error": f"a damaged table: {f.error}"} for f in footers if f.error is not None]
+    rows = ray.data.from_arrow(_blocks(units)).map_batches(
+        partial(_rows, place=place, others=others), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
+    )
+    if damaged and (limit is None or sum(u["rows"] for u in units) < limit):
+        rows = rows.union(ray.data.from_arrow(list(tables(damaged, list(others)))))
+    return rows
+
+
+def _footer(place: Place, name: str) -> _Footer:
+    try:
+        with place.open(name) as stream, pq.ParquetFile(stream) as file:
+            groups = (file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
+            return _Footer(name, file.schema_arrow, tuple(groups))
+    except Damaged as error:
+        return _Footer(name, error=unread(error, place.source))
+
+
+def _image_column(schema: pa.Schema) -> str | None:
+    for name in ("bytes", "image", "key"):
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        if name != "key" and (_binary(kind) or (pa.types.is_struct(kind) and "bytes" in kind.names)):
+            return name
+        if name != "bytes" and _text(kind):
+            return name
+    return None
+
+
+def _text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _other_columns(place: Place, schemas: list[pa.Schema]) -> pa.Schema:
+    """All columns that say something of an image, of one type in every row: Ray cannot join blocks that differ."""
+    shared = []
+    for schema in schemas:
+        of_images = _image_column(schema)
+        names = [name for name in schema.names if name not in ROW.names]
+        # A column of paths stays: it says more than the key.
+        names = [name for name in names if name != of_images or _text(schema.field(name).type)]
+        kinds = [schema.field(name).type for name in names]
+        values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+        shared.append(pa.schema(list(zip(names, values, strict=True))))
+    try:
+        return pa.unify_schemas(shared, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SourceError(f"{place.source}: the tables disagree on a column: {error}") from error
+
+
+def _units(footers: list[_Footer], limit: int | None) -> list[dict[str, Any]]:
+    """The row groups to read, the last one cut off at the limit."""
+    units, left = [], limit
+    for footer in footers:
+        first = 0
+        for group, rows in enumerate(footer.groups):
+            taken = rows if left is None else min(rows, left)
+            if taken:
+                units.append({"file": footer.file, "group": group, "first": first, "rows": taken})
+            left = None if left is None else left - taken
+            first += rows
+    return units
+
+
+def _blocks(units: list[dict[str, Any]]) -> list[pa.Table]:
+    blocks: list[list[dict[str, Any]]] = [[]]
+    for unit in units:
+        if sum(u["rows"] for u in blocks[-1]) >= ROWS_PER_BLOCK:
+            blocks.append([])
+        blocks[-1].append(unit)
+    return [pa.Table.from_pylist(block, UNITS) for block in blocks]
+
+
+def _refuse_repeats(place: Place, footers: list[_Footer], units: list[dict[str, Any]]) -> None:
+    taken = {f.file: max((u["first"] + u["rows"] for u in units if u["file"] == f.file), default=0) for f in footers}
+
+    def keys(footer: _Footer) -> pa.ChunkedArray:
+        try:
+            with place.open(footer.file) as stream:
+                return pq.ParquetFile(stream).read(["key"])["key"].slice(0, taken[footer.file]).cast(pa.string())
+        except Damaged:  # its rows will say so
+            return pa.chunked_array([], pa.string())
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = [chunk for column in pool.map(keys, footers) for chunk in column.chunks]
+    counts = pc.value_counts(pa.chunked_array(found, pa.string()).drop_null())
+    again = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(again):
+        key, times = again[0].as_py().values()
+        raise SourceError(
+            f"{place.source}: {len(again)} values of `key` are not unique, such as {key!r} ({times} rows); "
+            "make them so, or rename the column"
+        )
+
+
+@carried_rows
+def _rows(units: pa.Table, place: Place, others: pa.Schema) -> Iterator[pa.Table]:
+    for unit in units.to_pylist():
+        rows = range(unit["first"], unit["first"] + unit["rows"])
+        yield from _unit(place, unit["file"], unit["group"], rows, others)
+
+
+def _unit(place: Place, file: str, group: int, rows: range, others: pa.Schema) -> Iterator[pa.Table]:
+    done = 0
+    try:
+        with place.open(file) as stream, pq.ParquetFile(stream) as table:
+            for batch in table.iter_batches(ROWS_AT_ONCE, row_groups=[group]):
+                part = pa.Table.from_batches([batch])[: len(rows) - done]
+                if not part.num_rows:
+                    return
+                yield _converted(place, file, part, rows[done], others)
+                done += part.num_rows
+    except Damaged as error:
+        why = f"a damaged table: {unread(error, place.source)}"
+        yield from tables(({"key": f"{file}#{row}", "error": why} for row in rows[done:]), list(others))
+
+
+def _converted(place: Place, file: str, table: pa.Table, first: int, others: pa.Schema) -> pa.Table:
+    numbered = pa.array([f"{file}#{first + i}" for i in range(table.num_rows)], pa.string())
+    named = "key" in table.column_names
+    keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if named else numbered
+    column = _image_column(table.schema)
+    data, errors = _content(place, posixpath.dirname(file), table[column])
+    given = table["error"].cast(pa.string()).to_pylist() if "error" in table.column_names else [None] * table.num_rows
+    columns = {
+        "key": keys,
+        "bytes": pa.array(data, pa.binary()),
+        "error": pa.array([old or new for old, new in zip(given, errors, strict=True)], pa.string()),
+    }
+    for other in others:
+        there = other.name in table.column_names
+        columns[other.name] = table[other.name].cast(other.type) if there else pa.nulls(table.num_rows, other.type)
+    return pa.table(columns)
+
+
+def _content(place: Place, folder: str, column: pa.ChunkedArray) -> tuple[list[bytes | None], list[str | None]]:
+    """Bytes and error of each row."""
+    values = column.to_pylist()
+    if _binary(column.type):
+        return values, [None if value is not None else "no bytes" for value in values]
+    if pa.types.is_struct(column.type):
+        data = [(value or {}).get("bytes") for value in values]
+        paths = [(value or {}).get("path") for value in values]
+    else:
+        data, paths = [None] * len(values), values
+    missing = [i for i, (found, path) in enumerate(zip(data, paths, strict=True)) if found is None and path]
+    errors: list[str | None] = ["no bytes" if found is None else None for found in data]
+    inside = {i: _inside(folder, str(paths[i])) for i in missing}
+    fetched = place.fetch_all([name for name in inside.values() if name is not None], follow_links=False)
+    for i, name in inside.items():
+        if name is None:
+            errors[i] = f"{paths[i]}: leads out of {place.source}"
+        else:
+            data[i], why = fetched.pop(0)
+            errors[i] = why and f"{paths[i]}: {why}"
+    return data, errors
+
+
+def _inside(folder: str, path: str) -> str | None:
+    """The path within the source; None where it leads out of it: a table must not name any file of the machine."""
+    name = posixpath.normpath(posixpath.join(folder, path))
+    return None if name.startswith(("/", "../")) or name == ".." else name

@@ -1,0 +1,1 @@
+"""The page of one question to a finished run."""

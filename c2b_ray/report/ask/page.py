@@ -1,0 +1,141 @@
+"""A question to a run, answered on one HTML page: the rates in sentences, and the images with what they were taken for.
+
+Knows answers, tables of images and predictions, and the report's style sheet; knows nothing of where images came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.report.c2b.groups import RIGHT, WRONG, Gallery, Picture, Shelf
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.page import render
+from c2b_ray.report.kit.redact import clean, names_of
+from c2b_ray.report.kit.thumbnails import thumbnails
+from c2b_ray.steps.answers import UNDECIDED, answers_of
+from c2b_ray.steps.ask import Answer, Rate
+
+MOST_PICTURES = 48  # of each kind
+
+
+@dataclass(frozen=True)
+class AnswerView:
+    name: str
+    right: str
+    lines: tuple[str, ...]
+    galleries: tuple[Gallery, ...]
+
+
+@dataclass(frozen=True)
+class AskedView:
+    sentence: str
+    scale: str
+    answers: tuple[AnswerView, ...]
+    interval_name: str
+
+
+def asked_page(
+    sentence: str, target_class: str, answers: Sequence[Answer], tables: tuple[pa.Table, pa.Table], alpha: float
+) -> str:
+    """`tables`: the images with their bytes, and all predictions."""
+    return render("asked.html.j2", asked_view(sentence, target_class, answers, tables, alpha))
+
+
+def asked_view(
+    sentence: str, target_class: str, answers: Sequence[Answer], tables: tuple[pa.Table, pa.Table], alpha: float
+) -> AskedView:
+    images, predictions = tables
+    found = {i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data}
+    keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
+    shelf = Shelf(thumbnails(found), keys)
+    names = names_of([answer.classifier for answer in answers])
+    return AskedView(
+        sentence=clean(sentence),
+        scale=f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first.",
+        answers=tuple(_answer(item, target_class, predictions, shelf, names[item.classifier]) for item in answers),
+        interval_name=words.percent(1 - alpha),
+    )
+
+
+def right_line(rate: Rate) -> str:
+    """So many right, with the accuracy and its interval."""
+    if not rate.n:
+        return "No image has an answer."
+    return (
+        f"{words.count(rate.correct)} of {words.count(rate.n)} right: {words.percent(rate.accuracy)} "
+        f"({words.percent_range(rate.low, rate.high)})"
+    )
+
+
+def lines(answer: Answer, target_class: str) -> tuple[str, ...]:
+    """The class's own rate, the difference, the wrong answers, and what could not be answered; what is known of it."""
+    told = []
+    if answer.of_class.n:
+        told.append(
+            f"All of the run’s images of {words.article(target_class)}{target_class}: {right_line(answer.of_class)}."
+        )
+    if answer.difference == answer.difference:
+        interval = words.signed_range(answer.difference_low, answer.difference_high)
+        told.append(
+            f"Difference to the {words.count(answer.others.n)} of them not drawn here: "
+            f"{words.signed(answer.difference)} ({interval}), p {_p(answer.p_value)}."
+        )
+    if answer.mistaken_for:
+        told.append(
+            f"Most often taken for {words.listed([f'{name} ({words.count(n)})' for name, n in answer.mistaken_for])}."
+        )
+    if answer.errors:
+        told.append(f"{words.plural(answer.errors, 'image')} could not be answered.")
+    return tuple(told)
+
+
+def _p(value: float) -> str:
+    text = words.small_probability(value)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _answer(answer: Answer, target_class: str, predictions: pa.Table, shelf: Shelf, name: str) -> AnswerView:
+    own = predictions.filter(
+        pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
+    ).to_pylist()
+    taken = answers_of(predictions, answer.classifier).of(target_class)
+    kinds = {False: [], True: []}  # type: dict[bool, list[dict[str, Any]]]
+    for row in (row for row in own if taken[row["image_id"]] is not None):
+        kinds[taken[row["image_id"]] == target_class].append(row)
+    return AnswerView(
+        name=name,
+        right=right_line(answer.asked),
+        lines=lines(answer, target_class),
+        galleries=tuple(_gallery(right, rows, shelf, name) for right, rows in kinds.items() if rows),
+    )
+
+
+def _gallery(right: bool, rows: Sequence[dict[str, Any]], shelf: Shelf, name: str) -> Gallery:
+    kind, sign = ("right", RIGHT) if right else ("wrong", WRONG)
+    chosen = rows[:MOST_PICTURES]
+    return Gallery(
+        verdict=kind,
+        sign=sign,
+        title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(len(rows))}",
+        pictures=tuple(_picture(row, shelf, name, kind) for row in chosen),
+    )
+
+
+def _picture(row: Mapping[str, Any], shelf: Shelf, name: str, kind: str) -> Picture:
+    predicted, probability = row["predicted_class"] or "", row["label_probability"]
+    label = row["label"] or predicted or UNDECIDED
+    sure = "" if probability is None else f"{probability:.2f}"
+    return Picture(
+        source=shelf.thumbnails.get(row["image_id"], ""),
+        key=clean(shelf.keys.get(row["image_id"], "")),
+        alt=f"{name} says {label}{f' with probability {sure}' if sure else ''}: {kind}.",
+        label=label,
+        probability=sure,
+        stands_for="" if label.lower() == predicted.lower() else predicted,
+        caption="",
+    )

@@ -1,0 +1,58 @@
+"""What was drawn, replied or looked at and does not count as it stands, by reason, each with its number.
+
+Knows tables of a run and cells; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.report.c2b.ranking import Cell
+from c2b_ray.report.kit import words
+
+
+@dataclass(frozen=True)
+class Drop:
+    """`number` of `what`; `then` is what became of them."""
+
+    number: str
+    what: str
+    then: str
+
+
+def drops(
+    rejected: pa.Table, pool: pa.Table, draws: pa.Table, images: pa.Table, cells: Sequence[Cell]
+) -> tuple[Drop, ...]:
+    """Those that there are, in the order of the path from captions to scores. `images` needs no bytes."""
+    return tuple(
+        Drop(words.count(number), what, then)
+        for number, what, then in _drops(rejected, pool, draws, images, cells)
+        if number
+    )
+
+
+def _drops(
+    rejected: pa.Table, pool: pa.Table, draws: pa.Table, images: pa.Table, cells: Sequence[Cell]
+) -> Iterator[tuple[int, str, str]]:
+    captions = int(pc.sum(pc.equal(rejected["step"], "caption")).as_py() or 0)
+    yield rejected.num_rows - captions, "replies with attributes, values or templates", "rejected, asked for again"
+    yield captions, "captions", "rejected: they did not name class and value, or said nothing new"
+    # `pool` holds what was looked at, by caption.
+    drawn = set(zip(*(draws[name].to_pylist() for name in ("caption_id", "image_id")), strict=True))
+    looked = set(zip(*(pool[name].to_pylist() for name in ("caption_id", "image_id")), strict=True))
+    yield (
+        len(looked - drawn),
+        "images that a caption’s search gave",
+        "not drawn: not accepted, or the cell was full",
+    )
+    yield images.num_rows - images["error"].null_count, "images", "without bytes, or no picture"
+    once = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
+    yield sum(cell.repeats for cell in once.values()), "near-duplicates of another image of the cell", "left out"
+    yield sum(cell.errors for cell in cells), "answers, of all classifiers", "failed: in no accuracy"
+    yield sum(cell.undecided for cell in cells), "answers, of all classifiers", "undecided: counted as wrong"
+    shared = sum(cell.shared for cell in once.values())
+    yield shared, "images of a cell that another value holds too", "counted in both; many of them, and nothing is clear"

@@ -1,0 +1,156 @@
+"""A group of cells as sentences: what was found, and what mirrors it.
+
+Because an attribute's φ sum to 0, a value that does badly makes its others look good. So a group is told once: the
+lead is the finding with the largest |φ|, the others are folded beneath it. Knows words, not pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from c2b_ray.report.c2b.ranking import Cell, Group
+from c2b_ray.report.kit import words
+
+SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
+NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "undetermined"}
+ADVERBS = {"against": "less well", "for": "better"}
+_OPPOSITE = {"against": "better", "for": "less well"}
+BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
+"""What a reader must know of cells that rest on less than labels or a calibrated verifier."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a sentence; `strong` ones are what it is about."""
+
+    text: str
+    strong: bool = False
+
+
+Sentence = tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A group's lead in a sentence, and in brief; `mistaken` says what the class is taken for, `beneath` what the other
+    values' findings are."""
+
+    link: str
+    target_class: str
+    attribute: str
+    verdict: str
+    sign: str
+    sentence: Sentence
+    brief: str
+    mistaken: str
+    beneath: tuple[str, ...]
+
+
+def finding(group: Group, classifier: str, confidence: float, link: str, alike: Sequence[Group] = ()) -> Finding | None:
+    """The finding of a group, its classifier called `classifier`; None where nothing was found.
+
+    `alike`: groups of other attributes that say the same of much the same images.
+    """
+    lead = group.lead
+    if lead is None:
+        return None
+    return Finding(
+        link=link,
+        target_class=lead.target_class,
+        attribute=lead.attribute,
+        verdict=lead.verdict,
+        sign=SIGNS[lead.verdict],
+        sentence=sentence(group, lead, classifier, confidence),
+        brief=_brief(lead),
+        mistaken=_mistaken(lead),
+        beneath=(*_beneath(group, lead), *_alike(alike)),
+    )
+
+
+def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Sentence:
+    interval = f"{words.signed(lead.phi_low)} to {words.signed(lead.phi_high)}"
+    evidence = (
+        f": {words.percent(lead.accuracy)} right against {words.percent(lead.others)} for {_others(group, lead)} "
+        f"(φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}, "
+        f"{words.plural(lead.n, 'image')}{_wanted(lead)}{_basis(lead)}){_confirmed(lead)}."
+    )
+    return (
+        Span(f"{classifier} recognises {words.article(lead.target_class)}"),
+        Span(lead.target_class, strong=True),
+        Span(f" {ADVERBS[lead.verdict]} when "),
+        Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
+        Span(evidence),
+    )
+
+
+def _wanted(lead: Cell) -> str:
+    return f" of {words.count(lead.wanted)} asked for" if lead.wanted and lead.wanted > lead.n else ""
+
+
+def _basis(lead: Cell) -> str:
+    return f", {BASES[lead.basis]}" if lead.basis in BASES else ""
+
+
+def _confirmed(lead: Cell) -> str:
+    if math.isnan(lead.phi_confirmed):
+        return ""
+    interval = words.signed_range(lead.phi_confirmed_low, lead.phi_confirmed_high)
+    return f"; on fresh images φ{words.FIXED}{words.signed(lead.phi_confirmed)} ({interval})"
+
+
+def _brief(lead: Cell) -> str:
+    compared = f"{words.percent(lead.accuracy)} against {words.percent(lead.others)}"
+    return f"{ADVERBS[lead.verdict].capitalize()} when {lead.attribute} is {lead.bias_class}: {compared}"
+
+
+def _mistaken(lead: Cell) -> str:
+    """What a class that does badly is taken for; where the value names a class itself, how often that was answered."""
+    wrong = lead.n - lead.correct
+    if lead.verdict != "against" or not lead.mistaken_for or not wrong:
+        return ""
+    line = (
+        f"Most often taken for {lead.mistaken_for}: {words.count(lead.mistaken)} of {words.count(wrong)} wrong answers."
+    )
+    if lead.answered_bias_class and lead.bias_class.lower() not in (
+        lead.mistaken_for.lower(),
+        lead.target_class.lower(),
+    ):
+        named = words.count(lead.answered_bias_class)
+        line += f" The value’s own name, {lead.bias_class}, was the answer {named} of {words.count(lead.n)} times."
+    return line
+
+
+def _others(group: Group, lead: Cell) -> str:
+    others = [cell.bias_class for cell in group.cells if cell is not lead and cell.n]
+    return others[0] if len(others) == 1 else "the other values"
+
+
+def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
+    rest = [cell for cell in group.cells if cell.found and cell is not lead]
+    rest.sort(key=lambda cell: -cell.size)
+    alike = [cell for cell in rest if cell.verdict == lead.verdict]
+    # One that stands in a group of its own is more than the lead seen from the other side.
+    apart = [cell for cell in rest if cell.verdict != lead.verdict and cell.group != lead.group]
+    mirrored = [cell for cell in rest if cell.verdict != lead.verdict and cell.group == lead.group]
+    lines = []
+    if alike:
+        lines.append(f"Also {ADVERBS[lead.verdict]}: {_named(alike)}.")
+    if apart:
+        lines.append(f"Also {_OPPOSITE[lead.verdict]}: {_named(apart)}.")
+    if mirrored:
+        lines.append(f"Mirrored: {_OPPOSITE[lead.verdict]} with {_named(mirrored)}.")
+    return tuple(lines)
+
+
+def _alike(groups: Sequence[Group]) -> tuple[str, ...]:
+    leads = [group.lead for group in groups if group.lead is not None]
+    return tuple(
+        f"Says the same: {lead.attribute} is {lead.bias_class} ({words.signed(lead.phi)}), {lead.group_reason}."
+        for lead in leads
+    )
+
+
+def _named(cells: list[Cell]) -> str:
+    return words.listed([f"{cell.bias_class} ({words.signed(cell.phi)})" for cell in cells])

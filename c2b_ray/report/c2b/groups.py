@@ -1,0 +1,183 @@
+"""One group as the page shows it: its finding, its forest plot, a row per value, and pictures of the lead cell.
+
+Knows cells, words and thumbnails by id; knows nothing of tables, files or pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from c2b_ray.report.c2b.examples import Example, Examples
+from c2b_ray.report.c2b.findings import BASES, NAMES, SIGNS, Finding
+from c2b_ray.report.c2b.ranking import Cell, Group
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean
+
+WRONG, RIGHT = "✗", "✓"
+LONGEST_CAPTION = 110
+LEAST_CORRECTION = 0.01  # of φ, to be worth telling
+_PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.FIXED}against", 0: "no bias"}
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """A value's numbers as text, empty where there is nothing to tell. `wanted`: how many images were asked for, where
+    fewer were had; `basis`: what a finding rests on, where not on labels or a calibrated verifier. `verdict` is the
+    score's own word, `verdict_name` the page's; `phi_observed` is empty where a correction for what images show moved φ
+    by next to nothing."""
+
+    value: str
+    lead: bool
+    right: str
+    images: str
+    wanted: str
+    errors: str
+    accuracy: str
+    accuracy_interval: str
+    phi: str
+    phi_interval: str
+    phi_observed: str
+    phi_confirmed: str
+    q: str
+    verdict: str
+    verdict_name: str
+    sign: str
+    basis: str
+    because: str
+    paper: str
+    disagrees: bool
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`source` is a data: URI, empty where the image cannot be shown; `key` is the image's name in its source;
+    `caption` is empty where all share one."""
+
+    source: str
+    key: str
+    alt: str
+    label: str
+    probability: str
+    stands_for: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Gallery:
+    verdict: str  # right, wrong
+    sign: str
+    title: str
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """What is at hand to show of images, by id: their thumbnails and their keys."""
+
+    thumbnails: Mapping[str, str]
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """`forest` is an <svg> element, empty for a group that is shown as a table alone."""
+
+    link: str
+    target_class: str
+    attribute: str
+    finding: Finding
+    rows: tuple[ValueRow, ...]
+    forest: str
+    shared_caption: str
+    galleries: tuple[Gallery, ...]
+
+
+def paper_word(cell: Cell) -> str:
+    """The paper's verdict on a cell."""
+    return _PAPER[cell.paper_verdict]
+
+
+def value_rows(group: Group) -> tuple[ValueRow, ...]:
+    lead = group.lead
+    return tuple(_row(cell, cell is lead) for cell in group.cells)
+
+
+def _row(cell: Cell, lead: bool) -> ValueRow:
+    return ValueRow(
+        value=cell.bias_class,
+        lead=lead,
+        right=words.count(cell.correct),
+        images=words.count(cell.n),
+        wanted=f"{words.count(cell.wanted)} asked for" if cell.wanted and cell.wanted > cell.n else "",
+        errors=f"{words.count(cell.errors)} failed" if cell.errors else "",
+        accuracy=words.percent(cell.accuracy),
+        accuracy_interval=words.percent_range(cell.accuracy_low, cell.accuracy_high),
+        phi=words.signed(cell.phi),
+        phi_interval=words.signed_range(cell.phi_low, cell.phi_high),
+        phi_observed=words.signed(cell.phi_observed) if abs(cell.phi - cell.phi_observed) > LEAST_CORRECTION else "",
+        phi_confirmed=""
+        if math.isnan(cell.phi_confirmed)
+        else f"{words.signed(cell.phi_confirmed)} "
+        f"({words.signed_range(cell.phi_confirmed_low, cell.phi_confirmed_high)})",
+        q=words.small_probability(cell.q_value),
+        verdict=cell.verdict,
+        verdict_name=NAMES[cell.verdict],
+        sign=SIGNS[cell.verdict],
+        basis=BASES.get(cell.basis, "") if cell.found else "",
+        because=cell.because if cell.verdict == "undetermined" else "",
+        paper=paper_word(cell),
+        disagrees=cell.disagrees,
+    )
+
+
+def galleries(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
+    """The wrong and the right examples of a lead cell, the telling ones first; an empty kind is left out."""
+    both = (
+        ("wrong", WRONG, examples.wrong, lead.n - lead.correct),
+        ("right", RIGHT, examples.right, lead.correct),
+    )
+    alone = shared_caption(examples) == ""
+    shown = both if lead.verdict == "against" else both[::-1]
+    return tuple(
+        Gallery(
+            verdict=kind,
+            sign=sign,
+            title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(number)}",
+            pictures=tuple(_picture(example, shelf, name, alone) for example in chosen),
+        )
+        for kind, sign, chosen, number in shown
+        if chosen
+    )
+
+
+def shared_caption(examples: Examples) -> str:
+    """Where the pictures come from, if all have one caption; else an empty text."""
+    captions = {
+        (_origin(example), example.caption, example.retrieved) for example in (*examples.wrong, *examples.right)
+    }
+    if len(captions) != 1:
+        return ""
+    origin, caption, retrieved = captions.pop()
+    return f"{origin} “{words.shortened(caption, LONGEST_CAPTION)}”{', nearest first' if retrieved else ''}"
+
+
+def _origin(example: Example) -> str:
+    return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
+
+
+def _picture(example: Example, shelf: Shelf, name: str, alone: bool) -> Picture:
+    caption = words.shortened(example.caption, LONGEST_CAPTION)
+    probability = "" if math.isnan(example.label_probability) else f"{example.label_probability:.2f}"
+    sure = f" with probability {probability}" if probability else ""
+    outcome = "right" if example.right else "wrong"
+    return Picture(
+        source=shelf.thumbnails.get(example.image_id, ""),
+        key=clean(shelf.keys.get(example.image_id, "")),
+        alt=f"{_origin(example)} “{caption}”. {name} says {example.label}{sure}: {outcome}.",
+        label=example.label,
+        probability=probability,
+        stands_for="" if example.label.lower() == example.predicted_class.lower() else example.predicted_class,
+        caption=f"{_origin(example)} “{caption}”" if alone else "",
+    )

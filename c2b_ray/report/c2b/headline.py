@@ -1,0 +1,77 @@
+"""What stands at the top of the page: how much was looked at, and what came of it, in sentences.
+
+Knows cells and a manifest; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.report.c2b.ranking import Cell
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean
+
+
+def unfinished(manifest: Mapping[str, Any]) -> str:
+    status = str(manifest.get("status", "finished"))
+    return (
+        "" if status == "finished" else f"This run is not finished (status: {clean(status)}); its numbers may change."
+    )
+
+
+def tally(cells: Sequence[Cell]) -> str:
+    of = Counter(cell.verdict for cell in cells)
+    found = words.plural(of["against"] + of["for"], "finding")
+    return f"{found}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
+
+
+def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
+    if not cells:
+        return "Nothing was scored."
+    classes, attributes = ({getattr(cell, name) for cell in cells} for name in ("target_class", "attribute"))
+    images = pc.count_distinct(draws["image_id"]).as_py()
+    per_classifier = len({(c.target_class, c.attribute, c.bias_class) for c in cells})
+    classifiers = len({cell.classifier for cell in cells})
+    each = " for each classifier" if classifiers > 1 else ""
+    return (
+        f"{words.plural(per_classifier, 'cell')}{each}: a cell is one value of an attribute, for one class. "
+        f"{words.plural(len(classes), 'class', 'classes')}, {words.plural(len(attributes), 'attribute')}, "
+        f"{words.plural(images, 'image')}."
+    )
+
+
+def paper(cells: Sequence[Cell]) -> str:
+    more = sum(cell.disagrees and not cell.found for cell in cells)
+    if not more:
+        return ""
+    return (
+        f"The paper’s rule, |φ| > τ alone, would have called {words.plural(more, 'more cell', 'more cells')} biased; "
+        "the images at hand do not establish that."
+    )
+
+
+def findings_line(cells: Sequence[Cell], told: int) -> str:
+    found = sum(cell.found for cell in cells)
+    order = "Strongest first, by φ drawn towards 0 as far as its noise makes likely."
+    if any(not math.isnan(cell.phi_confirmed) for cell in cells):
+        order = "Strongest first, by φ on fresh images, which had no part in finding anything."
+    if found == told:
+        return order
+    return (
+        f"{order} {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: findings of one class and "
+        "attribute are told together, and so are those of two attributes that rest on the same images."
+    )
+
+
+def no_findings(cells: Sequence[Cell], tau: float) -> str:
+    if not cells:
+        return "Nothing was scored, so nothing can be said."
+    if all(cell.n == 0 for cell in cells):
+        return "No image has a prediction, so nothing can be said about the classifier."
+    return f"No cell’s φ is established to lie beyond ±{words.decimal(tau)}."

@@ -1,0 +1,204 @@
+"""Intersections of two attributes as the page shows them: sentences of what was found, and a matrix per pair and class.
+
+Knows rows of `schemas.INTERSECTIONS` and words; knows nothing of files or pages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.report.c2b.findings import ADVERBS, NAMES, SIGNS, Sentence, Span
+from c2b_ray.report.c2b.ranking import FOUND
+from c2b_ray.report.kit import words
+
+MOST_MATRICES = 24
+MOST_SENTENCES = 20
+MOST_DOUBTS = 8
+MOST_SHADOWS = 6
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    accuracy: str
+    images: str
+    interaction: str
+    interval: str
+    phi: str
+    verdict: str
+    verdict_name: str
+    sign: str
+    mark: str  # in doubt, or a shadow
+    note: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One pair of one class as one classifier sees it: values of the first attribute down, of the second across."""
+
+    target_class: str
+    classifier: str
+    attribute_a: str
+    attribute_b: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """`beneath`: what belongs to the finding, a sentence each."""
+
+    verdict: str
+    sign: str
+    sentence: Sentence
+    beneath: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Intersections:
+    """`present` is whether the run looked at any pair."""
+
+    present: bool
+    line: str
+    findings: tuple[Told, ...]
+    findings_more: int
+    matrices: tuple[Matrix, ...]
+    matrices_more: int
+    doubts: tuple[str, ...]
+
+
+def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
+    """Largest |interaction| first: findings as sentences, and the matrices, those with a finding before the others."""
+    rows = table.to_pylist()
+    found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["interaction"]))
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
+    ordered = sorted(groups.values(), key=_strength)
+    return Intersections(
+        present=bool(rows),
+        line=_line(rows),
+        findings=tuple(_told(row, rows, names, confidence) for row in found[:MOST_SENTENCES]),
+        findings_more=max(len(found) - MOST_SENTENCES, 0),
+        matrices=tuple(_matrix(group, names) for group in ordered[:MOST_MATRICES]),
+        matrices_more=max(len(ordered) - MOST_MATRICES, 0),
+        doubts=_doubts(rows),
+    )
+
+
+def _strength(group: Sequence[Row]) -> tuple[float, float]:
+    sizes = [abs(row["interaction"]) if _known(row) else -1.0 for row in group]
+    found = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in FOUND]
+    return -max(found, default=-1.0), -max(sizes)
+
+
+def _known(row: Row) -> bool:
+    return row["interaction"] is not None and row["interaction"] == row["interaction"]
+
+
+def _line(rows: Sequence[Row]) -> str:
+    of = [row["verdict"] for row in rows]
+    found = sum(verdict in FOUND for verdict in of)
+    empty = sum(row["n"] == 0 for row in rows)
+    without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
+    shadows = sum(row["folded_into"] is not None for row in rows)
+    if shadows:
+        without += (
+            f" {words.plural(shadows, 'more cell stood', 'more cells stood')} out only because of a finding in the "
+            "same table (see shadows, below)."
+        )
+    return (
+        f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(found, 'finding')}, "
+        f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{without}"
+    )
+
+
+def _doubts(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Why cells are in doubt, each reason once with how many cells it holds for."""
+    reasons = Counter(row["doubt"] for row in rows if row["doubt"] is not None)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{words.plural(n, 'cell')} in doubt: {reason}." for reason, n in ordered[:MOST_DOUBTS]]
+    left = sum(n for _, n in ordered[MOST_DOUBTS:])
+    return (
+        *told,
+        *([f"{words.plural(left, 'cell')} more in doubt, in the run’s intersections.parquet."] if left else []),
+    )
+
+
+def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+    same = ("classifier", "target_class", "attribute")
+    own = [other for other in rows if all(other[key] == row[key] for key in same)]
+    shadows = [other["bias_class"] for other in own if other["folded_into"] == row["bias_class"]]
+    lines = []
+    if shadows:
+        named = "; ".join(f"“{name}”" for name in shadows[:MOST_SHADOWS])
+        more = f" and {words.count(len(shadows) - MOST_SHADOWS)} more" if len(shadows) > MOST_SHADOWS else ""
+        lines.append(f"Its shadows, which are as expected once this cell is set aside: {named}{more}.")
+    if {len({other[name] for other in own}) for name in ("value_a", "value_b")} == {2}:
+        lines.append("With two values each, the numbers are the same for all four cells: the likeliest one is named.")
+    if row["basis"] == "captions":
+        lines.append("This rests on what the captions say: nobody checked that the images show both values.")
+    elif row["basis"] == "verifier":
+        lines.append("This rests on the verifier’s word: it was not calibrated on both attributes.")
+    return tuple(lines)
+
+
+def _told(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> Told:
+    both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
+    evidence = (
+        f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "
+        f"{words.percent(row['expected'])} ({words.signed(row['interaction'])}, "
+        f"{words.percent(confidence)} interval {words.signed_range(row['interaction_low'], row['interaction_high'])}, "
+        f"{words.plural(row['n'], 'image')})."
+    )
+    spans = (
+        Span(f"{names[row['classifier']]} recognises {words.article(row['target_class'])}"),
+        Span(row["target_class"], strong=True),
+        Span(f" {ADVERBS[row['verdict']]} when "),
+        Span(both, strong=True),
+        Span(evidence),
+    )
+    return Told(row["verdict"], SIGNS[row["verdict"]], spans, _beneath(row, rows))
+
+
+def _matrix(group: Sequence[Row], names: Mapping[str, str]) -> Matrix:
+    first = group[0]
+    columns = tuple(dict.fromkeys(row["value_b"] for row in group))
+    cells = {(row["value_a"], row["value_b"]): _cell(row) for row in group}
+    return Matrix(
+        target_class=first["target_class"],
+        classifier=names[first["classifier"]],
+        attribute_a=first["attribute_a"],
+        attribute_b=first["attribute_b"],
+        columns=columns,
+        rows=tuple(
+            (value, tuple(cells[value, column] for column in columns))
+            for value in dict.fromkeys(row["value_a"] for row in group)
+        ),
+    )
+
+
+def _cell(row: Row) -> MatrixCell:
+    return MatrixCell(
+        accuracy=words.percent(row["accuracy"]),
+        images=words.plural(row["n"], "image"),
+        interaction=words.signed(row["interaction"]),
+        interval=words.signed_range(row["interaction_low"], row["interaction_high"]),
+        phi=words.signed(row["phi"]),
+        verdict=row["verdict"],
+        verdict_name=NAMES[row["verdict"]],
+        sign=SIGNS[row["verdict"]],
+        mark="in doubt" if row["doubt"] is not None else "shadow" if row["folded_into"] is not None else "",
+        note=_note(row),
+    )
+
+
+def _note(row: Row) -> str:
+    if row["doubt"] is not None:
+        return f"in doubt: {row['doubt']}"
+    return f"a shadow of {row['folded_into']}" if row["folded_into"] is not None else ""

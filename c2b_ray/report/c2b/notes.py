@@ -1,0 +1,81 @@
+"""What a reader must know before believing the numbers: what counts as right, what images stand for.
+
+Knows the config, cells and words; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from c2b_ray.report.c2b.method import right_line
+from c2b_ray.report.c2b.ranking import Cell
+from c2b_ray.report.kit import words
+
+_BASES = {
+    "captions": "are what captions drew, and nobody looked whether they show what the captions say: findings on them "
+    "are marked “on unverified captions”, and nothing is called clear",
+    "verifier": "were looked at by a verifier whose errors are not known: findings on them are marked “on the "
+    "verifier’s word”, and nothing is called clear",
+}
+
+
+def notes(config: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Plain sentences, for the head of a page."""
+    return (*_of_answers(config, cells), *_of_images(cells))
+
+
+def _of_answers(config: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    if line := right_line(config):
+        yield line
+    left = [cell for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
+    if left:
+        yield (
+            f"An undetermined cell holds {_median(cell.n for cell in left)} images and would need about "
+            f"{_median(cell.images_to_settle or 0 for cell in left)} to be settled (medians): until then it may be "
+            "biased or not."
+        )
+
+
+def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
+    for basis, told in _BASES.items():
+        number = sum(cell.basis == basis for cell in cells)
+        if number:
+            yield f"The images of {_of(number, len(cells))} {told}."
+    places = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
+    single = sum(cell.captions == 1 for cell in places.values())
+    if single:
+        yield (
+            f"In {_of(single, len(places))} one caption had to do: what that caption brings along cannot be told from "
+            "what the value does. Several captions a cell (captions_per_cell) show how much they vary."
+        )
+    varying = [cell for cell in cells if not math.isnan(cell.caption_spread)]
+    if varying:
+        most = max(varying, key=lambda cell: cell.caption_spread)
+        yield (
+            "Between the captions of one cell accuracy varies by a standard deviation of "
+            f"{words.percent(median(cell.caption_spread for cell in varying))} (median), at most "
+            f"{words.percent(most.caption_spread)} ({most.target_class}, {most.attribute}); the intervals contain it."
+        )
+    short = [cell for cell in places.values() if cell.wanted and _held(cell) < cell.wanted]
+    if short:
+        least = min(short, key=lambda cell: _held(cell) / (cell.wanted or 1))
+        yield (
+            f"{_of(len(short), len(places)).capitalize()} hold fewer distinct images than were asked for, the emptiest "
+            f"{words.count(_held(least))} of {words.count(least.wanted or 0)} ({least.target_class}, "
+            f"{least.attribute}: {least.bias_class})."
+        )
+
+
+def _median(numbers: Iterable[int]) -> str:
+    return words.count(round(median(numbers)))
+
+
+def _held(cell: Cell) -> int:
+    return cell.n + cell.errors
+
+
+def _of(number: int, whole: int) -> str:
+    return "all cells" if number == whole else f"{words.count(number)} of {words.plural(whole, 'cell')}"

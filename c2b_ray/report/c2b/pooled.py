@@ -1,0 +1,93 @@
+"""What all classes share, a sentence for each value of an attribute, with its classes beneath.
+
+Knows rows of `schemas.POOLED`, cells and words; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.report.c2b.findings import ADVERBS, SIGNS
+from c2b_ray.report.c2b.ranking import FOUND, Cell
+from c2b_ray.report.kit import words
+
+MOST_CLASSES = 12
+MOST_FINDINGS = 24
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """`classes`: φ of the value for each class, strongest first."""
+
+    attribute: str
+    value: str
+    verdict: str
+    sign: str
+    sentence: str
+    classes: str
+
+
+@dataclass(frozen=True)
+class PooledView:
+    """`present` is whether values were taken over several classes; `line` counts what was found."""
+
+    present: bool
+    line: str
+    findings: tuple[Pooled, ...]
+    more: int
+
+
+def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
+    """Largest |φ| first."""
+    rows = table.to_pylist()
+    found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["phi"]))
+    return PooledView(
+        present=bool(rows),
+        line=_line(rows),
+        findings=tuple(_pooled(row, cells, names, confidence) for row in found[:MOST_FINDINGS]),
+        more=max(len(found) - MOST_FINDINGS, 0),
+    )
+
+
+def pooled_sentence(row: Row, name: str, confidence: float) -> str:
+    """What is found over all classes, in one sentence."""
+    interval = words.signed_range(row["phi_low"], row["phi_high"])
+    return (
+        f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {ADVERBS[row['verdict']]} when "
+        f"{row['attribute']} is {row['bias_class']} (φ{words.FIXED}{words.signed(row['phi'])}, "
+        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')})."
+    )
+
+
+def _line(rows: Sequence[Row]) -> str:
+    verdicts = [row["verdict"] for row in rows]
+    classifiers = len({row["classifier"] for row in rows})
+    each = f" for each of {words.count(classifiers)} classifiers" if classifiers > 1 else ""
+    values = len({(row["attribute"], row["bias_class"]) for row in rows})
+    found = sum(verdict in FOUND for verdict in verdicts)
+    return (
+        f"Each value over all classes together, {words.plural(values, 'value')}{each}: "
+        f"{words.plural(found, 'finding')}, {words.count(verdicts.count('none'))} clear, "
+        f"{words.count(verdicts.count('undetermined'))} undetermined."
+    )
+
+
+def _pooled(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> Pooled:
+    place = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
+    own = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == place and c.size >= 0]
+    own.sort(key=lambda cell: (cell.phi if row["verdict"] == "against" else -cell.phi, cell.target_class))
+    told = [f"{cell.target_class} {words.signed(cell.phi)} {SIGNS[cell.verdict]}" for cell in own[:MOST_CLASSES]]
+    rest = f" and {words.count(len(own) - MOST_CLASSES)} more" if len(own) > MOST_CLASSES else ""
+    return Pooled(
+        attribute=row["attribute"],
+        value=row["bias_class"],
+        verdict=row["verdict"],
+        sign=SIGNS[row["verdict"]],
+        sentence=pooled_sentence(row, names[row["classifier"]], confidence),
+        classes=f"{', '.join(told)}{rest}",
+    )

@@ -1,0 +1,180 @@
+"""What the images show: who looked, how far that can be trusted, and which cells are in doubt, as rows of words.
+
+Knows rows of `schemas.SCORES`, `CALIBRATION` and `VERIFICATIONS`; knows nothing of how scores are corrected, nor of
+pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean, clean_setting
+from c2b_ray.steps.doubts import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL
+from c2b_ray.steps.verify import CLASS
+
+MOST_DOUBTS = 20
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """How the verifier was checked on an attribute, and what it found: shares of the cells' images."""
+
+    name: str
+    calibrated: str
+    middle: str
+    lowest: str
+    lowest_interval: str
+    lowest_cell: str
+    repeats: str
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A cell whose images cannot be trusted; `classifiers` is empty where all are meant."""
+
+    target_class: str
+    attribute: str
+    bias_class: str
+    classifiers: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """`present` is whether the run verified its images."""
+
+    present: bool
+    line: str = ""
+    attributes: tuple[Attribute, ...] = ()
+    trusted: str = ""
+    doubts_line: str = ""
+    doubts: tuple[Doubt, ...] = ()
+    doubts_more: int = 0
+    rule: str = ""
+
+
+def shown(
+    verifications: pa.Table,
+    calibration: pa.Table,
+    scores: pa.Table,
+    models: Mapping[str, Any],
+    names: Mapping[str, str],
+) -> Shown:
+    """`verifications`: their `image_id` and `error` alone will do; `models` are the manifest's."""
+    if not verifications.num_rows:
+        return Shown(present=False)
+    rows = scores.to_pylist()
+    attributes = tuple(_attributes(rows, calibration.to_pylist()))
+    doubts = _doubts(rows, names)
+    return Shown(
+        present=True,
+        line=_line(verifications, models),
+        attributes=attributes,
+        trusted=_trusted(calibration),
+        doubts_line=_doubts_line(len(doubts)),
+        doubts=doubts[:MOST_DOUBTS],
+        doubts_more=max(len(doubts) - MOST_DOUBTS, 0),
+        rule=(
+            f"less than {words.percent(LEAST_OF_CLASS)} of its images show the class, less than "
+            f"{words.percent(LEAST_SHOWN)} its value, the verifier hardly tells value or class from the others "
+            f"(sensitivity + specificity − 1 below {words.decimal(LEAST_SKILL)}), or the difference is gone among "
+            "images alike in another attribute (Mantel and Haenszel’s risk difference)"
+        ),
+    )
+
+
+def _line(verifications: pa.Table, models: Mapping[str, Any]) -> str:
+    verifier = models.get("verifier")
+    spec = verifier.get("spec") if isinstance(verifier, Mapping) else verifier
+    name = clean_setting(str(spec)) if spec else "The verifier"
+    failed = verifications.filter(pc.is_valid(verifications["error"]))
+    looked, blind = (pc.count_distinct(table["image_id"]).as_py() for table in (verifications, failed))
+    told = f"{name} looked at {words.plural(looked, 'image')} and said what each shows."
+    if not blind:
+        return told
+    reason = words.shortened(clean(failed["error"][0].as_py()), 120)
+    return f"{told} Of {words.count(blind)} it could not say: {reason}{'' if blind == 1 else ', for example'}."
+
+
+def _trusted(calibration: pa.Table) -> str:
+    """What follows where nothing was checked; empty where something was, which the attributes then tell."""
+    if "table" in calibration["source"].to_pylist():
+        return ""
+    return "The verifier was not checked on labelled images: its own certainty is taken for its accuracy."
+
+
+def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[Attribute]:
+    """The class itself first, where there is a choice of classes, then the attributes in the scores' order."""
+    whole = [(row["class_shown"], None, None, row["target_class"]) for row in rows if _known(row["class_shown"])]
+    if whole:
+        yield _attribute("the class itself", _calibrated(CLASS, calibration, "taken at its word"), whole, "")
+    for name in dict.fromkeys(row["attribute"] for row in rows):
+        own = [row for row in rows if row["attribute"] == name]
+        shares = [
+            (row["shown"], row["shown_low"], row["shown_high"], f"{row['target_class']}, {row['bias_class']}")
+            for row in own
+            if _known(row["shown"])
+        ]
+        repeats = {(row["target_class"], row["bias_class"]): row["repeats"] or 0 for row in own}
+        calibrated = _calibrated(name, calibration, "by its own certainty")
+        yield _attribute(name, calibrated, shares, words.count(sum(repeats.values())))
+
+
+def _attribute(
+    name: str, calibrated: str, shares: Sequence[tuple[float, float | None, float | None, str]], repeats: str
+) -> Attribute:
+    if not shares:
+        return Attribute(name, calibrated, words.UNKNOWN, words.UNKNOWN, "", "", repeats)
+    share, low, high, cell = min(shares, key=lambda entry: entry[0])
+    interval = "" if low is None or high is None else words.percent_range(low, high)
+    middle = words.percent(median(entry[0] for entry in shares))
+    return Attribute(name, calibrated, middle, words.percent(share), interval, cell, repeats)
+
+
+def _calibrated(attribute: str, calibration: Sequence[Row], otherwise: str) -> str:
+    own = [row for row in calibration if row["attribute"] == attribute and row["source"] == "table"]
+    images = sum(row["images"] for row in own)
+    if not images:
+        return f"{otherwise}, not checked"
+    right = sum(row["images"] for row in own if row["value"] == row["answer"]) / images
+    return f"on {words.plural(round(images), 'labelled image')}, {words.percent(right)} right"
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
+
+
+def _doubts(rows: Sequence[Row], names: Mapping[str, str]) -> tuple[Doubt, ...]:
+    """In the scores' order, a cell once: classifiers see the same images, so their reasons differ in digits alone."""
+    cells: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in rows:
+        if row["doubt"]:
+            place = (row["target_class"], row["attribute"], row["bias_class"])
+            cells.setdefault(place, {})[row["classifier"]] = row["doubt"]
+    everyone = {row["classifier"] for row in rows}
+    return tuple(
+        Doubt(
+            *place,
+            "" if reasons.keys() == everyone else words.listed([names[spec] for spec in reasons]),
+            clean(next(iter(reasons.values()))),
+        )
+        for place, reasons in cells.items()
+    )
+
+
+def _doubts_line(number: int) -> str:
+    if not number:
+        return "No cell is in doubt for what its images show."
+    return (
+        f"{words.plural(number, 'cell is', 'cells are')} in doubt and left undetermined, whatever was counted: more of "
+        "the same images would not help."
+    )

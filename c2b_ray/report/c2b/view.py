@@ -1,0 +1,235 @@
+"""The report as a tree of frozen dataclasses that hold nothing but text: all counting, ranking and wording ends here.
+
+Made by pure functions from Arrow tables and a manifest; it knows neither files nor HTML. The template below it only
+walks the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.report.c2b import headline
+from c2b_ray.report.c2b.cues import cues
+from c2b_ray.report.c2b.drops import Drop, drops
+from c2b_ray.report.c2b.examples import Examples, choose
+from c2b_ray.report.c2b.findings import Finding, finding
+from c2b_ray.report.c2b.forest import forest_plot
+from c2b_ray.report.c2b.groups import GroupView, Shelf, galleries, shared_caption, value_rows
+from c2b_ray.report.c2b.intersections import Intersections, intersections
+from c2b_ray.report.c2b.merges import Merges, merges
+from c2b_ray.report.c2b.method import Method, mapping, method, number
+from c2b_ray.report.c2b.notes import notes
+from c2b_ray.report.c2b.overview import Overview, overviews, taken
+from c2b_ray.report.c2b.pooled import PooledView, pooled_view
+from c2b_ray.report.c2b.problems import Problems, problems
+from c2b_ray.report.c2b.ranking import Group, Key, folded, leading, ranked, worst_first
+from c2b_ray.report.c2b.remainder import ClearSection, Undetermined, clear, no_clear, undetermined
+from c2b_ray.report.c2b.shown import Shown, shown
+from c2b_ray.report.c2b.sources import Sources, sources
+from c2b_ray.report.c2b.spending import Spending, spending
+from c2b_ray.report.c2b.summaries import Summary, summaries
+from c2b_ray.report.c2b.versus import Versus, versus
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean, names_of
+from c2b_ray.schemas import AGREEMENT, CALIBRATION, DRAWS, INTERSECTIONS, POOLED, PROPOSALS, VERIFICATIONS
+
+MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
+MOST_TABLES = 120  # groups that are tables; the others are counted
+MOST_SENTENCES = 40
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a run; `images` without its bytes, of `verifications` no more than `image_id` and `error`."""
+
+    rejected: pa.Table
+    captions: pa.Table
+    draws: pa.Table
+    images: pa.Table
+    predictions: pa.Table
+    scores: pa.Table
+    intersections: pa.Table = field(default_factory=INTERSECTIONS.empty_table)
+    proposals: pa.Table = field(default_factory=PROPOSALS.empty_table)
+    verifications: pa.Table = field(default_factory=VERIFICATIONS.empty_table)
+    calibration: pa.Table = field(default_factory=CALIBRATION.empty_table)
+    agreement: pa.Table = field(default_factory=AGREEMENT.empty_table)
+    pool: pa.Table = field(default_factory=DRAWS.empty_table)
+    pooled: pa.Table = field(default_factory=POOLED.empty_table)
+
+    def of_draws(self) -> Tables:
+        """Without what is known of images that no draw asks for: a run may hold those of an earlier index."""
+        drawn = self.draws["image_id"].combine_chunks()
+        kept = {name: getattr(self, name) for name in ("images", "predictions", "verifications")}
+        return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn)) for name, t in kept.items()})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be shown: every group, those shown in detail with their pictures, those that are tables."""
+
+    groups: tuple[Group, ...]
+    detailed: tuple[Group, ...]
+    listed: tuple[Group, ...]
+    examples: Mapping[Key, Examples]
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Those of the strongest findings first."""
+        return list(dict.fromkeys(image_id for chosen in self.examples.values() for image_id in chosen.image_ids))
+
+
+@dataclass(frozen=True)
+class Section:
+    """One classifier's findings: some in detail, the rest as tables."""
+
+    name: str
+    detailed: tuple[GroupView, ...]
+    others: tuple[GroupView, ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class View:
+    title: str
+    classifiers: tuple[str, ...]
+    date: str
+    unfinished: str
+    tally: str
+    scale: str
+    paper: str
+    notes: tuple[str, ...]
+    interval_name: str
+    tau: str
+    alpha: str
+    summaries: tuple[Summary, ...]
+    overviews: tuple[Overview, ...]
+    pooled: PooledView
+    versus: Versus
+    findings_line: str
+    cues: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    findings_more: int
+    no_findings: str
+    sections: tuple[Section, ...]
+    intersections: Intersections
+    shown: Shown
+    sources: Sources
+    spending: Spending
+    undetermined: Undetermined
+    clear: tuple[ClearSection, ...]
+    no_clear: str
+    drops: tuple[Drop, ...]
+    problems: Problems
+    method: Method
+    merges: Merges
+
+
+def plan(tables: Tables) -> Plan:
+    groups = ranked(tables.scores)
+    leading = worst_first(groups)
+    detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
+    examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
+    return Plan(tuple(groups), tuple(detailed), tuple(listed), examples)
+
+
+def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumbnails: Mapping[str, str]) -> View:
+    """`thumbnails`: a data: URI per image id of the plan; those that are absent are told in words."""
+    config = mapping(manifest.get("config"))
+    tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
+    names = _names(config, tables)
+    groups = planned.groups
+    links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
+    beneath = folded(groups)
+    findings = {
+        group.key: item
+        for group in worst_first(list(groups))
+        if (item := finding(group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ())))
+    }
+    told = [findings[group.key] for group, _ in leading(groups)]
+    cells = [cell for group in groups for cell in group.cells]
+    told_in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
+    answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    keys = dict(zip(*(tables.images[name].to_pylist() for name in ("image_id", "key")), strict=True))
+    by_link, shelf = {item.link: item for item in findings.values()}, Shelf(thumbnails, keys)
+    return View(
+        title=clean(str(config.get("task") or "Classifier audit")),
+        classifiers=tuple(names.values()),
+        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
+        unfinished=headline.unfinished(manifest),
+        tally=headline.tally(cells),
+        scale=headline.scale(cells, tables.draws),
+        paper=headline.paper(cells),
+        notes=notes(config, cells),
+        interval_name=words.percent(1 - alpha),
+        tau=words.decimal(tau),
+        alpha=words.decimal(alpha),
+        summaries=tuple(summaries(cells, names)),
+        overviews=overviews(groups, names, answers, 1 - alpha, told_in_detail),
+        pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
+        versus=versus(groups, names, told_in_detail),
+        findings_line=headline.findings_line(cells, len(told)),
+        cues=cues(cells, names, 1 - alpha),
+        findings=tuple(told[:MOST_SENTENCES]),
+        findings_more=max(len(told) - MOST_SENTENCES, 0),
+        no_findings=headline.no_findings(cells, tau),
+        sections=tuple(_sections(planned, names, links, by_link, shelf, tau)),
+        intersections=intersections(tables.intersections, names, 1 - alpha),
+        shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
+        sources=sources(tables.agreement, names, tau),
+        spending=spending(manifest, groups),
+        undetermined=undetermined(groups, names, tau),
+        clear=clear(groups, names),
+        no_clear=no_clear(cells, tau),
+        drops=drops(tables.rejected, tables.pool, tables.draws, tables.images, cells),
+        problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
+        method=method(manifest),
+        merges=merges(tables.proposals),
+    )
+
+
+def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
+    named = config.get("classifier")
+    specs = [named] if isinstance(named, str) else [str(spec) for spec in named or ()]
+    for table in (tables.scores, tables.predictions):
+        specs += pc.unique(table["classifier"]).to_pylist()
+    return names_of(specs)
+
+
+def _sections(
+    planned: Plan,
+    names: Mapping[str, str],
+    links: Mapping[Key, str],
+    findings: Mapping[str, Finding],
+    shelf: Shelf,
+    tau: float,
+) -> Iterable[Section]:
+    listed = {group.key for group in planned.listed}
+    for classifier in dict.fromkeys(group.classifier for group in planned.groups):
+        detailed: list[GroupView] = []
+        others: list[GroupView] = []
+        more = 0
+        for group in planned.groups:
+            lead = group.lead
+            if group.classifier != classifier or lead is None:
+                continue
+            link, in_detail = links[group.key], group.key in planned.examples
+            if not in_detail and group.key not in listed:
+                more += 1
+                continue
+            view = GroupView(
+                link=link,
+                target_class=group.target_class,
+                attribute=group.attribute,
+                finding=findings[link],
+                rows=value_rows(group),
+                forest=forest_plot(group, tau, link) if in_detail else "",
+                shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
+                galleries=galleries(lead, planned.examples[group.key], shelf, names[classifier]) if in_detail else (),
+            )
+            (detailed if in_detail else others).append(view)
+        yield Section(names[classifier], tuple(detailed), tuple(others), more)

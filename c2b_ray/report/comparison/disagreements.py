@@ -1,0 +1,137 @@
+"""The images that one of two classifiers got right and the other wrong, of the cells that changed.
+
+Knows rows of `schemas.COMPARISON` and `COMPARISON_POOLED`, ids and pictures; knows nothing of how cells are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from c2b_ray.report.c2b.groups import WRONG, Gallery, Picture, Shelf
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.pictures import read_pictures
+from c2b_ray.report.kit.redact import clean
+from c2b_ray.report.kit.thumbnails import thumbnails
+from c2b_ray.steps.compare import Disagreement, Place
+from c2b_ray.store.run import Run
+
+MOST_CELLS = 24
+MOST_PICTURES = 6  # of each side
+MOST_NAMED = 3  # images of a cell, where only names are shown
+CHANGED = ("worse", "better")
+Answered = tuple[str, str, str]
+"""Image id, the class that it shows, what the side that is wrong took it for."""
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """One changed cell, or one value over all classes, with the images that tell the two classifiers apart."""
+
+    verdict: str
+    sign: str
+    title: str
+    galleries: tuple[Gallery, ...]
+
+
+def changed_places(cells: pa.Table, pooled: pa.Table) -> list[Place]:
+    """The cells that changed, and those of values that changed over all classes together."""
+    values = {(row["attribute"], row["bias_class"]) for row in pooled.to_pylist() if row["change"] in CHANGED}
+    return [
+        (row["target_class"], row["attribute"], row["bias_class"])
+        for row in cells.to_pylist()
+        if row["change"] in CHANGED or ((row["attribute"], row["bias_class"]) in values and row["doubt"] is None)
+    ]
+
+
+def image_lines(cells: pa.Table, told_apart: Mapping[Place, Disagreement], run: Run) -> list[str]:
+    """Of each cell that changed, in the order of the tables, the first images that the worse side alone got wrong."""
+    keys = _keys(run)
+    lines = []
+    for row in sorted(_by_difference(cells), key=lambda row: CHANGED.index(row["change"])):
+        place = (row["target_class"], row["attribute"], row["bias_class"])
+        side, images = ("B", told_apart[place].only_a) if row["change"] == "worse" else ("A", told_apart[place].only_b)
+        named = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
+        more = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
+        lines.append(f"{place[0]}, {place[1]}: {place[2]}: {side} alone is wrong on {named}{more}")
+    return lines
+
+
+def _keys(run: Run) -> dict[str, str]:
+    images = run.read("images", ["image_id", "key"])
+    return dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
+
+
+def disagreement_pictures(run: Run, told_apart: Mapping[Place, Disagreement]) -> Shelf:
+    """What the first images of each cell look like and are called: no page shows more of them."""
+    ids = [
+        image
+        for cell in told_apart.values()
+        for side in (cell.only_a, cell.only_b)
+        for image, _ in side[:MOST_PICTURES]
+    ]
+    chosen = list(dict.fromkeys(ids))[: 4 * MOST_CELLS * MOST_PICTURES]
+    return Shelf(thumbnails(read_pictures(run, chosen)), _keys(run))
+
+
+def side_by_side(
+    cells: pa.Table, pooled: pa.Table, told_apart: Mapping[Place, Disagreement], names: tuple[str, str], shelf: Shelf
+) -> tuple[SideBySide, ...]:
+    """Values over all classes first, then cells, largest difference first."""
+    found = []
+    for row in _by_difference(pooled):
+        title = f"Over all classes, {row['attribute']}: {row['bias_class']}"
+        places = [place for place in told_apart if place[1:] == (row["attribute"], row["bias_class"])]
+        found.append(_shown(title, row["change"], {place: told_apart[place] for place in places}, names, shelf))
+    for row in _by_difference(cells):
+        place = (row["target_class"], row["attribute"], row["bias_class"])
+        if place in told_apart:
+            title = f"{place[0]}, {place[1]}: {place[2]}"
+            found.append(_shown(title, row["change"], {place: told_apart[place]}, names, shelf))
+    return tuple(one for one in found[:MOST_CELLS] if one.galleries)
+
+
+def _by_difference(table: pa.Table) -> list[dict[str, str]]:
+    return sorted((r for r in table.to_pylist() if r["change"] in CHANGED), key=lambda row: -abs(row["difference"]))
+
+
+def _shown(
+    title: str, change: str, cells: Mapping[Place, Disagreement], names: tuple[str, str], shelf: Shelf
+) -> SideBySide:
+    only_a = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_a]
+    only_b = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_b]
+    lost = _gallery(f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], shelf)
+    won = _gallery(f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], shelf)
+    worse = change == "worse"
+    both = (lost, won) if worse else (won, lost)
+    verdict, sign = ("against", "▼") if worse else ("for", "▲")
+    return SideBySide(verdict, sign, title, tuple(gallery for gallery in both if gallery.pictures))
+
+
+def _spread(images: Sequence[Answered]) -> list[Answered]:
+    """The first few, one of each class before the next of any."""
+    seen: dict[str, int] = {}
+    places = []
+    for number, (_, shown, _) in enumerate(images):
+        seen[shown] = seen.get(shown, 0) + 1
+        places.append((seen[shown], number))
+    return [images[number] for _, number in sorted(places)[:MOST_PICTURES]]
+
+
+def _gallery(title: str, images: Sequence[Answered], name: str, shelf: Shelf) -> Gallery:
+    pictures = tuple(
+        Picture(
+            source=shelf.thumbnails.get(image, ""),
+            key=clean(shelf.keys.get(image, "")),
+            alt=f"{shown}, which {name} takes for {said}.",
+            label=said,
+            probability="",
+            stands_for="",
+            caption="",
+        )
+        for image, shown, said in images
+    )
+    # Beneath each picture stands the answer of the side that is wrong, whichever it is.
+    return Gallery(verdict="wrong", sign=WRONG, title=title, pictures=pictures)

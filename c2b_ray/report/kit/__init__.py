@@ -1,0 +1,1 @@
+"""What reports of every kind share: the HTML page, pictures, words, redaction, JUnit."""

@@ -1,0 +1,70 @@
+"""The view as one HTML document that asks nothing of the network.
+
+Its Content-Security-Policy allows one style sheet and one script, each by its hash, and images from data: URIs. Every
+text is escaped by Jinja; only the plots, the style sheet and the script, all made here, are not. Without the script
+everything is there to read; it filters, sorts, folds and enlarges. Knows the template, not what the view says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from c2b_ray.text import visible
+
+
+def render(template: str, view: object) -> str:
+    """A template of this package with its view, the report's style sheet and script, and the policy that allows them
+    alone."""
+    style, script = _source("report.css") + _source("overview.css"), _source("page.js")
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            view=view, style=_trusted(style), script=_trusted(script), policy=policy(style, script), trusted=_trusted
+        )
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """The Content-Security-Policy of a page whose only style sheet is `style` and whose only script is `script`."""
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _source(name: str) -> str:
+    environment = _environment()
+    return environment.loader.get_source(environment, name)[0] if environment.loader else ""
+
+
+def _trusted(markup: str) -> Markup:
+    return Markup(markup)  # noqa: S704 — style sheet and script are ours, and forest.py escapes its labels
+
+
+def _shown(value: Any) -> Any:
+    """What a template prints: names with characters that would turn or hide the text beside them show these."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("c2b_ray.report", "templates"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

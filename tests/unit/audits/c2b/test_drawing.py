@@ -1,0 +1,197 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from c2b_ray.audits.c2b.drawing import Plan, from_generator, from_labels
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.config import read_audit
+from c2b_ray.image_check import checked_image
+from c2b_ray.models.scripted import ScriptedCaptioner
+from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
+from c2b_ray.steps.accept import Looked
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.draw import generate
+from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.propose import propose
+from c2b_ray.steps.score import score
+from c2b_ray.steps.select import cells_of
+from c2b_ray.steps.verified import Verified
+from c2b_ray.steps.verify import checks, verify, wanted
+from c2b_ray.store.run import open_run
+from c2b_ray.world.table import write_sample
+
+
+def asked_of(images, **changes):
+    asked = {
+        "task": "t",
+        "classes": ["bus"],
+        "classifier": "m",
+        "images": images,
+        "attributes": {"size": ["small", "large"]},
+    }
+    return read_audit(asked | changes)
+
+
+@pytest.fixture
+def labels(tmp_path):
+    write_sample(tmp_path / "scenes.parquet", 200, seed=1003)
+    return {"source": "labelled", "table": str(tmp_path / "scenes.parquet")}
+
+
+NOTHING = Looked(pa.table({"image_id": [], "fingerprint": []}), None, {})
+
+
+def plan_of(asked, path):
+    with open_run(path, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
+        return from_labels(asked, run, Steps()), run.captions
+
+
+def all_of(captions, n=2**31 - 1):
+    return dict.fromkeys(cells_of(captions), n)
+
+
+def test_a_budget_draws_in_random_order_and_the_first_stay_the_first(labels, tmp_path):
+    def ranks(name, **changes):
+        plan, captions = plan_of(asked_of(labels, **changes), tmp_path / name)
+        draws = plan.select(all_of(captions), NOTHING).drawn
+        return {(row["caption_id"], row["image_id"]): row["rank"] for row in draws.to_pylist()}
+
+    budget = {"images": 1000}
+    plain, one, same, other = (
+        ranks("plain"),
+        ranks("one", budget=budget),
+        ranks("same", budget=budget),
+        ranks("other", budget=budget, seed=1),
+    )
+    assert one == same
+    assert plain.keys() == one.keys() == other.keys()
+    assert plain != one != other
+    for captions in {caption_id for caption_id, _ in one}:
+        found = [rank for (caption_id, _), rank in one.items() if caption_id == captions]
+        assert sorted(found) == list(range(len(found)))  # each rank once
+
+
+def test_a_cell_draws_its_first_images_and_gathers_these_alone(labels, tmp_path):
+    plan, captions = plan_of(asked_of(labels, budget={"images": 1000}), tmp_path / "run")
+    first, second = cells_of(captions)
+    few, more = (plan.select(dict(zip((first, second), n, strict=True)), NOTHING).drawn for n in ((2, 0), (4, 1)))
+    assert few["caption_id"].to_pylist() == cells_of(captions)[first] * 2
+    assert set(few["image_id"].to_pylist()) < set(more["image_id"].to_pylist())
+    assert more.num_rows == 5
+    collected = []
+    spied = Plan(plan.select, plan.wanted, lambda *given: collected.append(given), "fetch images")
+    steps = Steps()
+    with open_run(tmp_path / "other", "1" * 20, {}) as run:
+        spied.gather(few, run, steps)
+    ((needed, out, _),) = collected
+    assert sorted(needed["image_id"].to_pylist()) == sorted(few["image_id"].to_pylist())
+    assert needed.schema == plan.wanted.schema
+    assert Path(out).name == "images"
+    assert list(steps.seconds) == ["fetch images"]
+
+
+class Generator:
+    """Of every caption, the second picture is black and the third is NaN; small buses are dark."""
+
+    revision = "g"
+
+    def __init__(self):
+        self.calls = {}
+
+    def generate(self, requests):
+        return [self.one(request) for request in requests]
+
+    def one(self, request):
+        number = self.calls[request.prompt] = self.calls.get(request.prompt, -1) + 1
+        values = np.random.default_rng(request.seed).random((8, 8, 3)) * (0.3 if "small" in request.prompt else 1.0)
+        return checked_image({1: values * 0, 2: values * np.nan}.get(number, values), None)
+
+
+class Classifier:
+    """Takes what is dark for a boat."""
+
+    labels = ("bus", "boat")
+    revision = "c"
+
+    def logits(self, images, keys):
+        return np.array([[image.mean() - 64, 0.0] for image in images], np.float32)
+
+
+class Models:
+    def image_generator(self, spec):
+        assert spec == "toy:painter"
+        return Generator
+
+
+def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_path):
+    images = {"source": "generate", "generator": "toy:painter"}
+    asked = asked_of(images, images_per_caption=40, captions_per_cell=1, classes=["bus", "boat"])
+    proposals, _ = propose(asked.task, ["bus"], None, asked.attributes, 0)
+    captions, _ = caption(asked.task, proposals, None, 1, 0)
+    with open_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
+        run.write("captions", captions)
+        plan = from_generator(asked, run, Models(), Steps())
+        assert run.manifest["models"]["generator"] == {"spec": "toy:painter", "revision": "g"}
+    draws = plan.select(all_of(captions, 40), NOTHING).drawn
+    assert draws.schema == DRAWS
+    images = generate(plan.wanted, Generator())
+    assert images.schema == IMAGES
+    reasons = [row["error"] for row in images.to_pylist() if row["error"]]
+    assert len(reasons) == images["bytes"].null_count == 4
+    assert sum("black" in reason for reason in reasons) == sum("NaN" in reason for reason in reasons) == 2
+    captioner = ScriptedCaptioner(answers=lambda given: see(*given))
+    asking = checks("toy:eye", "e", asked.classes, captions)
+    needed = wanted(captions, draws, asking)
+    for column in ("target_class", "verification_id"):
+        images = images.append_column(column, needed[column])
+    verifications = verify(images, captioner, asking)
+    assert [row["error"] for row in verifications.to_pylist()] == images["error"].to_pylist()
+    predictions = predict(images, Classifier(), question("m", Classifier(), asked.classes, None))
+    distinct = Distinct(images)
+    known = Verified(verifications, CALIBRATION.empty_table(), distinct)
+    small, large = score(captions, draws, predictions, ["m"], 0.05, 0.05, known, distinct).to_pylist()
+    for row in (small, large):
+        assert (row["n"], row["errors"], row["repeats"], row["doubt"]) == (38, 2, 0, None)
+    assert (small["verdict"], large["verdict"]) == ("against", "for")
+
+
+def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
+    images = {"source": "generate", "generator": "toy:painter"}
+    asked = asked_of(images, images_per_caption=7, captions_per_cell=2, confirm=True)
+    proposals, _ = propose(asked.task, ["bus"], None, asked.attributes, 0)
+    captions, _ = caption(asked.task, proposals, None, 1, 0)  # one of two captions repeated the other and is left out
+    with open_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
+        run.write("captions", captions)
+        plan = from_generator(asked, run, Models(), Steps())
+    first = plan.select(all_of(captions, 14), NOTHING)
+    fresh = plan.select(all_of(captions, 14), NOTHING, besides=first.drawn["image_id"].to_pylist())
+    assert first.drawn.num_rows == fresh.drawn.num_rows == 28
+    assert set(plan.wanted["image_id"].to_pylist()) == {
+        *first.drawn["image_id"].to_pylist(),
+        *fresh.drawn["image_id"].to_pylist(),
+    }
+    assert fresh.missing.equals(fresh.drawn)
+
+
+def see(pixels, asked):
+    if "show?" in asked.text and "small" in asked.choices:
+        return "small" if pixels.mean() < 64 else "large"
+    return "bus"
+
+
+def test_what_a_labelled_table_leaves_out_is_said(tmp_path):
+    rows = [f"{i}.png,{('bus', 'boat')[i % 2]},{('fog', 'rain')[i // 20]},{i / 7}" for i in range(40)]
+    rows += ["x.png,boat,snow,1"]
+    (tmp_path / "t.csv").write_text("image,target_class,weather,score\n" + "\n".join(rows))
+    told = []
+    for attributes in (None, {"weather": ["fog", "rain", "snow"]}):
+        images = {"source": "labelled", "table": str(tmp_path / "t.csv")}
+        asked = asked_of(images, classes=["bus", "boat"], attributes=attributes)
+        with open_run(tmp_path / str(len(told)), "0123456789abcdef0123", {}) as run:
+            from_labels(asked, run, Steps(told.append))
+        assert run.manifest["warnings"] == [event.step for event in told if event.kind == "warning"][-1:]
+    said = [event.step for event in told if event.kind == "warning"]
+    assert said == ["column score is no attribute: numbers", "weather of bus: no image shows 'snow'"]

@@ -1,0 +1,73 @@
+"""What is wrong with an audit is said before Ray starts and before anything is written."""
+
+import json
+
+import pytest
+import ray
+
+from c2b_ray.audits.c2b.audit import audit
+from c2b_ray.audits.c2b.preflight import check
+from c2b_ray.config import read_audit
+from c2b_ray.errors import InputError
+
+PREDICTIONS = "file,bus,tram\na.jpg,0.9,0.1\nb.jpg,0.2,0.8\n"
+LABELS = "image,target_class,weather\na.jpg,bus,fog\nb.jpg,bus,clear\n"
+GOOD = {
+    "task": "t",
+    "classes": ["bus"],
+    "classifier": "table:predictions.csv",
+    "images": {"source": "labelled", "table": "labels.csv"},
+}
+RETRIEVED = {"images": {"source": "retrieve", "index": "idx"}, "attributes": {"weather": ["fog", "clear"]}}
+
+SPELLED = {"weather": ["fog", "clear"], "time_of_day": ["day", "night"]}
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "predictions.csv").write_text(PREDICTIONS)
+    (tmp_path / "labels.csv").write_text(LABELS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"classifier": "onx:net.onnx"}, "no classifier has the scheme 'onx'; did you mean 'onnx'"),
+        ({"classifier": "onnx:net.onnx"}, "no such file or directory: .*net.onnx"),
+        ({"classifier": "table:predictions.csv?labels=n.txt"}, "no such file or directory: .*n.txt"),
+        ({"classes": ["buss"]}, "target_class 'buss'; did you mean 'bus'"),
+        ({"label_map": {"bus": ["coach"]}}, "label_map.bus: .* has no label 'coach'"),
+        ({"images": {"source": "labelled", "table": "label.csv"}}, "label.csv: no such"),
+        (RETRIEVED, "idx: no index there .expected manifest.json.; c2b index build"),
+        (RETRIEVED | {"intersections": [["weather", "lihgting"]]}, "no attribute 'lihgting'"),
+        # The pair is known by another spelling: what is wrong is the index alone.
+        (RETRIEVED | {"attributes": SPELLED, "intersections": [["weather", "time of day"]]}, "idx: no index there"),
+        (RETRIEVED | {"language_model": "wrld:lm"}, "no language_model has the scheme 'wrld'"),
+        (RETRIEVED | {"verification": {"model": "clip:x"}}, "verification.model: .*no captioner has the scheme"),
+        ({"images": {"source": "labelled", "table": "gs://bucket/t.csv"}}, "gs:// is not read or written here"),
+        ({"intersections": [["weather", "lihgting"]]}, "intersections: .*'lihgting'"),
+        (RETRIEVED | {"language_model": "world:llm"}, "world has no language_model 'llm'; did you mean 'lm'"),
+        (RETRIEVED | {"language_model": "scripted:labels.csv"}, "labels.csv"),
+        (RETRIEVED | {"verification": {"model": "world:clop"}}, "verification.model: .*did you mean 'clip'"),
+        (
+            {"images": {"source": "generate", "generator": "world:rendrer"}, "attributes": RETRIEVED["attributes"]},
+            "images.generator: .*did you mean 'renderer'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_before_ray_starts(place, changes, words):
+    path = place / "audit.yaml"
+    path.write_text(json.dumps({**GOOD, **changes}))
+    with pytest.raises(InputError, match=words):
+        audit(path, place / "run")
+    assert not ray.is_initialized()
+    assert not (place / "run").exists()
+
+
+def test_via_is_checked_too_and_a_good_audit_passes(place):
+    path = place / "audit.yaml"
+    path.write_text(json.dumps(GOOD))
+    with pytest.raises(InputError, match="via: 'rays' is none of"):
+        audit(path, place / "run", "rays")
+    check(read_audit(path), "actors")

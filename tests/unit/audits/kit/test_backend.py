@@ -1,0 +1,26 @@
+"""Where a quick question finds its models: in apps that serve them, else here."""
+
+from functools import partial
+
+from c2b_ray.audits.kit.backend import WhereServed
+from c2b_ray.models import catalog
+from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
+
+
+def test_what_is_served_is_asked_there_and_the_rest_loads_here():
+    there = WhereServed({"classifiers": None, "encoder-0a1b2c3d": "world:clip", "language-model": "world:lm"})
+    assert isinstance(there.classifier("world:resnet-control-0")(), ServedClassifier)
+    served = there.encoder("world:clip")()
+    assert isinstance(served, ServedEncoder)
+    assert served.channel.app == "encoder-0a1b2c3d"
+    here = there.encoder("open_clip:ViT-B-32/laion2b_s34b_b79k")  # another encoder than the one that is served
+    assert isinstance(here, partial)
+    assert here.func is catalog.encoder
+    # the language model's app serves no encoder, whatever it is named after
+    assert WhereServed({"language-model": "world:clip"}).encoder("world:clip").func is catalog.encoder
+
+
+def test_an_index_is_served_where_its_app_runs():
+    assert isinstance(WhereServed({"index": None}).index("somewhere")(), ServedIndex)
+    assert WhereServed({}).index("somewhere").func is catalog.index
+    assert WhereServed({}).classifier("world:x").func is catalog.classifier
