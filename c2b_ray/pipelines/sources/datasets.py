@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
-from c2b_ray.pipelines.sources import parquet_tables as parquet
+from c2b_ray.pipelines.sources import parquet_tables
 from c2b_ray.pipelines.sources import webdataset
 from c2b_ray.pipelines.sources.files import CPUS, Listing, Place, listing, tables
 from c2b_ray.pipelines.worker_errors import carried_rows
@@ -58,8 +58,8 @@ def read(source: str, *, limit: int | None = None) -> ray.data.Dataset:
 def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
     of_images, of_tables, of_shards = (_ending(found.names, kind) for kind in (IMAGES, PARQUET, SHARDS))
     # Tables often lie beside the images that they name, so a table with a column of images goes first.
-    if of_tables and (parquet.has_images(place, of_tables) or not (of_images or of_shards)):
-        return parquet.read(place, of_tables, limit)
+    if of_tables and (parquet_tables.has_images(place, of_tables) or not (of_images or of_shards)):
+        return parquet_tables.read(place, of_tables, limit)
     if of_images and of_shards:
         raise SourceError(
             f"{place.source}: holds {len(of_images)} images and {len(of_shards)} tar files; name the one you mean"

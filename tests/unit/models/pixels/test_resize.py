@@ -56,5 +56,5 @@ def test_where_compiled_code_cannot_be_kept_it_is_compiled_again() -> None:
 
 def said(code: str) -> str:
     """What `code` prints in a process of its own."""
-    command = [sys.executable, "-c", f"import sys, numpy; from c2b_ray.models.resize import resize; {code}"]
+    command = [sys.executable, "-c", f"import sys, numpy; from c2b_ray.models.pixels.resize import resize; {code}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
