@@ -19,8 +19,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
-from c2b_ray.pipelines.sources import parquet_tables
-from c2b_ray.pipelines.sources import webdataset
+from c2b_ray.pipelines.sources import parquet_tables, webdataset
 from c2b_ray.pipelines.sources.files import CPUS, Listing, Place, listing, tables
 from c2b_ray.pipelines.worker_errors import carried_rows
 
