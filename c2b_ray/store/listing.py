@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+import pyarrow as pa
 
 from c2b_ray.errors import RunError
 from c2b_ray.store import files
 from c2b_ray.store.manifest import Manifest, TableRecord
-
-if TYPE_CHECKING:
-    from c2b_ray.store.run import Run
 
 HASHED_BYTES = 64 * 2**20
 """Of larger tables the size alone is compared, so that a run loads fast."""
@@ -22,7 +21,22 @@ NEEDED = {"scores"}
 """What every audit that finishes has written: without it a page would say that nothing was found."""
 
 
-def listed(run: Run, name: str, column: str) -> TableRecord:
+class Tables(Protocol):
+    """A run's directory, as far as its tables go."""
+
+    @property
+    def path(self) -> str: ...
+
+    def location(self, name: str) -> str: ...
+
+    def in_parts(self, name: str) -> bool: ...
+
+    def has(self, name: str) -> bool: ...
+
+    def read(self, name: str, columns: list[str] | None = None) -> pa.Table: ...
+
+
+def listed(run: Tables, name: str, column: str) -> TableRecord:
     """The table `name` as it is now; `column` is one that it has."""
     rows = run.read(name, [column]).num_rows
     place = run.location(name)
@@ -32,7 +46,7 @@ def listed(run: Run, name: str, column: str) -> TableRecord:
     return TableRecord(rows=rows, bytes=size, sha256=_sha256(f"{place}.parquet") if size <= HASHED_BYTES else None)
 
 
-def check_missing(run: Run, record: Manifest) -> None:
+def check_missing(run: Tables, record: Manifest) -> None:
     """RunError where a finished run lacks a table or part that it listed."""
     tables = record.tables or {}
     if unlisted := sorted(NEEDED - set(tables)):
@@ -45,7 +59,7 @@ def check_missing(run: Run, record: Manifest) -> None:
             raise _damaged(run, lost, "is missing")
 
 
-def check_changed(run: Run, record: Manifest) -> None:
+def check_changed(run: Tables, record: Manifest) -> None:
     """RunError where a table or part of a finished run is another than it listed."""
     tables = record.tables or {}
     for name, entry in tables.items():
@@ -56,7 +70,7 @@ def check_changed(run: Run, record: Manifest) -> None:
             raise _damaged(run, f"{name}.parquet", "is not the one that the run finished with", delete=True)
 
 
-def check_added(run: Run, record: Manifest, names: Iterator[str]) -> None:
+def check_added(run: Tables, record: Manifest, names: Iterator[str]) -> None:
     """RunError where a finished run has one of the tables `names` that it did not list."""
     for name in names:
         if name not in (record.tables or {}) and run.has(name):
@@ -77,7 +91,7 @@ def _sha256(location: str) -> str:
     return hashlib.sha256(files.read_bytes(location)).hexdigest()
 
 
-def _damaged(run: Run, table: str, what: str, delete: bool = False) -> RunError:
+def _damaged(run: Tables, table: str, what: str, delete: bool = False) -> RunError:
     again = "delete it and run the run's c2b audit again" if delete else "run its c2b audit again"
     return RunError(
         f"{run.path}: the run is damaged: its table {table} {what}; copy the run again from where it is whole, or "

@@ -18,7 +18,8 @@ from torchvision import transforms
 from torchvision.transforms._presets import ImageClassification
 from torchvision.transforms.v2 import functional as F
 
-from c2b_ray.models.pixels.resize import Filter, Window, resize
+from c2b_ray.models.pixels.filters import Filter
+from c2b_ray.models.pixels.resize import Window, resize
 from c2b_ray.models.spec_options import to_pil
 from c2b_ray.roles import Pixels
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from c2b_ray.models.pixels.resize import BITS
+from c2b_ray.models.pixels.filters import BITS
 
 _BITS = BITS
 _HALF = 1 << (BITS - 1)

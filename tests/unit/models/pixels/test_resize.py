@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from c2b_ray.models.pixels.resize import Filter, Window, resize
+from c2b_ray.models.pixels.filters import Filter
+from c2b_ray.models.pixels.resize import Window, resize
 
 SIDE = st.integers(1, 150)
 
