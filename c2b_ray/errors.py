@@ -35,7 +35,7 @@ class C2BError(Exception):
         self.location, self.run, self.app = location, run, app
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _again, (type(self), str(self), vars(self))
+        return again, (type(self), str(self), vars(self))
 
 
 class InputError(C2BError):
@@ -91,7 +91,7 @@ class ServiceError(C2BError):
     """A model service that does not answer, or answers with something else than was asked for."""
 
 
-def _again(kind: type[C2BError], message: str, data: dict[str, object]) -> C2BError:
+def again(kind: type[C2BError], message: str, data: dict[str, object]) -> C2BError:
     """The error as it was raised in another process, whatever arguments its class takes."""
     error = kind.__new__(kind, message)
     Exception.__init__(error, message)

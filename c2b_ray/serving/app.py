@@ -6,7 +6,6 @@ It knows which apps there are, how one is built and how it is found; placement i
 # string with it, whereupon nothing is checked.
 
 import logging
-import re
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from ray import serve
 from ray.serve import Application, Deployment, RunTarget
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
-from c2b_ray import errors
 from c2b_ray.errors import C2BError, ConfigError, InputError, ServiceError
 from c2b_ray.filesystems.documents import read_yaml
 from c2b_ray.models import catalog
@@ -30,6 +28,7 @@ from c2b_ray.serving.captioner import CaptionerServer
 from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
 from c2b_ray.serving.classifier import ClassifierServer
 from c2b_ray.serving.encoder import EncoderServer
+from c2b_ray.serving.failures import from_text
 from c2b_ray.serving.generator import GeneratorServer
 from c2b_ray.serving.handles import (
     ServedCaptioner,
@@ -280,7 +279,7 @@ def _await_running(names: set[str]) -> None:
             app = apps.get(name)
             said = " ".join([app.message, *(d.message for d in app.deployments.values())]) if app else "it was deleted"
             if app is None or app.status == "DEPLOY_FAILED":
-                raise _as_raised(said) or ServiceError(f"app {name!r} did not start: {said.strip()}")
+                raise _named(name, said)
             if time.monotonic() > deadline:
                 raise ServiceError(f"app {name!r} is {app.status} after {PATIENCE_S:.0f} s: {said.strip()}")
             if app.status == "RUNNING":
@@ -288,13 +287,10 @@ def _await_running(names: set[str]) -> None:
         time.sleep(0.5)  # asking costs the controller some 50 ms
 
 
-def _as_raised(said: str) -> C2BError | None:
-    """The error of ours in a replica's traceback: Serve hands on what a constructor raised as text alone."""
-    found = re.findall(r"c2b_ray\.errors\.(\w+): (.*)", said)
-    if not found:
-        return None
-    name, message = found[-1]
-    kind = getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, C2BError)) or kind.__init__ is not C2BError.__init__:
-        return None
-    return kind(message)
+def _named(app: str, said: str) -> C2BError:
+    """What the constructor of a replica raised, where it is an error of ours; else what Serve says."""
+    cause = from_text(said)
+    if cause is None:
+        return ServiceError(f"app {app!r} did not start: {said.strip()}", app=app)
+    cause.app = cause.app or app
+    return cause

@@ -1,13 +1,13 @@
-"""The way to one Serve app: calls in flight, waiting out a full queue or a lost replica, errors as themselves.
+"""The way to one Serve app: calls in flight, waiting out a full queue, a lost replica or a redeployment, errors as
+themselves.
 
-It knows Serve's handles and exceptions and nothing of roles. It can be pickled, and finds its handle where it wakes up:
-in the driver, in a Ray task, in an actor of a Ray Data job.
+It knows Serve's handles and exceptions and nothing of roles. It can be pickled, and connects anew in the process that
+unpickles it: the driver, a Ray task, an actor of a Ray Data job.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
@@ -16,7 +16,12 @@ from typing import Any
 import ray
 from ray import serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayError, RayTaskError, WorkerCrashedError
-from ray.serve.exceptions import BackPressureError, RayServeException, ReplicaUnavailableError
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    RayServeException,
+    ReplicaUnavailableError,
+)
 from ray.serve.handle import DeploymentHandle
 from tenacity import (
     Retrying,
@@ -29,6 +34,8 @@ from tenacity import (
 )
 
 from c2b_ray.errors import C2BError, ServiceError
+from c2b_ray.serving.outage import GRACE_S, Outage
+from c2b_ray.serving.watch import WATCH, Watch
 
 APPS = MappingProxyType(
     {
@@ -49,12 +56,15 @@ ATTEMPTS = 4
 """How often a call is made whose replica dies under it. Roles answer alike each time, so asking again is safe."""
 
 GLANCE_S = 5.0
+RESEND_S = 0.5
 
 
 class Channel:
     """Calls to the ingress deployment of one app.
 
-    `handle` is for tests in this process (`serve.run(_local_testing_mode=True)`), and does not survive pickling.
+    `patience_s`: how long a call waits while the app has no replica or no place in its queue. `grace_s`: how long it
+    waits where only somebody's `serve deploy` can help, because the app was deleted or failed to deploy. `handle` and
+    `watch` are for tests in this process, and do not survive pickling.
     """
 
     def __init__(
@@ -63,15 +73,19 @@ class Channel:
         *,
         in_flight: int = 8,
         patience_s: float = PATIENCE_S,
+        grace_s: float = GRACE_S,
         handle: DeploymentHandle[Any] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.app = app
         self.in_flight = in_flight
         self.patience_s = patience_s
+        self.grace_s = grace_s
         self._handle = handle
+        self._watch = watch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_handle": None}
+        return {**self.__dict__, "_handle": None, "_watch": None}
 
     def call(self, method: str, *args: Any, model_id: str = "") -> Any:
         """The result of one call; a `C2BError` of the replica as itself, ServiceError where there is no answer."""
@@ -118,6 +132,7 @@ class Channel:
         if isinstance(error, RayTaskError):
             cause = getattr(error, "cause", None)
             if isinstance(cause, C2BError):
+                cause.app = cause.app or self.app
                 return cause
             said = f"failed in {method}: {type(cause).__name__}: {cause}"
         elif isinstance(error, BackPressureError):
@@ -138,9 +153,18 @@ class Channel:
         return ServiceError(f"app {self.app!r} {said}", app=self.app)
 
     def _once(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
-        handle = self._connect().options(method_name=method, multiplexed_model_id=model_id)
-        response = handle.remote(*args)
-        alone_since: float | None = None
+        """The result of one call, sent again for as long as Serve refuses it because the app is not deployed."""
+        outage = Outage(self.app, self._watch or WATCH, self.patience_s, self.grace_s)
+        while True:
+            handle = self._connect().options(method_name=method, multiplexed_model_id=model_id)
+            try:
+                return self._result(handle.remote(*args), method, outage, over)
+            except DeploymentUnavailableError:
+                outage.look(refused=True)
+                if over.wait(RESEND_S):
+                    raise ServiceError(f"the call of {method} was called off", app=self.app) from None
+
+    def _result(self, response: Any, method: str, outage: Outage, over: threading.Event) -> Any:
         while True:
             try:
                 return response.result(timeout_s=GLANCE_S)
@@ -149,31 +173,11 @@ class Channel:
                     raise
             try:
                 if over.is_set():
-                    raise ServiceError(f"the call of {method} was called off")
-                alone_since = self._glance(alone_since)
-            except ServiceError:
-                response.cancel()  # type: ignore[no-untyped-call]
+                    raise ServiceError(f"the call of {method} was called off", app=self.app)
+                outage.look()
+            except C2BError:
+                response.cancel()
                 raise
-
-    def _glance(self, alone_since: float | None) -> float | None:
-        """Since when the app has had no replica; ServiceError once that is too long. Serve itself waits for ever."""
-        app = serve.status().applications.get(self.app)
-        if app is None:
-            raise _absent(self.app)
-        counts = [
-            count for d in app.deployments.values() for state, count in d.replica_states.items() if state == "RUNNING"
-        ]
-        if any(counts):
-            return None
-        now = time.monotonic()
-        failed = app.status == "DEPLOY_FAILED"
-        if failed or (alone_since is not None and now - alone_since > self.patience_s):
-            said = " ".join([app.message, *(d.message for d in app.deployments.values())]).strip()
-            raise ServiceError(
-                f"app {self.app!r} is {app.status} and has no replica: {said or '`serve status` says more'}",
-                app=self.app,
-            )
-        return now if alone_since is None else alone_since
 
     def _connect(self) -> DeploymentHandle[Any]:
         if self._handle is None:
@@ -182,16 +186,12 @@ class Channel:
             try:
                 self._handle = serve.get_app_handle(self.app)
             except RayServeException as error:
-                raise _absent(self.app) from error
+                raise ServiceError(
+                    f"no Serve app {self.app!r} is running: deploy it, such as with `serve deploy"
+                    " deployments/laptop.yaml`",
+                    app=self.app,
+                ) from error
         return self._handle
-
-
-def _absent(app: str) -> ServiceError:
-    return ServiceError(
-        f"no Serve app {app!r} is running: deploy it (`serve deploy deployments/laptop.yaml`),"
-        " or let the audit start its own",
-        app=app,
-    )
 
 
 # An actor or its node died or is out of reach. What the model itself raised is a RayTaskError, and none of these.

@@ -14,6 +14,7 @@ from ray import serve
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, Pixels
+from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.payload import PackedImages, unpack
 from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model
 
@@ -26,7 +27,8 @@ class EncoderServer:
 
     def __init__(self, model: str, threads: int = 1) -> None:
         self._spec = model
-        self._encoder = catalog.encoder(model)
+        with carried_in_text():
+            self._encoder = catalog.encoder(model)
         self._hands = Hands(DEPLOYMENT, threads)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:

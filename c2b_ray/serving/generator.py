@@ -13,6 +13,7 @@ from ray import serve
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import GeneratedImage, GenerationRequest
+from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.replica import Hands, apply_settings, refuse_other_model
 
 DEPLOYMENT = "Generator"
@@ -24,7 +25,8 @@ class GeneratorServer:
 
     def __init__(self, model: str, threads: int = 1) -> None:
         self._spec = model
-        self._generator = catalog.image_generator(model)
+        with carried_in_text():
+            self._generator = catalog.image_generator(model)
         self._hands = Hands(DEPLOYMENT, threads)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from ray import serve
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model
 
 DEPLOYMENT = "LanguageModel"
@@ -28,7 +29,8 @@ class LanguageModelServer:
 
     def __init__(self, model: str, threads: int = 1) -> None:
         self._spec, self._gathers = model, threads == 1
-        self._model = catalog.language_model(model)
+        with carried_in_text():
+            self._model = catalog.language_model(model)
         self._hands = Hands(DEPLOYMENT, threads)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:

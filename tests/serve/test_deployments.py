@@ -333,6 +333,8 @@ def test_apps_are_shared_by_model_and_stopped_by_who_started_them(served: Served
 def test_a_model_that_cannot_be_loaded_is_said_to_be_so(served: Served, placement: Path) -> None:
     with pytest.raises(SpecError, match="no encoder has the scheme 'too'"):
         ensure(encoder="too:x", placement=placement)
-    with pytest.raises(WeightsError, match="toy:damaged: these weights are damaged"):
+    with pytest.raises(WeightsError, match="toy:damaged: these weights are damaged") as raised:
         ensure(language_model="toy:damaged", placement=placement)
+    assert raised.value.location == "/models/toy.bin"  # every field, though Serve hands on text alone
+    assert raised.value.app is not None
     assert "toy:damaged" not in running().values()

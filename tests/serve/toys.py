@@ -70,7 +70,7 @@ class ToyClassifier:
 
 def language_model(spec: Spec) -> ToyLanguageModel:
     if spec.name == "damaged":
-        raise WeightsError(f"{spec.text}: these weights are damaged")
+        raise WeightsError(f"{spec.text}: these weights are damaged", location="/models/toy.bin")
     return ToyLanguageModel()
 
 

@@ -13,9 +13,11 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from tenacity import wait_none
 
-from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.errors import ConfigError, ServiceError, SpecError, WeightsError
 from c2b_ray.serving import channel as channel_module
 from c2b_ray.serving.channel import ATTEMPTS, Channel
+from c2b_ray.serving.failures import to_text
+from c2b_ray.serving.watch import Watch
 
 
 class Response:
@@ -63,6 +65,7 @@ def failing(times: int, error: Exception) -> Callable[[int, Any], Any]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "wait_random_exponential", lambda **_: wait_none())
+    monkeypatch.setattr(channel_module, "RESEND_S", 0.001)
 
 
 def to(handle: Any, **options: Any) -> Channel:
@@ -120,42 +123,87 @@ def test_other_errors_of_a_model_are_the_services(error: Exception) -> None:
         to(Handle(failing(1, raised_remotely(error)))).call("m", 1)
 
 
-def test_an_app_that_failed_to_deploy_is_an_error_at_once() -> None:
-    handle = Handle(failing(1, DeploymentUnavailableError("d")))  # type: ignore[arg-type]
-    with pytest.raises(ServiceError, match="did not answer m"):
-        to(handle).call("m", 1)
+def test_every_field_of_our_errors_arrives_and_the_app_is_named() -> None:
+    raised = ConfigError("images.index", "absent", location="s3://b/audit.yaml")
+    raised.run = "runs/1"
+    with pytest.raises(ConfigError) as error:
+        to(Handle(failing(1, raised_remotely(raised)))).call("m", 1)
+    fields = {"field": "images.index", "location": "s3://b/audit.yaml", "run": "runs/1", "app": "app"}
+    assert vars(error.value) == fields
 
 
 class Overview:
     """A look at an app, as `serve.status` gives it."""
 
-    def __init__(self, status: str, replicas: dict[str, int]) -> None:
-        self.status, self.message, self.replica_states = status, "said why", replicas
+    def __init__(self, status: str, replicas: dict[str, int], message: str = "said why") -> None:
+        self.status, self.message, self.replica_states = status, message, replicas
         self.deployments = {"D": self}
+
+
+def watching(*looks: Overview | None) -> Watch:
+    """The controller's answers in their order, the last of them for good."""
+    answers = iter(looks)
+    last: list[Overview | None] = []
+
+    def ask() -> Any:
+        last[:] = [next(answers, *last)]
+        return type("Status", (), {"applications": {} if last[0] is None else {"app": last[0]}})
+
+    return Watch(ask, every_s=0.0)
+
+
+WELL = Overview("RUNNING", {"RUNNING": 1})
+
+
+def test_an_app_that_is_redeployed_is_waited_for() -> None:
+    handle = Handle(failing(5, DeploymentUnavailableError("d")))  # type: ignore[arg-type]
+    looks = watching(None, Overview("DEPLOYING", {"STARTING": 1}), Overview("DEPLOYING", {}), WELL)
+    assert to(handle, watch=looks).call("m", 1) == 1
+    assert len(handle.asked) == 6
+
+
+@pytest.mark.parametrize(
+    ("looks", "message"),
+    [
+        ([None], "app 'app' was deleted while it was in use"),
+        ([Overview("DEPLOY_FAILED", {})], "is DEPLOY_FAILED and has had no replica for 0 s: said why"),
+    ],
+)
+def test_an_app_that_only_somebody_can_bring_back_is_waited_for_no_longer_than_the_grace(
+    looks: list[Overview | None], message: str
+) -> None:
+    handle = Handle(failing(10**9, DeploymentUnavailableError("d")))  # type: ignore[arg-type]
+    with pytest.raises(ServiceError, match=message) as error:
+        to(handle, watch=watching(*looks), grace_s=0.02).call("m", 1)
+    assert error.value.app == "app"
+    assert len(handle.asked) > 1  # more than one attempt, within the grace
+
+
+def test_what_a_constructor_raised_is_the_error_of_an_app_that_failed_to_deploy() -> None:
+    why = WeightsError("model.bin: a pickle", location="/models/model.bin")
+    failed = Overview("DEPLOY_FAILED", {}, f"Traceback\n{to_text(why)}\n  more of it")
+    handle = Handle(failing(10**9, DeploymentUnavailableError("d")))  # type: ignore[arg-type]
+    with pytest.raises(WeightsError, match=r"model\.bin: a pickle") as error:
+        to(handle, watch=watching(failed), grace_s=0.0).call("m", 1)
+    assert (error.value.location, error.value.app) == ("/models/model.bin", "app")
 
 
 @pytest.mark.parametrize(
     ("app", "message"),
     [
-        (None, "no Serve app 'app' is running"),
-        (Overview("DEPLOY_FAILED", {}), "is DEPLOY_FAILED and has no replica: said why"),
-        (Overview("UNHEALTHY", {"STARTING": 1}), "is UNHEALTHY and has no replica"),
+        (None, "was deleted while it was in use"),
+        (Overview("DEPLOY_FAILED", {}), "is DEPLOY_FAILED and has had no replica for 0 s: said why"),
+        (Overview("UNHEALTHY", {"STARTING": 1}), "is UNHEALTHY and has had no replica"),
     ],
 )
-def test_a_wait_for_an_app_without_replicas_ends(
-    monkeypatch: pytest.MonkeyPatch, app: Overview | None, message: str
-) -> None:
-    status = type("Status", (), {"applications": {} if app is None else {"app": app}})
-    monkeypatch.setattr(channel_module.serve, "status", lambda: status)
+def test_a_wait_for_an_app_without_replicas_ends(app: Overview | None, message: str) -> None:
     handle = Handle(failing(10**9, TimeoutError()))
     with pytest.raises(ServiceError, match=message):
-        to(handle, patience_s=0.0).call("m", 1)
+        to(handle, patience_s=0.0, watch=watching(app)).call("m", 1)
     assert handle.responses[0].cancelled
 
 
-def test_a_busy_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = type("Status", (), {"applications": {"app": Overview("RUNNING", {"RUNNING": 1})}})
-    monkeypatch.setattr(channel_module.serve, "status", lambda: status)
+def test_a_busy_app_is_waited_for() -> None:
     waits = iter([TimeoutError()] * 20)
 
     def slow(_: int, argument: Any) -> Any:
@@ -163,12 +211,31 @@ def test_a_busy_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
             raise error
         return argument
 
-    assert to(Handle(slow), patience_s=0.0).call("m", 1) == 1
+    assert to(Handle(slow), patience_s=0.0, watch=watching(WELL)).call("m", 1) == 1
 
 
-def test_the_first_error_calls_the_others_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = type("Status", (), {"applications": {"app": Overview("RUNNING", {"RUNNING": 1})}})
-    monkeypatch.setattr(channel_module.serve, "status", lambda: status)
+def test_pending_calls_share_one_look_at_the_controller() -> None:
+    looks = 0
+
+    def ask() -> Any:
+        nonlocal looks
+        looks += 1
+        time.sleep(0.02)  # long enough that all others ask meanwhile
+        return type("Status", (), {"applications": {"app": WELL}})
+
+    waits = {i: iter([TimeoutError()] * 3) for i in range(30)}
+
+    def slow(_: int, argument: int) -> int:
+        for error in waits[argument]:
+            raise error
+        return argument
+
+    channel = to(Handle(slow), in_flight=30, watch=Watch(ask, every_s=30.0))
+    assert channel.call_many("m", [(i,) for i in range(30)]) == list(range(30))
+    assert looks == 1
+
+
+def test_the_first_error_calls_the_others_off() -> None:
     others = threading.Event()
 
     def script(_: int, argument: int) -> Any:
@@ -181,7 +248,7 @@ def test_the_first_error_calls_the_others_off(monkeypatch: pytest.MonkeyPatch) -
 
     handle = Handle(script)
     with pytest.raises(SpecError):
-        to(handle).call_many("m", [(0,), (1,)])
+        to(handle, watch=watching(WELL)).call_many("m", [(0,), (1,)])
     deadline = time.monotonic() + 20
     while not any(response.cancelled for response in handle.responses) and time.monotonic() < deadline:
         time.sleep(0.01)
