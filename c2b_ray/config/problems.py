@@ -1,26 +1,19 @@
-"""What pydantic says of a wrong audit file, as one error that names the field in the file's own words."""
+"""What pydantic says of a wrong file, as one error that names the field in the file's own words."""
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 from pydantic import BaseModel, ValidationError
 
-from c2b_ray.config.audit import AuditConfig, Budget
-from c2b_ray.config.images import Columns, Images
-from c2b_ray.config.verification import Verification
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import ConfigError, nearest
 
-_NESTED: dict[str, type[BaseModel]] = {
-    "images": Images,
-    "images.columns": Columns,
-    "verification": Verification,
-    "budget": Budget,
-}
 
-
-def first_problem(error: ValidationError, file: str | None) -> ConfigError:
-    """Unknown keys first: a misspelt `task` is named as that, not as a `task` that is missing."""
+def first_problem(error: ValidationError, file: str | None, root: type[BaseModel] = AuditConfig) -> ConfigError:
+    """Unknown keys first: a misspelt `task` is named as that, not as a `task` that is missing. `root`: the file's."""
     problems = error.errors()
-    problem = next((found for found in problems if found["type"] == "extra_forbidden"), problems[0])
+    problem = next((other for other in problems if other["type"] == "extra_forbidden"), problems[0])
     if problem["type"] == "literal_error":  # one name or a list of them: of the two complaints, the nearer one
         same = [other for other in error.errors() if other["loc"][:2] == problem["loc"][:2]]
         problem = max(same, key=lambda other: len(other["loc"]))
@@ -32,9 +25,25 @@ def first_problem(error: ValidationError, file: str | None) -> ConfigError:
     field = ".".join(path)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        model = _NESTED.get(".".join(path[:-1]), AuditConfig)
-        message = f"unknown key; {nearest(path[-1], model.model_fields)}"
+        message = f"unknown key; {nearest(path[-1], _section(root, path[:-1]).model_fields)}"
+    elif problem["type"] == "model_type":
+        message = "expected a mapping of its fields"
     elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
         message += f", not {problem['input'][:100]!r}"
     more = sum(other["loc"][:2] != problem["loc"][:2] for other in error.errors())
     return ConfigError(field, message + (f" (and {more} more)" if more else ""), location=file)
+
+
+def _section(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
+    """The model of the section at `path`, as deep as the fields are known."""
+    for name in path:
+        annotation: Any = root.model_fields[name].annotation if name in root.model_fields else None
+        sections = [kind for kind in (annotation, *get_args(annotation)) if _is_model(kind)]
+        if not sections:
+            break
+        root = sections[0]
+    return root
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

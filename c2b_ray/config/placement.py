@@ -1,0 +1,137 @@
+"""A placement file: how many processes run each stage of an audit, and what each of them takes from the cluster.
+
+It knows fields and their limits, not what the cluster has: what a file leaves open is decided there
+(`pipelines.placement`). None of it changes which rows an audit writes, so no run is named after it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+
+from c2b_ray.config.problems import first_problem
+from c2b_ray.config.strict import Strict
+from c2b_ray.errors import ConfigError
+from c2b_ray.filesystems.documents import read_yaml
+
+Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search"]
+Precision = Literal["fp32", "bf16", "fp16"]
+
+_WORD = r"[a-zA-Z0-9](?:[a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?"
+_LABEL = re.compile(rf"(?:[a-zA-Z0-9.-]{{1,253}}/)?{_WORD}")
+_SELECTOR = re.compile(rf"!?{_WORD}|!?in\({_WORD}(?:, ?{_WORD})*\)")
+
+
+class StagePlacement(Strict):
+    """The processes of one stage; a field that is left out is chosen from what the cluster has."""
+
+    min_actors: int | None = Field(None, ge=1, le=100_000, description="Processes that the stage begins with.")
+    max_actors: int | None = Field(
+        None, ge=1, le=100_000, description="Processes that it grows to while rows wait; it shrinks when none do."
+    )
+    cpus: float | None = Field(
+        None, ge=0, le=1024, description="CPUs that Ray reserves for each process; what is left reads and writes."
+    )
+    gpus: float | None = Field(
+        None, ge=0, le=64, description="GPUs of each process: 0, a share such as 0.25, or a whole number."
+    )
+    labels: dict[str, str] | None = Field(
+        None, description="Labels of the nodes that processes may run on, in Ray's form: a value, !value, in(a, b)."
+    )
+    batch: int | None = Field(None, ge=1, le=65_536, description="Rows that a model gets at once.")
+    threads: int | None = Field(
+        None, ge=1, le=256, description="Batches that one process has under way at once, where its model allows it."
+    )
+    precision: Precision | None = Field(None, description="In which numbers a torch model computes.")
+
+    @field_validator("gpus")
+    @classmethod
+    def _share_or_whole(cls, gpus: float | None) -> float | None:
+        if gpus is not None and gpus > 1 and gpus != int(gpus):
+            raise ValueError(f"{gpus:g} is neither a share of one GPU nor a whole number of them")
+        return gpus
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_of_ray(cls, labels: dict[str, str] | None) -> dict[str, str] | None:
+        for name, value in (labels or {}).items():
+            if not _LABEL.fullmatch(name):
+                raise ValueError(f"{name[:100]!r} is no name of a node label: letters, digits, '-', '_', '.'")
+            if not _SELECTOR.fullmatch(value):
+                raise ValueError(f"{name}: {value[:100]!r} selects no nodes; write value, !value or in(a, b)")
+        return labels
+
+    @model_validator(mode="after")
+    def _from_min_to_max(self) -> StagePlacement:
+        if self.min_actors is not None and self.max_actors is not None and self.min_actors > self.max_actors:
+            raise ValueError(f"min_actors {self.min_actors} is more than max_actors {self.max_actors}")
+        return self
+
+
+class Stages(Strict):
+    fetch: StagePlacement = StagePlacement()
+    generate: StagePlacement = StagePlacement()
+    verify: StagePlacement = StagePlacement()
+    classify: StagePlacement = StagePlacement()
+    embed: StagePlacement = StagePlacement()
+    search: StagePlacement = StagePlacement()
+
+
+class PlacementConfig(Strict):
+    """Where the work of an audit runs."""
+
+    stages: Stages = Field(Stages(), description="Ray Data's processes, by stage.")
+    serve: str | None = Field(
+        None, description="A Serve config whose placement apps get that `--via serve` starts, relative to this file."
+    )
+
+    _file: str | None = PrivateAttr(None)
+
+    @property
+    def file(self) -> str | None:
+        """The file that it was read from, for errors."""
+        return self._file
+
+    def stage(self, name: Stage) -> StagePlacement:
+        section: StagePlacement = getattr(self.stages, name)
+        return section
+
+
+def read_placement(source: str | Path | dict[str, Any] | PlacementConfig | None) -> PlacementConfig:
+    """A placement from a YAML file, a mapping of its fields, or a config; None leaves everything to the defaults.
+
+    ConfigError names file and field. The path of the Serve config becomes absolute, relative to the file.
+    """
+    if isinstance(source, PlacementConfig):
+        return source
+    if source is None or isinstance(source, dict):
+        return _located(_validated(source or {}, None), Path.cwd(), None)
+    if not isinstance(source, str | Path):
+        what = f"expected a placement file's path or a mapping of its fields, got a {type(source).__name__}"
+        raise ConfigError("placement", what)
+    data = read_yaml(source)
+    if not isinstance(data, dict):
+        what = "nothing" if data is None else f"a {type(data).__name__}"
+        raise ConfigError("", f"expected a mapping with `stages` or `serve`, got {what}", location=str(source))
+    return _located(_validated(data, str(source)), Path(source).parent, str(source))
+
+
+def _validated(data: dict[str, Any], file: str | None) -> PlacementConfig:
+    try:
+        config = PlacementConfig.model_validate(data)
+    except ValidationError as error:
+        raise first_problem(error, file, PlacementConfig) from error
+    config._file = file
+    return config
+
+
+def _located(config: PlacementConfig, base: Path, file: str | None) -> PlacementConfig:
+    if config.serve is None:
+        return config
+    path = (base / Path(config.serve).expanduser()).resolve()
+    if not path.is_file():
+        raise ConfigError("serve", f"{path}: no such Serve config; deployments/ has some", location=file)
+    return config.model_copy(update={"serve": str(path)})
