@@ -30,8 +30,10 @@ from safetensors.torch import save_file
 
 from c2b_ray.audits.kit.backend import backend
 from c2b_ray.pipelines.index import embed_source
-from c2b_ray.pipelines.stage import read_stage
+from c2b_ray.pipelines.sources.datasets import read
+from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import TextImageEncoder
+from c2b_ray.store.parts import read_stage
 
 MODEL = "ViT-B-32"
 PACKAGES = (
@@ -90,15 +92,15 @@ def ours(folder: Path, weights: Path, precision: str, out: Path) -> tuple[float,
         (few / file.name).symlink_to(file)
     with backend("actors") as models:
         encoder = models.encoder(spec)
-        before = _stage(few, encoder, f"{out}/before")
-        seconds = _stage(folder, encoder, f"{out}/index") - before
+        before = _stage(models.runner, few, encoder, f"{out}/before")
+        seconds = _stage(models.runner, folder, encoder, f"{out}/index") - before
     rows = read_stage(f"{out}/index.building", ["key", "embedding"]).sort_by("key")
     return (rows.num_rows - FEW) / seconds, np.stack(rows["embedding"].to_numpy())
 
 
-def _stage(folder: Path, encoder: Callable[[], TextImageEncoder], out: str) -> float:
+def _stage(runner: Runner, folder: Path, encoder: Callable[[], TextImageEncoder], out: str) -> float:
     began = time.perf_counter()
-    embed_source(str(folder), encoder, {"dimension": 512}, out)
+    embed_source(runner, read(str(folder)), encoder, {"dimension": 512}, out)
     return time.perf_counter() - began
 
 

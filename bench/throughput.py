@@ -33,11 +33,11 @@ from photos import photos
 
 from c2b_ray.audits.kit.backend import backend
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.images import CLASSIFY, classify
+from c2b_ray.pipelines.images import CLASSIFY, ImageStages
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import Question, predict, question
-from c2b_ray.store.parts import opened, writing
+from c2b_ray.store.parts import opened, read_stage, writing
 
 PER_PART, FEW = 250, 2000
 SIDES = ("bare", "actors", "serve")
@@ -95,10 +95,12 @@ def piped(spec: str, sources: tuple[str, str], via: str) -> tuple[float, float]:
     with backend(via) as models, tempfile.TemporaryDirectory() as out:
         factory = models.classifier(spec)
         asked = asked_of(spec, factory())
+        wanted = {source: read_stage(source, ["image_id"])["image_id"].combine_chunks() for source in sources}
+        stages = ImageStages(models.runner)
 
         def once(source: str) -> None:
             with tempfile.TemporaryDirectory(dir=out) as place:
-                classify(source, factory, asked, f"{place}/predictions", lambda _: None)
+                stages.classify(source, wanted[source], factory, asked, f"{place}/predictions", lambda _: None)
 
         once(sources[0])
         return timed(partial(once, sources[0])), timed(partial(once, sources[1]))

@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.kit.backend import Loaders, at_hand
+from c2b_ray.audits.kit.backend import at_hand
+from c2b_ray.audits.kit.loaders import Loaders
 from c2b_ray.commands.compare import classifiers_of, finished, one_of
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.ask.page import asked_page

@@ -18,6 +18,7 @@ from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines import index as pipeline
 from c2b_ray.pipelines import search
 from c2b_ray.pipelines.sources import clip_retrieval
+from c2b_ray.pipelines.sources.datasets import read
 from c2b_ray.pipelines.sources.files import sizes
 from c2b_ray.pipelines.stage import StageResult
 from c2b_ray.roles import ImageIndex, TextImageEncoder
@@ -52,7 +53,7 @@ def build(
         if (summary := pipeline.built(out, made_by, listed)) is not None:
             return summary
         with steps.step("embed images") as on_progress:
-            pipeline.embed_source(images, factory, made_by, out, on_progress)
+            pipeline.embed_source(models.runner, read(images), factory, made_by, out, on_progress)
     with steps.step("build the index"):
         return pipeline.build(out, made_by, wish, listed)
 
@@ -113,7 +114,8 @@ def search_many(
             made_by = {"captions": captions, "index": opened.revision, "k": k}
         with steps.step("search") as on_progress:
             finder = partial(_finder, of_encoder, of_index)
-            return search.search_captions(captions, finder, made_by, out, on_progress)
+            rows = search.read_captions(captions)
+            return search.search_captions(models.runner, rows, finder, made_by, out, on_progress)
 
 
 def _finder(encoder: Callable[[], TextImageEncoder], index: Callable[[], ImageIndex]) -> Finder:

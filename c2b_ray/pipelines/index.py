@@ -23,12 +23,12 @@ from c2b_ray.models.index.manifest import MANIFEST, Manifest
 from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines.images import CLASSIFY, OnProgress
 from c2b_ray.pipelines.sources.clip_retrieval import Partition
-from c2b_ray.pipelines.sources.datasets import read
-from c2b_ray.pipelines.stage import read_stage, run_stage
+from c2b_ray.pipelines.stage import Rows, Runner
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import embeddings
 from c2b_ray.steps.embed import embed
 from c2b_ray.store import files
+from c2b_ray.store.parts import read_stage
 
 MADE_BY = "made_by.json"
 ERRORS = "errors.parquet"
@@ -68,26 +68,27 @@ def _check_source(out: str, images: str, then: pa.Table, now: pa.Table) -> None:
 
 
 def embed_source(
-    images: str,
+    runner: Runner,
+    images: Rows,
     encoder: Callable[[], TextImageEncoder],
     made_by: dict[str, Any],
     out: str,
     on_progress: OnProgress | None = None,
 ) -> None:
-    """The embeddings of every image of `images` into `out`.building; resumes what an earlier call left.
+    """The embeddings of all `images` (`sources.datasets.read`) into `out`.building; resumes what an earlier call left.
 
     RunError where that was begun from something else, SourceError where no image can be used.
     """
     place = _building(out)
-    rows = read(images)
     files.make_directory(place)
     begun = f"{place}/{MADE_BY}"
     if not files.exists(begun):
         files.write_bytes(begun, json.dumps(made_by).encode())
     elif json.loads(files.read_bytes(begun)) != made_by:
         raise RunError(f"{place} was begun from other images or another encoder; delete it, or choose another --out")
-    config = replace(CLASSIFY, schema=embeddings(int(made_by["dimension"])), rows_per_file=2048)
-    run_stage(rows, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
+    schema = embeddings(int(made_by["dimension"]))
+    config = replace(CLASSIFY, schema=schema, rows_per_file=2048, total=images.total)
+    runner.run(images, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 
 
 def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> dict[str, Any]:

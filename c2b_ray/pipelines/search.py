@@ -1,4 +1,4 @@
-"""Many captions, each with its nearest images: encoded and searched in actors, into Parquet parts, resumable.
+"""Many captions, each with its nearest images: encoded and searched, into Parquet parts, resumable.
 
 It knows files of captions and leaves reading rows, writing and resuming to `stage`; what a search is, `steps.search`.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import ray.data
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
 from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.sources.files import CPUS, Place
-from c2b_ray.pipelines.stage import StageConfig, StageResult, run_stage
+from c2b_ray.pipelines.sources.files import Place
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.schemas import SEARCHES, content_id
 from c2b_ray.steps.search import Finder, search
 from c2b_ray.store import files
@@ -30,13 +30,14 @@ CONFIG = StageConfig(schema=SEARCHES, batch_size=256, rows_per_file=8192, num_cp
 
 
 def search_captions(
-    captions: str,
+    runner: Runner,
+    captions: Rows,
     finder: Callable[[], Finder],
     made_by: dict[str, Any],
     out: str,
     on_progress: OnProgress | None = None,
 ) -> StageResult:
-    """The nearest images of every caption of a text file (one a line) or Parquet file, into parts under `out`.
+    """The nearest images of every caption (`read_captions`), into parts under `out`.
 
     `made_by` says what the answers depend on, `k` among it. RunError where `out` was begun from something else.
     """
@@ -49,13 +50,13 @@ def search_captions(
             f"{out} holds answers to other captions, or of another index; choose another --out, or delete it"
         )
     step = partial(_search, k=int(made_by["k"]))
-    return run_stage(
-        read_captions(captions), step, finder, out, id_column="caption_id", config=CONFIG, on_progress=on_progress
-    )
+    config = replace(CONFIG, total=captions.total)
+    return runner.run(captions, step, finder, out, id_column="caption_id", config=config, on_progress=on_progress)
 
 
-def read_captions(source: str) -> ray.data.Dataset:
-    """Rows of `caption_id`, `row` (0-based) and `caption`. SourceError where the file has none."""
+def read_captions(source: str) -> Rows:
+    """`caption_id`, `row` (0-based) and `caption` of a text file (one a line) or Parquet file. SourceError where the
+    file has none."""
     filesystem, path = resolve(source)
     folder, _, name = path.rpartition("/")
     place = Place(source, filesystem, folder)
@@ -69,16 +70,16 @@ def read_captions(source: str) -> ray.data.Dataset:
         raise SourceError(f"{source}: cannot be read: {error}") from error
 
 
-def _of_lines(source: str) -> ray.data.Dataset:
+def _of_lines(source: str) -> Rows:
     lines = files.read_bytes(source).decode("utf-8").splitlines()
     rows = [(number, line.strip()) for number, line in enumerate(lines) if line.strip()]
     if not rows:
         raise SourceError(f"{source}: holds no caption")
-    return ray.data.from_arrow([_rows(rows[a : a + ROWS_AT_ONCE]) for a in range(0, len(rows), ROWS_AT_ONCE)])
+    return Rows([_rows(rows[a : a + ROWS_AT_ONCE]) for a in range(0, len(rows), ROWS_AT_ONCE)], total=len(rows))
 
 
-def _of_table(place: Place, name: str) -> ray.data.Dataset:
-    """The driver reads the footer alone; row groups are read by workers."""
+def _of_table(place: Place, name: str) -> Rows:
+    """The footer alone is read here; row groups are read where blocks are expanded."""
     with place.open(name) as stream, pq.ParquetFile(stream) as file:
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         column = next((name for name in COLUMNS if name in file.schema_arrow.names), None)
@@ -88,12 +89,7 @@ def _of_table(place: Place, name: str) -> ray.data.Dataset:
     if not sum(sizes):
         raise SourceError(f"{place.source}: holds no caption")
     groups = [pa.table({"group": [n], "first": [sum(sizes[:n])]}) for n in range(len(sizes))]
-    return ray.data.from_arrow(groups).map_batches(
-        partial(_of_groups, place=place, name=name, column=column),
-        batch_format="pyarrow",
-        batch_size=None,
-        num_cpus=CPUS,
-    )
+    return Rows(groups, partial(_of_groups, place=place, name=name, column=column), sum(sizes))
 
 
 def _of_groups(groups: pa.Table, place: Place, name: str, column: str) -> Iterator[pa.Table]:

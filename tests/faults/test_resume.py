@@ -23,8 +23,9 @@ from ray import cloudpickle
 
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.pipelines.stage import Progress, StageConfig, read_stage, run_stage
-from c2b_ray.store.parts import writing
+from c2b_ray.pipelines.ray_stage import OnRay
+from c2b_ray.pipelines.stage import Progress, Rows, StageConfig
+from c2b_ray.store.parts import read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)
@@ -44,11 +45,9 @@ def steps_travel_by_value() -> Iterator[None]:
 
 
 def stage(out: str, rows: int, step: Callable[..., pa.Table], on_progress: Any = None) -> Any:
-    import ray
-
     ids = [f"r{i}" for i in range(rows)]
-    source = ray.data.from_arrow([pa.table({"id": ids[i : i + 50]}) for i in range(0, rows, 50)])
-    return run_stage(source, step, str, out, id_column="id", config=CONFIG, on_progress=on_progress)
+    source = Rows([pa.table({"id": ids[i : i + 50]}) for i in range(0, rows, 50)])
+    return OnRay().run(source, step, str, out, id_column="id", config=CONFIG, on_progress=on_progress)
 
 
 def slowly(batch: pa.Table, role: str) -> pa.Table:

@@ -11,8 +11,9 @@ from PIL import Image
 
 from c2b_ray import cli, load_run
 from c2b_ray.errors import SourceError
+from c2b_ray.pipelines.ray_stage import OnRay
 from c2b_ray.pipelines.sources.datasets import read
-from c2b_ray.pipelines.stage import StageConfig, run_stage
+from c2b_ray.pipelines.stage import StageConfig
 from c2b_ray.store import files
 from c2b_ray.world import render, sample
 
@@ -89,11 +90,11 @@ def test_a_store_that_goes_away_stops_a_stage_and_leaves_no_bad_rows(s3, tmp_pat
         rows = read("s3://photos/raw")
         other.stop()
         with pytest.raises(SourceError, match=f"{host}:{port} with bucket 'photos' cannot be reached") as raised:
-            run_stage(rows, keep, str, str(tmp_path), id_column="key", config=StageConfig(ROWS))
+            OnRay().run(rows, keep, str, str(tmp_path), id_column="key", config=StageConfig(ROWS))
     assert "\n" not in str(raised.value)
     assert list(tmp_path.glob("part-*")) == []
     assert (
-        run_stage(read("s3://photos/raw"), keep, str, str(tmp_path), id_column="key", config=StageConfig(ROWS)).rows
+        OnRay().run(read("s3://photos/raw"), keep, str, str(tmp_path), id_column="key", config=StageConfig(ROWS)).rows
         == 40
     )
 

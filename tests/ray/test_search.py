@@ -13,7 +13,7 @@ from c2b_ray import cli
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.plan import Wish
-from c2b_ray.pipelines.stage import read_stage
+from c2b_ray.store.parts import read_stage
 
 CAPTIONS = ["a photo of a bus in the fog", "a boat", "a bus", "a boat at night", "a bus"]
 

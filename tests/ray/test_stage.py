@@ -13,16 +13,17 @@ import pytest
 import ray
 
 from c2b_ray.errors import C2BError, ConfigError, RunError, ServiceError, SourceError
-from c2b_ray.pipelines.stage import Progress, StageConfig, read_stage, run_stage
-from c2b_ray.store.parts import opened, writing
+from c2b_ray.pipelines.ray_stage import OnRay
+from c2b_ray.pipelines.stage import Progress, Rows, StageConfig
+from c2b_ray.store.parts import opened, read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)
 
 
-def rows(count: int, start: int = 0, block: int = 50) -> ray.data.Dataset:
+def rows(count: int, start: int = 0, block: int = 50) -> Rows:
     ids = [f"r{i}" for i in range(start, count)]
-    return ray.data.from_arrow([pa.table({"id": ids[i : i + block]}) for i in range(0, max(1, len(ids)), block)])
+    return Rows([pa.table({"id": ids[i : i + block]}) for i in range(0, max(1, len(ids)), block)])
 
 
 def named(batch: pa.Table, role: str) -> pa.Table:
@@ -31,11 +32,9 @@ def named(batch: pa.Table, role: str) -> pa.Table:
     return pa.table({"error": pa.array(errors, pa.string()), "id": batch["id"], "by": [role] * batch.num_rows})
 
 
-def run(
-    source: ray.data.Dataset, out: Path, step: Callable[..., pa.Table] = named, role: Any = "first", **more: Any
-) -> Any:
+def run(source: Rows, out: Path, step: Callable[..., pa.Table] = named, role: Any = "first", **more: Any) -> Any:
     factory = role if callable(role) else lambda: role
-    return run_stage(source, step, factory, str(out), id_column="id", config=more.pop("config", CONFIG), **more)
+    return OnRay().run(source, step, factory, str(out), id_column="id", config=more.pop("config", CONFIG), **more)
 
 
 def ids_in(out: Path) -> list[str]:
@@ -127,7 +126,7 @@ def test_an_error_in_one_thread_ends_the_stage(tmp_path: Path) -> None:
 
 
 def test_a_source_that_repeats_rows_gives_each_once(tmp_path: Path) -> None:
-    result = run(rows(90).union(rows(90, block=33), rows(5)), tmp_path)
+    result = run(Rows([*rows(90).blocks, *rows(90, block=33).blocks, *rows(5).blocks]), tmp_path)
     assert result.rows == 90
     assert ids_in(tmp_path) == ids_of(90)
 
@@ -135,7 +134,7 @@ def test_a_source_that_repeats_rows_gives_each_once(tmp_path: Path) -> None:
 def test_a_source_without_rows_gives_an_empty_table(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no part"):
         read_stage(str(tmp_path))
-    empty = ray.data.from_arrow(pa.table({"id": pa.array([], pa.string())}))
+    empty = Rows([pa.table({"id": pa.array([], pa.string())})])
     assert run(empty, tmp_path).rows == 0
     assert read_stage(str(tmp_path)).equals(SCHEMA.empty_table())
     assert run(rows(5), tmp_path).rows == 5

@@ -19,12 +19,13 @@ from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.c2b.preflight import check, check_specs
 from c2b_ray.audits.c2b.verifying import calibration_table, verifier_of
-from c2b_ray.audits.kit.backend import Backend, backend
+from c2b_ray.audits.kit.backend import backend
 from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, versions
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines import images as pipeline
+from c2b_ray.pipelines.images import ImageStages
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import content_id
@@ -83,7 +84,7 @@ def audit(
 
 def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[Plan]:
     if asked.images.sources == ("labelled",):
-        return [from_labels(asked, run, steps)]
+        return [from_labels(asked, run, models, steps)]
     encoder = None
     if asked.images.index is not None:  # before a language model is asked in vain
         encoder = models.encoder(models.index(asked.images.index)().encoder)()
@@ -151,4 +152,5 @@ def _classify(name: str, spec: str, asked: AuditConfig, run: Run, models: Backen
         wanted = pa.array([asking.prediction_id(image) for image in drawn.to_pylist()], pa.string())
         if not pc.all(pc.is_in(wanted, done.combine_chunks()), min_count=0).as_py():
             run.begin_writing()
-        pipeline.classify(run.location("images"), drawn, factory, asking, run.location("predictions"), on_progress)
+        images, out = run.location("images"), run.location("predictions")
+        ImageStages(models.runner).classify(images, drawn, factory, asking, out, on_progress)

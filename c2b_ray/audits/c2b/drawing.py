@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.verifying import Verifier
-from c2b_ray.audits.kit.backend import Backend
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.identity import check_unchanged
+from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.pipelines import images as pipeline
+from c2b_ray.pipelines.images import ImageStages, OnProgress
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
 from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, retrieve, together
@@ -35,7 +35,7 @@ from c2b_ray.store.run import Run
 TOLD = 20
 """Warnings that are shown one by one; the manifest has all."""
 
-Collect = Callable[[pa.Table, str, pipeline.OnProgress], object]
+Collect = Callable[[pa.Table, str, OnProgress], object]
 Targets = Mapping[CellKey, int]
 """Images of each cell, from each source."""
 
@@ -124,7 +124,7 @@ def _looked(run: Run, verifier: Verifier | None, about: Mapping[str, Content]) -
     return Looked(run.read("images", ["image_id", "fingerprint"]), verified, about)
 
 
-def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
+def from_labels(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
     """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
     path = str(asked.images.table)
     with steps.step("read labels"):
@@ -146,7 +146,7 @@ def from_labels(asked: AuditConfig, run: Run, steps: Steps) -> Plan:
             steps.warn(warning)
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}, "warnings": warnings})
     shuffled = draws if asked.budget is None else _shuffled(draws, asked.seed)
-    return Plan(_first_of(shuffled, captions), wanted, _fetching(opened), "fetch images")
+    return Plan(_first_of(shuffled, captions), wanted, _fetching(models, opened), "fetch images")
 
 
 def _warnings(asked: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
@@ -176,7 +176,7 @@ def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> P
             "index": {"spec": path, "revision": index.revision},
         }
         run.update({"models": models_used})
-    return Plan(pools.select, wanted, _fetching(models.index(path)), "fetch images")
+    return Plan(pools.select, wanted, _fetching(models, models.index(path)), "fetch images")
 
 
 def from_generator(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
@@ -193,8 +193,8 @@ def from_generator(asked: AuditConfig, run: Run, models: Backend, steps: Steps) 
         draws, wanted = generated(captions, revision, most, asked.seed)
         run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
 
-    def collect(needed: pa.Table, out: str, on_progress: pipeline.OnProgress) -> object:
-        return pipeline.generate(needed, factory, out, on_progress)
+    def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
+        return ImageStages(models.runner).generate(needed, factory, out, on_progress)
 
     return Plan(_first_of(draws, captions), wanted, collect, "generate images")
 
@@ -218,9 +218,9 @@ def _first_of(draws: pa.Table, captions: pa.Table) -> Select:
     return select
 
 
-def _fetching(source: Callable[[], ImageSource]) -> Collect:
-    def collect(needed: pa.Table, out: str, on_progress: pipeline.OnProgress) -> object:
-        return pipeline.collect(needed, source, out, on_progress)
+def _fetching(models: Backend, source: Callable[[], ImageSource]) -> Collect:
+    def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
+        return ImageStages(models.runner).collect(needed, source, out, on_progress)
 
     return collect
 

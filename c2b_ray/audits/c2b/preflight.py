@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from c2b_ray.audits.kit.backend import VIAS
+from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import is_remote
@@ -26,8 +26,7 @@ INDEX_MANIFEST = "manifest.json"
 
 def check(config: AuditConfig, via: str) -> None:
     """Raises what the audit itself would, before anything is started or written."""
-    if via not in VIAS:
-        raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
+    check_via(via)
     for field, role, spec in _specs(config):
         _check_spec(field, role, spec)
     _check_pairs(config)

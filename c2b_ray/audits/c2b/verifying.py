@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from c2b_ray.audits.kit.backend import Backend
 from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines import images as pipeline
+from c2b_ray.pipelines.images import ImageStages
 from c2b_ray.roles import Captioner
 from c2b_ray.steps.verify import Checks, calibrate, checks, wanted
 from c2b_ray.store.labelled import LabelledTable
@@ -19,10 +19,11 @@ from c2b_ray.store.run import Run
 
 @dataclass(frozen=True)
 class Verifier:
-    """`captioner` makes the model, `questions` are what it is asked."""
+    """`captioner` makes the model, `questions` are what it is asked; `stages` run it."""
 
     captioner: Callable[[], Captioner]
     questions: Checks
+    stages: ImageStages
 
     def verify(self, draws: pa.Table, run: Run, steps: Steps) -> None:
         """Verifies the images of these draws, each once for each class that it was drawn for, those that were not."""
@@ -30,7 +31,7 @@ class Verifier:
         with steps.step("verify images") as on_progress:
             needed = wanted(run.captions, draws, self.questions)
             images, out = run.location("images"), run.location("verifications")
-            pipeline.verify(images, needed, self.captioner, self.questions, out, on_progress)
+            self.stages.verify(images, needed, self.captioner, self.questions, out, on_progress)
 
 
 def verifier_of(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Verifier | None:
@@ -46,7 +47,7 @@ def verifier_of(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> 
         with steps.step("calibrate the verifier"):
             table = calibration_table(about.calibration)
             run.write("calibration", calibrate(table.labels, table, captioner, questions, asked.seed))
-    return Verifier(factory, questions)
+    return Verifier(factory, questions, ImageStages(models.runner))
 
 
 def calibration_table(path: str) -> LabelledTable:

@@ -1,11 +1,11 @@
-"""Sources of images as Ray datasets: a folder of files, Parquet tables, WebDataset shards.
+"""Sources of images as rows of a stage: a folder of files, Parquet tables, WebDataset shards.
 
     key      string   names the image for good: its path within the source, or what the kind of source says
     bytes    binary   the file as it is; empty for an empty file, null where it could not be had
     error    string   why not
     ...               what else the source says of the image (Parquet's columns; json, txt and cls of WebDataset)
 
-It knows which files are whose and nothing of what is done with images; bytes are read by Ray's workers, never here.
+It knows which files are whose and nothing of what is done with images; bytes are read where blocks are expanded.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
-import ray.data
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.pipelines.sources import parquet_tables, webdataset
-from c2b_ray.pipelines.sources.files import CPUS, Listing, Place, listing, tables
-from c2b_ray.pipelines.worker_errors import carried_rows
+from c2b_ray.pipelines.sources.files import Listing, Place, listing, tables
+from c2b_ray.pipelines.stage import Rows
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 PARQUET = (".parquet", ".pq")
@@ -33,11 +32,10 @@ EXPECTED = (
 FILES_AT_ONCE = 32
 
 
-def read(source: str, *, limit: int | None = None) -> ray.data.Dataset:
+def read(source: str, *, limit: int | None = None) -> Rows:
     """The rows of `source`, a local path or a URI such as `s3://bucket/images`; the first `limit` of them.
 
-    The same source gives the same keys, each once. Takes a connection to Ray (`cluster.ensure_ray`). SourceError where
-    there is no image, or where tables repeat a key.
+    The same source gives the same keys, each once. SourceError where there is no image, or where tables repeat a key.
     """
     filesystem, path = resolve(source)
     path = path.rstrip("/")
@@ -54,7 +52,7 @@ def read(source: str, *, limit: int | None = None) -> ray.data.Dataset:
     raise SourceError(absent_bucket(source) or f"{source}: no such file or folder; {EXPECTED}")
 
 
-def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
+def _read(place: Place, found: Listing, limit: int | None) -> Rows:
     of_images, of_tables, of_shards = (_ending(found.names, kind) for kind in (IMAGES, PARQUET, SHARDS))
     # Tables often lie beside the images that they name, so a table with a column of images goes first.
     if of_tables and (parquet_tables.has_images(place, of_tables) or not (of_images or of_shards)):
@@ -73,12 +71,9 @@ def _read(place: Place, found: Listing, limit: int | None) -> ray.data.Dataset:
     # Few enough blocks that the driver can hold millions of files, small enough that two workers share a thousand.
     size = max(256, len(rows) // 2000)
     blocks = [names.slice(start, size) for start in range(0, max(1, len(rows)), size)]
-    return ray.data.from_arrow(blocks).map_batches(
-        partial(_fetched, place=place), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
-    )
+    return Rows(blocks, partial(_fetched, place=place), len(rows))
 
 
-@carried_rows
 def _fetched(names: pa.Table, place: Place) -> Iterator[pa.Table]:
     for start in range(0, names.num_rows, FILES_AT_ONCE):
         rows = names.slice(start, FILES_AT_ONCE).to_pylist()

@@ -21,9 +21,6 @@ from c2b_ray.filesystems.confined import MAX_BYTES, read_below
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
 THREADS = 16
-# What a task that reads reserves. It waits more than it computes; and Ray 2.60 joins neighbours that reserve the same
-# into one task, whose blocks are then bounded in rows alone (`stage`), however large the images.
-CPUS = 0.5
 ROWS_AT_ONCE = 64
 BYTES_AT_ONCE = 32 * 2**20
 

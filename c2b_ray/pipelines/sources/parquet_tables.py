@@ -1,7 +1,7 @@
 """Parquet tables of images as rows: bytes within the table, as Hugging Face writes them too, or paths beside it.
 
-The driver reads footers, and the column `key` where there is one; row groups are read by Ray's workers. It knows no
-other kind of source.
+`read` looks at footers, and at the column `key` where there is one; row groups are read where blocks are expanded. It
+knows no other kind of source.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import ray.data
 
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.sources.files import CPUS, ROW, ROWS_AT_ONCE, THREADS, Place, tables, unread
-from c2b_ray.pipelines.worker_errors import carried_rows
+from c2b_ray.pipelines.sources.files import ROW, ROWS_AT_ONCE, THREADS, Place, tables, unread
+from c2b_ray.pipelines.stage import Rows
 
 EXPECTED = (
     "expected `bytes` or `image` (binary, or a struct with `bytes` as Hugging Face has it), or `image` or `key` with "
     "paths of files relative to the table"
 )
 ROWS_PER_BLOCK = 1024
-UNITS = pa.schema([("file", pa.string()), ("group", pa.int64()), ("first", pa.int64()), ("rows", pa.int64())])
+UNITS = pa.schema(
+    [("file", pa.string()), ("group", pa.int64()), ("first", pa.int64()), ("rows", pa.int64()), ("error", pa.string())]
+)
+"""A row group, of which so many rows are read; or with `error` a file whose footer cannot be read: one row says so."""
 Damaged = (OSError, ValueError, pa.ArrowException)
 
 
@@ -46,7 +48,7 @@ def has_images(place: Place, names: list[str]) -> bool:
     return schema is not None and _image_column(schema) is not None
 
 
-def read(place: Place, names: list[str], limit: int | None) -> ray.data.Dataset:
+def read(place: Place, names: list[str], limit: int | None) -> Rows:
     """Key `<file>#<row>`, or the column `key` where it is set; other columns stay as they are.
 
     SourceError where a table has no column of images, where none can be read, where they disagree on a column's type,
@@ -63,13 +65,9 @@ def read(place: Place, names: list[str], limit: int | None) -> ray.data.Dataset:
     others = _other_columns(place, [footer.schema for footer in footers if footer.schema is not None])
     units = _units(footers, limit)
     _refuse_repeats(place, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
-    damaged = [{"key": f.file, "error": f"a damaged table: {f.error}"} for f in footers if f.error is not None]
-    rows = ray.data.from_arrow(_blocks(units)).map_batches(
-        partial(_rows, place=place, others=others), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
-    )
-    if damaged and (limit is None or sum(u["rows"] for u in units) < limit):
-        rows = rows.union(ray.data.from_arrow(list(tables(damaged, list(others)))))
-    return rows
+    if limit is None or sum(u["rows"] for u in units) < limit:
+        units += [{"file": f.file, "rows": 1, "error": f.error} for f in footers if f.error is not None]
+    return Rows(_blocks(units), partial(_rows, place=place, others=others), sum(u["rows"] for u in units))
 
 
 def _footer(place: Place, name: str) -> _Footer:
@@ -163,9 +161,11 @@ def _refuse_repeats(place: Place, footers: list[_Footer], units: list[dict[str, 
         )
 
 
-@carried_rows
 def _rows(units: pa.Table, place: Place, others: pa.Schema) -> Iterator[pa.Table]:
     for unit in units.to_pylist():
+        if unit["error"] is not None:
+            yield from tables([{"key": unit["file"], "error": f"a damaged table: {unit['error']}"}], list(others))
+            continue
         rows = range(unit["first"], unit["first"] + unit["rows"])
         yield from _unit(place, unit["file"], unit["group"], rows, others)
 

@@ -13,10 +13,9 @@ from itertools import count, islice
 from typing import IO, Any
 
 import pyarrow as pa
-import ray.data
 
-from c2b_ray.pipelines.sources.files import CPUS, Place, tables, unread
-from c2b_ray.pipelines.worker_errors import carried_rows
+from c2b_ray.pipelines.sources.files import Place, tables, unread
+from c2b_ray.pipelines.stage import Rows
 from c2b_ray.steps.decode import MAX_BYTES
 
 METADATA = ("json", "txt", "cls")
@@ -24,13 +23,12 @@ COLUMNS = [pa.field(name, pa.string()) for name in METADATA]
 Sample = dict[str, Any]
 
 
-def read(place: Place, shards: list[str], images: tuple[str, ...], limit: int | None) -> ray.data.Dataset:
+def read(place: Place, shards: list[str], images: tuple[str, ...], limit: int | None) -> Rows:
     """Key `<shard>/<sample>`; members in `METADATA` are columns. A damaged shard ends with a row that says so."""
     # A limit counts over the shards in their order, so they are read one after the other.
     blocks = [shards] if limit is not None else [[shard] for shard in shards]
-    return ray.data.from_arrow([pa.table({"shard": block}) for block in blocks]).map_batches(
-        partial(_rows, place=place, images=images, limit=limit), batch_format="pyarrow", batch_size=None, num_cpus=CPUS
-    )
+    tables_of_names = [pa.table({"shard": block}) for block in blocks]
+    return Rows(tables_of_names, partial(_rows, place=place, images=images, limit=limit))
 
 
 def members(place: Place, shard: str, images: tuple[str, ...]) -> list[tuple[str, int, int]]:
@@ -54,7 +52,6 @@ def members(place: Place, shard: str, images: tuple[str, ...]) -> list[tuple[str
     return [(name, offset, size) for name, (_, offset, size) in found.items()]
 
 
-@carried_rows
 def _rows(shards: pa.Table, place: Place, images: tuple[str, ...], limit: int | None) -> Iterator[pa.Table]:
     every = (row for shard in shards["shard"].to_pylist() for row in _shard(place, shard, images))
     yield from tables(islice(every, limit), COLUMNS)

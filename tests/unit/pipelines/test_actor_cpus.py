@@ -2,7 +2,8 @@
 
 import pytest
 
-from c2b_ray.pipelines.stage import StageConfig, actor_cpus
+from c2b_ray.pipelines.ray_stage import actor_cpus
+from c2b_ray.pipelines.stage import StageConfig
 from c2b_ray.schemas import IMAGES
 
 

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.c2b.drawing import Plan, from_generator, from_labels
+from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.config import read_audit
 from c2b_ray.image_check import checked_image
@@ -46,7 +47,7 @@ NOTHING = Looked(pa.table({"image_id": [], "fingerprint": []}), None, {})
 
 def plan_of(asked, path):
     with open_run(path, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
-        return from_labels(asked, run, Steps()), run.captions
+        return from_labels(asked, run, HereBackend(), Steps()), run.captions
 
 
 def all_of(captions, n=2**31 - 1):
@@ -191,7 +192,7 @@ def test_what_a_labelled_table_leaves_out_is_said(tmp_path):
         images = {"source": "labelled", "table": str(tmp_path / "t.csv")}
         asked = asked_of(images, classes=["bus", "boat"], attributes=attributes)
         with open_run(tmp_path / str(len(told)), "0123456789abcdef0123", {}) as run:
-            from_labels(asked, run, Steps(told.append))
+            from_labels(asked, run, HereBackend(), Steps(told.append))
         assert run.manifest["warnings"] == [event.step for event in told if event.kind == "warning"][-1:]
     said = [event.step for event in told if event.kind == "warning"]
     assert said == ["column score is no attribute: numbers", "weather of bus: no image shows 'snow'"]

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from c2b_ray.audits.kit.backend import WhereServed
+from c2b_ray.audits.kit.served import RunningApps
 from c2b_ray.models import catalog
 from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
 
 
 def test_what_is_served_is_asked_there_and_the_rest_loads_here():
-    there = WhereServed({"classifiers": None, "encoder-0a1b2c3d": "world:clip", "language-model": "world:lm"})
+    there = RunningApps({"classifiers": None, "encoder-0a1b2c3d": "world:clip", "language-model": "world:lm"})
     assert isinstance(there.classifier("world:resnet-control-0")(), ServedClassifier)
     served = there.encoder("world:clip")()
     assert isinstance(served, ServedEncoder)
@@ -17,10 +17,10 @@ def test_what_is_served_is_asked_there_and_the_rest_loads_here():
     assert isinstance(here, partial)
     assert here.func is catalog.encoder
     # the language model's app serves no encoder, whatever it is named after
-    assert WhereServed({"language-model": "world:clip"}).encoder("world:clip").func is catalog.encoder
+    assert RunningApps({"language-model": "world:clip"}).encoder("world:clip").func is catalog.encoder
 
 
 def test_an_index_is_served_where_its_app_runs():
-    assert isinstance(WhereServed({"index": None}).index("somewhere")(), ServedIndex)
-    assert WhereServed({}).index("somewhere").func is catalog.index
-    assert WhereServed({}).classifier("world:x").func is catalog.classifier
+    assert isinstance(RunningApps({"index": None}).index("somewhere")(), ServedIndex)
+    assert RunningApps({}).index("somewhere").func is catalog.index
+    assert RunningApps({}).classifier("world:x").func is catalog.classifier

@@ -16,7 +16,7 @@ from c2b_ray.pipelines.sources.datasets import read
 
 
 def rows_of(source: Path | str, limit: int | None = None) -> dict[str, dict[str, Any]]:
-    rows = read(str(source), limit=limit).take_all()
+    rows = [row for table in read(str(source), limit=limit).tables() for row in table.to_pylist()]
     by_key = {row["key"]: row for row in rows}
     assert len(by_key) == len(rows), "a key is repeated"
     return by_key

@@ -1,0 +1,61 @@
+"""What an audit needs of the place where its models are: factories of roles, and a runner of stages.
+
+It knows the catalogue and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from c2b_ray.models import catalog
+from c2b_ray.pipelines.stage import Runner
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
+
+
+class Loaders(Protocol):
+    """Factories of roles that can be sent to where `runner` runs."""
+
+    def encoder(self, spec: str) -> Callable[[], TextImageEncoder]: ...
+
+    def captioner(self, spec: str) -> Callable[[], Captioner]: ...
+
+    def image_generator(self, spec: str) -> Callable[[], ImageGenerator]: ...
+
+    def index(self, path: str) -> Callable[[], ImageIndex]: ...
+
+    def classifier(self, spec: str) -> Callable[[], Classifier]: ...
+
+
+class Backend(Loaders, Protocol):
+    """Runs stages, and has a language model for this process besides."""
+
+    @property
+    def runner(self) -> Runner: ...
+
+    def start(
+        self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
+    ) -> None:
+        """Loads the models that an audit is about to use, all at once, where loading ahead is of use."""
+
+    def language_model(self, spec: str) -> LanguageModel: ...
+
+
+class InCallingProcess:
+    """Each model loads in the process that calls its factory."""
+
+    def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
+        return partial(catalog.encoder, spec)
+
+    def captioner(self, spec: str) -> Callable[[], Captioner]:
+        return partial(catalog.captioner, spec)
+
+    def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
+        return partial(catalog.image_generator, spec)
+
+    def index(self, path: str) -> Callable[[], ImageIndex]:
+        return partial(catalog.index, path)
+
+    def classifier(self, spec: str) -> Callable[[], Classifier]:
+        return partial(catalog.classifier, spec)

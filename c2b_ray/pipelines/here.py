@@ -1,0 +1,132 @@
+"""Stages in this process, without Ray: for runs so small that starting Ray would take longer than they do.
+
+    a thread reads the next rows │ threads are in the step, a batch each │ the caller's thread writes parts
+
+Rows, parts and what may go wrong are those of `ray_stage`; a run that began there goes on here, and the reverse. Only
+a few batches are in memory at any time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from c2b_ray.pipelines.stage import (
+    BLOCK_BYTES,
+    Job,
+    Progress,
+    Rows,
+    StageConfig,
+    StageResult,
+    Written,
+    cut,
+    each_once,
+    not_yet,
+    stepped,
+    threads_here,
+    write_part,
+    write_stage,
+)
+from c2b_ray.store.parts import Digests, Parts
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Here:
+    """Runs stages in this process. An interrupt ends a stage at the next batch; what was answered by then is kept."""
+
+    def run(
+        self,
+        rows: Rows,
+        step: Callable[[pa.Table, R], pa.Table],
+        role_factory: Callable[[], R],
+        out: str,
+        *,
+        id_column: str,
+        config: StageConfig,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> StageResult:
+        job = Job(step, role_factory, id_column, config)
+        return write_stage(out, job, on_progress, partial(_written, rows, job))
+
+
+def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests) -> Generator[Written, None, None]:
+    """The answers, written in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
+    held: list[pa.Table] = []
+
+    def write() -> Written:
+        table = pa.concat_tables(held)
+        held.clear()
+        return write_part(table, parts, job.id_column)
+
+    size = job.config.rows_per_file
+    with closing(_answers(_batches(rows, job, done), job)) as answers:
+        try:
+            for answer in answers:
+                if held and sum(table.num_rows for table in held) + answer.num_rows > size:
+                    yield write()
+                held.append(answer)
+                if sum(table.nbytes for table in held) > BLOCK_BYTES:
+                    yield write()
+        except BaseException:
+            if held:
+                write()
+            raise
+    if held:
+        yield write()
+
+
+def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, None, None]:
+    """What the step makes of each batch, in their order; a batch in each thread, and the next ones at hand.
+
+    Ended early, it waits for the batches that are in the step and begins no other.
+    """
+    threads = job.config.threads or threads_here()
+    with closing(_read_ahead(batches)) as read, ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
+        waiting: deque[Future[pa.Table]] = deque()
+        role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
+        try:
+            for batch in read:
+                if not role:
+                    role.append(job.role_factory())
+                waiting.append(pool.submit(stepped, batch, job, role[0]))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
+    """The rows that are not done, as the step takes them: many small tables of a source are joined, large ones cut."""
+    size = job.config.batch_size * (job.config.threads or threads_here())
+    held: list[pa.Table] = []
+    for table in rows.tables():
+        for start in range(0, table.num_rows, size):
+            held.append(not_yet(table.slice(start, size), job.id_column, done))
+            count, held_bytes = (sum(getattr(part, what) for part in held) for what in ("num_rows", "nbytes"))
+            if count >= size or held_bytes > BLOCK_BYTES:
+                joined = pa.concat_tables(held)
+                yield from cut(each_once(joined.slice(0, size), job.id_column), job.config)
+                held = [joined.slice(size)]
+    rest = pa.concat_tables(held) if held else None
+    if rest is not None and rest.num_rows:
+        yield from cut(each_once(rest, job.id_column), job.config)
+
+
+def _read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
+    """The items, the next of which is read in a thread while this one is used."""
+    with ThreadPoolExecutor(1, thread_name_prefix="read") as reader:
+        coming = reader.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = reader.submit(next, items, None)
+            yield item
