@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from c2b_ray.audits.c2b.audit import audit
-    from c2b_ray.commands.compare import Comparison, compare
+    from c2b_ray.audits.c2b.comparison import Comparison
+    from c2b_ray.commands.runs import compare
     from c2b_ray.config import AuditConfig
     from c2b_ray.store.run import Run, load_run
 
@@ -23,8 +24,8 @@ __all__ = ["AuditConfig", "Comparison", "Run", "__version__", "audit", "compare"
 
 _PLACES = {
     "audit": "c2b_ray.audits.c2b.audit",
-    "Comparison": "c2b_ray.commands.compare",
-    "compare": "c2b_ray.commands.compare",
+    "Comparison": "c2b_ray.audits.c2b.comparison",
+    "compare": "c2b_ray.commands.runs",
     "AuditConfig": "c2b_ray.config",
     "Run": "c2b_ray.store.run",
     "load_run": "c2b_ray.store.run",

@@ -5,8 +5,11 @@ It knows characters and what credentials look like; it does not know where a tex
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 HIDDEN = "[removed]"
 SECRET_NAME = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
@@ -80,3 +83,14 @@ def _without_values(url: re.Match[str]) -> str:
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def finite(value: Any) -> Any:
+    """The value for JSON, which has no NaN: what is not known is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

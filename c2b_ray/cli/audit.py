@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,13 +13,8 @@ from c2b_ray.cli import progress, show
 from c2b_ray.errors import ConfigError
 from c2b_ray.store.run import Run
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Via = Annotated[str, typer.Option(help="Where models run: actors (Ray Data's own) or serve (behind Ray Serve).")]
-MOST_ROWS = 15
-VERDICTS = ("for", "against", "none", "undetermined")
 
 
 def audit(
@@ -65,7 +60,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write a run's report anew and show its findings."""
-    from c2b_ray.report.c2b.report import write_report
+    from c2b_ray.commands.runs import write_report
     from c2b_ray.store.run import load_run
 
     loaded = load_run(run)
@@ -88,35 +83,6 @@ def demo(
 
 
 def show_run(run: Run, as_json: bool) -> None:
-    from c2b_ray.report.c2b.headline import tally
-    from c2b_ray.report.c2b.method import right_line
-    from c2b_ray.report.c2b.pooled import pooled_sentence
-    from c2b_ray.report.c2b.ranking import FOUND, cells_of, leading, ranked
+    from c2b_ray.commands.runs import summary
 
-    scores = run.scores
-    cells, groups = cells_of(scores), leading(ranked(scores))
-    if as_json:
-        verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
-        rows = findings(scores)
-        show.print_json(
-            {"run": run.path, "report": run.report, "verdicts": verdicts, "groups": len(groups), "findings": rows}
-        )
-        return
-    console = show.out()
-    if groups:
-        console.print(show.ranked_table(groups, MOST_ROWS))
-    whole = [row for row in run.read("pooled").to_pylist() if row["verdict"] in FOUND]
-    for row in sorted(whole, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]:
-        show.line(pooled_sentence(row, row["classifier"], 1 - float(run.config.get("alpha", 0.05))))
-    if rule := right_line(run.config):
-        show.line(rule)
-    show.line(tally(cells))
-    show.line(f"report: {run.report}")
-
-
-def findings(scores: pa.Table) -> list[dict[str, Any]]:
-    """The rows of scores judged `for` or `against`, in the order of the page."""
-    from c2b_ray.report.c2b.ranking import cells_of, strongest_first
-
-    found = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.found]
-    return [row for _, row in sorted(found, key=lambda pair: strongest_first(pair[0]))]
+    show.summary(summary(run), as_json)

@@ -17,7 +17,7 @@ from c2b_ray.steps.gate import ALLOW, OPTION, Check, failed
 from c2b_ray.store import files
 
 if TYPE_CHECKING:
-    from c2b_ray.commands.compare import Comparison
+    from c2b_ray.audits.c2b.comparison import Comparison
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 FailOn = Annotated[
@@ -48,7 +48,7 @@ def compare(
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Compare two classifiers on identical images: what got better, what got worse, from A to B."""
-    from c2b_ray.commands.compare import compare as run_compare
+    from c2b_ray.commands.runs import compare as run_compare
 
     _checked_options(fail_on, junit_file)
     found = run_compare(a, b, classifier_a, classifier_b)
@@ -73,7 +73,7 @@ def gate(
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Check a run's scores against conditions that must not hold; exit 1 where one does."""
-    from c2b_ray.commands.compare import check
+    from c2b_ray.commands.runs import check
 
     if not fail_on:
         raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")

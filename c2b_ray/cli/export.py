@@ -23,13 +23,13 @@ def export(
     limits (_low, _high), corrected for what a verifier saw, as counted in _observed; p_value and q_value of a finding,
     none_p_value and none_q_value of there being none; verdict (for, against, none: clear, undetermined),
     undetermined_because and images_to_settle, in each value of the attribute; basis: what the images' values rest on.
-    What is not known is empty. c2b_ray/schemas.py documents every column.
+    What is not known is empty. c2b_ray/schemas/c2b.py documents every column.
 
     `failures` is CSV with a row for each image that a classifier got wrong in a cell: key, truth (the class that the
     image was drawn for), answer (what it was taken for), cell (attribute/value), attribute, bias_class, classifier,
     label (the classifier's own), label_probability, image_id.
     """
-    from c2b_ray.commands.export import export as run_export
+    from c2b_ray.commands.runs import export as run_export
 
     if form == "parquet" and out is None:
         raise ConfigError("--out", "a Parquet file needs a name")

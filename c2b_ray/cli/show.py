@@ -16,19 +16,16 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from c2b_ray.text import visible, visible_json, without_credentials
+from c2b_ray.text import finite, visible, visible_json, without_credentials
 
 if TYPE_CHECKING:
-    from c2b_ray.report.c2b.ranking import Group
+    from c2b_ray.report.kit.summary import Summary
 
-_BASES = {"captions": "unverified captions", "verifier": "the verifier's word"}
-VERDICT_STYLES = {"against": "bold red", "for": "bold green"}
+MARK_STYLES = {"bad": "red", "good": "green"}
 
 
 def print_json(value: Any) -> None:
     """One line of JSON; what is not known is null."""
-    from c2b_ray.report.c2b.export import finite  # loads the report's libraries, only when asked
-
     print(visible_json(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)))
 
 
@@ -46,36 +43,24 @@ def cost_table(costs: Sequence[Any]) -> Table:
     return table
 
 
-def ranked_table(groups: Sequence[tuple[Group, Sequence[Group]]], most: int) -> Table:
-    """The strongest findings: the lead of each group, already ranked, and how many more the page tells with it."""
-    table = Table(title=f"Strongest findings ({min(most, len(groups))} of {len(groups)})", title_justify="left")
-    for name in ("classifier", "class", "attribute", "value"):
-        table.add_column(name, overflow="fold")
-    for name in ("right", "φ", "interval of φ", "n"):
-        table.add_column(name, justify="right")
-    table.add_column("verdict")
-    table.add_column("more", justify="right")
-    for group, alike in groups[:most]:
-        cell = group.lead
-        if cell is None:
-            continue
-        style = VERDICT_STYLES[cell.verdict]
-        more = sum(other.found for one in (group, *alike) for other in one.cells) - 1
-        table.add_row(
-            *(escape(name) for name in (cell.classifier, cell.target_class, cell.attribute, cell.bias_class)),
-            f"{cell.accuracy:.0%}",
-            f"{cell.phi:+.2f}",
-            f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
-            str(cell.n),
-            f"[{style}]{cell.verdict}[/]{_rests(cell.basis)}",
-            f"+{more}" if more else "",
-        )
+def summary(shown: Summary, as_json: bool) -> None:
+    """A run's summary on standard output: as a table and lines, or as one JSON object."""
+    if as_json:
+        print_json(shown.to_json)
+        return
+    if shown.rows:
+        out().print(summary_table(shown))
+    for text in shown.lines:
+        line(text)
+
+
+def summary_table(shown: Summary) -> Table:
+    table = Table(title=shown.title, title_justify="left")
+    for column in shown.columns:
+        table.add_column(column.name, justify="right" if column.number else "left", overflow="fold")
+    for row, mark in zip(shown.rows, shown.marks, strict=True):
+        table.add_row(*map(escape, row), style=MARK_STYLES.get(mark))
     return table
-
-
-def _rests(basis: str) -> str:
-    """What a finding rests on, where on less than labels or a calibrated verifier."""
-    return f" [dim]on {_BASES[basis]}[/]" if basis in _BASES else ""
 
 
 class _Console(Console):

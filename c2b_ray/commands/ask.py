@@ -8,7 +8,6 @@ It composes steps and models as an audit does, and changes nothing in the run.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from c2b_ray.audits.c2b.classifiers import classifiers_of, one_of
 from c2b_ray.audits.kit.backend import at_hand
 from c2b_ray.audits.kit.loaders import Loaders
-from c2b_ray.commands.compare import classifiers_of, finished, one_of
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.ask.page import asked_page
 from c2b_ray.schemas import IMAGES, content_id
@@ -26,7 +25,9 @@ from c2b_ray.steps.ask import Answer, answer, class_of, images_of_class
 from c2b_ray.steps.draw import fetch, generate, generated, retrieve
 from c2b_ray.steps.predict import predict, question
 from c2b_ray.store import files
-from c2b_ray.store.run import CLASSIFIER, Run
+from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun, load_c2b_run
+from c2b_ray.store.run import Run, finished
+from c2b_ray.text import finite
 
 Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
 """n images of a caption, best first: a table of `schemas.IMAGES`, and what they were drawn from, for the record."""
@@ -36,7 +37,7 @@ Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
 class Asked:
     """What came out. `images` is a table of `schemas.IMAGES`, `predictions` one of `schemas.PREDICTIONS`."""
 
-    run: Run
+    run: C2BRun
     sentence: str
     target_class: str
     source: dict[str, str]
@@ -65,7 +66,7 @@ class Asked:
             "answers": [asdict(item) for item in self.answers],
             "predictions": [{"key": keys[row["image_id"]], **row} for row in rows],
         }
-        return _finite(whole)  # type: ignore[no-any-return]
+        return dict(finite(whole))
 
     def keep(self) -> str:
         """Writes the answer beside the run's tables, whole or not at all; the file's path."""
@@ -94,7 +95,7 @@ def ask(
     ConfigError where it is not plain which class or classifier is meant, or where there is no index; RunError for an
     unfinished run, or where a classifier's weights are no longer those of the run.
     """
-    loaded = finished(run)
+    loaded = load_c2b_run(finished(run))
     if not sentence.strip():
         raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
     config = loaded.config
@@ -112,14 +113,14 @@ def ask(
     return Asked(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
 
 
-def _in_order(run: Run) -> list[str]:
+def _in_order(run: C2BRun) -> list[str]:
     """The run's classifiers as they were asked for."""
     asked = run.config["classifier"]
     order = [asked] if isinstance(asked, str) else list(asked)
     return sorted(classifiers_of(run), key=order.index)
 
 
-def _draws(run: Run, models: Loaders, index: str | None) -> Draw:
+def _draws(run: C2BRun, models: Loaders, index: str | None) -> Draw:
     """How images of a sentence are had, by the run's source."""
     images = run.config["images"]
     place = index or images.get("index")
@@ -151,7 +152,7 @@ def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> t
     return generate(wanted, generator), {"source": "generate", "generator": spec, "revision": generator.revision}
 
 
-def _predictions(run: Run, models: Loaders, name: str, images: pa.Table) -> pa.Table:
+def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> pa.Table:
     config = run.config
     noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
     classifier = models.classifier(noted.get("spec", name))()
@@ -164,13 +165,3 @@ def _predictions(run: Run, models: Loaders, name: str, images: pa.Table) -> pa.T
             "be held against each other: run its c2b audit again"
         )
     return predict(images, classifier, asking)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

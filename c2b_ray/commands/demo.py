@@ -9,7 +9,7 @@ from c2b_ray.audits.c2b.audit import audit
 from c2b_ray.audits.kit.backend import backend
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.commands import index
-from c2b_ray.store.run import Run
+from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.world.scenes import CLASSES
 from c2b_ray.world.table import write_sample
 
@@ -23,7 +23,7 @@ CALIBRATION = 1500
 """Scenes that the verifier is measured on, drawn with another seed than those that are audited."""
 
 
-def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> Run:
+def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> C2BRun:
     """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
     table, known, indexed = out / "scenes.parquet", out / "calibration.parquet", out / "index"
     steps = Steps(listener)

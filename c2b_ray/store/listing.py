@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from c2b_ray.errors import RunError
 from c2b_ray.store import files
+from c2b_ray.store.kinds import RunKind
 from c2b_ray.store.manifest import Manifest, TableRecord
 
 HASHED_BYTES = 64 * 2**20
 """Of larger tables the size alone is compared, so that a run loads fast."""
-NEEDED = {"scores"}
-"""What every audit that finishes has written: without it a page would say that nothing was found."""
 
 
 class Tables(Protocol):
@@ -26,6 +25,9 @@ class Tables(Protocol):
 
     @property
     def path(self) -> str: ...
+
+    @property
+    def kind(self) -> RunKind: ...
 
     def location(self, name: str) -> str: ...
 
@@ -49,7 +51,7 @@ def listed(run: Tables, name: str, column: str) -> TableRecord:
 def check_missing(run: Tables, record: Manifest) -> None:
     """RunError where a finished run lacks a table or part that it listed."""
     tables = record.tables or {}
-    if unlisted := sorted(NEEDED - set(tables)):
+    if unlisted := sorted(run.kind.needed - set(tables)):
         raise _damaged(run, unlisted[0], "is not listed in its run.json, although the run is finished")
     for name, entry in tables.items():
         there = files.sizes(run.location(name), "part-") if entry.parts is not None else {}
@@ -92,7 +94,8 @@ def _sha256(location: str) -> str:
 
 
 def _damaged(run: Tables, table: str, what: str, delete: bool = False) -> RunError:
-    again = "delete it and run the run's c2b audit again" if delete else "run its c2b audit again"
+    command = run.kind.command
+    again = f"delete it and run the run's {command} again" if delete else f"run its {command} again"
     return RunError(
         f"{run.path}: the run is damaged: its table {table} {what}; copy the run again from where it is whole, or "
         f"{again}, which makes what is missing",

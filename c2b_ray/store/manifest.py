@@ -17,6 +17,10 @@ FORMAT = 3
 """1 and 2: before finished runs listed their tables, and before the columns that say why an answer is right."""
 
 
+C2B = "c2b"
+"""The kind of runs from before manifests named one."""
+
+
 class _Record(BaseModel):
     # What is added by a release of the same format is kept by those that do not know it.
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -42,6 +46,7 @@ class Manifest(_Record):
     """A run's settings, models, and how it went. `tables` is set where `status` is finished."""
 
     format: Literal[3] = 3
+    kind: str = C2B
     run_id: str = Field(min_length=1)
     status: Literal["running", "finished", "failed"]
     created: str
@@ -53,7 +58,6 @@ class Manifest(_Record):
     seconds: dict[str, float] = Field(default_factory=dict)
     counts: dict[str, int] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
-    budget: dict[str, Any] | None = None
     tables: dict[str, TableRecord] | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,14 +65,15 @@ class Manifest(_Record):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-def parse(data: bytes, location: str) -> Manifest:
-    """RunError where `data` is no manifest, or one of a format that this release does not read."""
+def kind_name(data: bytes, location: str) -> str:
+    """The kind that a manifest names. RunError where `data` is no manifest, or one of a format that this release does
+    not read."""
     try:
         value = parse_json(data)
     except ValueError as error:
         raise RunError(f"{location} is not JSON: {error}", run=location) from error
     if not isinstance(value, dict) or not isinstance(value.get("format"), int):
-        raise RunError(f"{location}: not a manifest of a run of c2b audit (it names no format)", run=location)
+        raise RunError(f"{location}: not a manifest of a run (it names no format)", run=location)
     if value["format"] > FORMAT:
         raise RunError(
             f"{location}: a run of format {value['format']}, made by a later release; this one reads format {FORMAT}: "
@@ -78,20 +83,26 @@ def parse(data: bytes, location: str) -> Manifest:
     if value["format"] < FORMAT:
         raise RunError(
             f"{location}: a run of format {value['format']}, made by an earlier release; this one reads format "
-            f"{FORMAT}: run its c2b audit anew, into another --out",
+            f"{FORMAT}: make the run anew, into another --out",
             run=location,
         )
-    return checked(value, location)
+    return str(value.get("kind", C2B))
 
 
-def checked(value: dict[str, Any], location: str) -> Manifest:
+def parse(data: bytes, location: str, model: type[Manifest], command: str) -> Manifest:
+    """The manifest of a run that `command` makes. RunError as `kind_name`, or where a field is not what it should be."""
+    kind_name(data, location)
+    return checked(parse_json(data), location, model, command)
+
+
+def checked(value: dict[str, Any], location: str, model: type[Manifest], command: str) -> Manifest:
     try:
-        return Manifest.model_validate(value)
+        return model.model_validate(value)
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"]))
         raise RunError(
-            f"{location}: {field}: {problem['msg']}; it is damaged: run its c2b audit anew", run=location
+            f"{location}: {field}: {problem['msg']}; it is damaged: run its {command} anew", run=location
         ) from error
 
 

@@ -1,19 +1,12 @@
-"""A run directory: its tables, its manifest, and the rule that one process writes it.
+"""A run directory of any kind: its tables, its manifest, and the rule that one process writes it.
 
-    RUN/run.json           what was asked, by which models, when, how long each step took, what was counted, and of a
-                           finished run its tables (`manifest`)
-        proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
-        pooled.parquet                         the scores of each value over all classes together
-        pool.parquet                           what was looked at, drawn or not; rank is the order of looking
-        confirmation.parquet                   draws that confirm findings, where the audit asks for them,
-        confirmation_pool.parquet              and what was looked at for them
-        calibration.parquet                    where images were verified
-        agreement.parquet                      where they come from two sources
-        intersections.parquet                  where pairs of attributes were asked for
-        images/  verifications/  predictions/  Parquet parts
+    RUN/run.json         the config, by which models, when, how long each step took, what was counted, and of a finished
+                         run its tables (`manifest`)
+        NAME.parquet     a table, or
+        NAME/            its Parquet parts
         report.html
 
-It knows the names and schemas of the tables, not how they come about.
+Which tables there are is said by the run's kind (`kinds`). It knows their names and schemas, not how they come about.
 """
 
 from __future__ import annotations
@@ -23,51 +16,26 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from c2b_ray import schemas
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import absent_bucket
 from c2b_ray.store import files, listing, writer
-from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, merged, parse
+from c2b_ray.store.kinds import KINDS, RunKind, kind_named
+from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse
 
 MANIFEST = "run.json"
-CLASSIFIER = "classifier "
-"""What precedes a classifier's name among the manifest's models."""
-
-TABLES: dict[str, pa.Schema] = {
-    "proposals": schemas.PROPOSALS,
-    "rejected": schemas.REJECTED,
-    "captions": schemas.CAPTIONS,
-    "draws": schemas.DRAWS,
-    "pool": schemas.DRAWS,
-    "confirmation": schemas.DRAWS,
-    "confirmation_pool": schemas.DRAWS,
-    "images": schemas.IMAGES,
-    "verifications": schemas.VERIFICATIONS,
-    "calibration": schemas.CALIBRATION,
-    "predictions": schemas.PREDICTIONS,
-    "scores": schemas.SCORES,
-    "pooled": schemas.POOLED,
-    "agreement": schemas.AGREEMENT,
-    "intersections": schemas.INTERSECTIONS,
-}
-DIRECTORIES = ("images", "verifications", "predictions")
-_LEFTOVER = re.compile(rf"(?:run\.json|report\.html|(?:{'|'.join(TABLES)})\.parquet)\.tmp-[0-9a-f]{{8}}")
-_COSINE = 1.01
-"""The largest that is one: half precision, and what an index compresses, round so far beyond 1."""
 
 
 class Run:
     """A run at `path`. Tables come as Arrow; a table that was not written yet is an empty one of its schema."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, kind: RunKind) -> None:
         self.path = str(path).rstrip("/")
+        self.kind = kind
         self._still_ours: Callable[[], None] = lambda: None
         self._ended = False
 
@@ -80,7 +48,8 @@ class Run:
     @property
     def record(self) -> Manifest:
         """The manifest, typed. RunError where it is damaged or of another format."""
-        return parse(files.read_bytes(self.location(MANIFEST)), self.location(MANIFEST))
+        location = self.location(MANIFEST)
+        return parse(files.read_bytes(location), location, self.kind.manifest, self.kind.command)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -106,7 +75,7 @@ class Run:
         self.begin_writing()
         manifest = merged(self.manifest, changes)
         if changes.get("status") == "finished":
-            written = {name: schema.names[0] for name, schema in TABLES.items() if self.has(name)}
+            written = {name: schema.names[0] for name, schema in self.kind.tables.items() if self.has(name)}
             tables = {name: listing.listed(self, name, column) for name, column in written.items()}
             manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in tables.items()}
         self._write_manifest(manifest)
@@ -128,134 +97,107 @@ class Run:
         if record.status == "finished":
             listing.check_missing(self, record)
             listing.check_changed(self, record)
-            listing.check_added(self, record, iter(TABLES))
+            listing.check_added(self, record, iter(self.kind.tables))
 
     def in_parts(self, name: str) -> bool:
-        return name in DIRECTORIES
+        return name in self.kind.in_parts
 
     def has(self, name: str) -> bool:
-        if name in DIRECTORIES:
+        if name in self.kind.in_parts:
             return any(entry.startswith("part-") for entry in files.entries(self.location(name)))
         return files.exists(self.location(f"{name}.parquet"))
 
     def write(self, name: str, table: pa.Table) -> None:
         self._still_ours()
         location = self.location(f"{name}.parquet")
-        data = files.encoded_table(table.select(TABLES[name].names).cast(TABLES[name]))
+        data = files.encoded_table(table.select(self.kind.tables[name].names).cast(self.kind.tables[name]))
         if self._ended and files.exists(location) and files.read_bytes(location) == data:
             return
         self.begin_writing()
         files.write_bytes(location, data)
 
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        schema = TABLES[name]
+        schema = self.kind.tables[name]
         if not self.has(name):
             table = schema.empty_table()
             return table.select(columns) if columns else table
-        place = name if name in DIRECTORIES else f"{name}.parquet"
+        place = name if name in self.kind.in_parts else f"{name}.parquet"
         table = files.read_table(self.location(place), columns)
         if missing := [column for column in columns or schema.names if column not in table.column_names]:
             raise RunError(
                 f"{self.location(place)}: no column {', '.join(missing)}: a table of another kind or release; run the "
-                "c2b audit anew, into another --out",
+                f"{self.kind.command} anew, into another --out",
                 location=self.location(place),
                 run=self.path,
             )
         return table
 
-    @property
-    def proposals(self) -> pa.Table:
-        return self.read("proposals")
+    def _begin(self, run_id: str, config: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"format": FORMAT, "kind": self.kind.name, "run_id": run_id}
+        self._write_manifest({**about, "status": "running", "created": now, "config": dict(config)})
 
-    @property
-    def rejected(self) -> pa.Table:
-        return self.read("rejected")
-
-    @property
-    def captions(self) -> pa.Table:
-        return self.read("captions")
-
-    @property
-    def draws(self) -> pa.Table:
-        draws = self.read("draws")
-        cosines = draws["similarity"].drop_null()
-        if not pc.all(pc.less_equal(pc.abs(cosines), _COSINE), min_count=0).as_py():
+    def _go_on(self, run_id: str, config: Mapping[str, Any]) -> None:
+        """RunError where the directory holds another run."""
+        if (kind := _kind_of(self.location(MANIFEST))).name != self.kind.name:
             raise RunError(
-                f"{self.location('draws.parquet')}: a similarity outside [-1, 1]: the table or the index that it came "
-                "from is damaged; rebuild the index and run the c2b audit anew",
-                location=self.location("draws.parquet"),
+                f"{self.path} holds a run of {kind.command}; choose another --out, or delete it", run=self.path
+            )
+        manifest = self.manifest
+        if manifest["run_id"] != run_id:
+            changed = differences(manifest["config"], config)
+            raise RunError(
+                f"{self.path} holds another run (its {changed} differs); choose another --out, or delete it",
                 run=self.path,
             )
-        return draws
-
-    @property
-    def images(self) -> pa.Table:
-        return self.read("images")
-
-    @property
-    def predictions(self) -> pa.Table:
-        """Those of the weights that the manifest names: a run that went on with others keeps the earlier ones too."""
-        found = self.read("predictions")
-        current = [
-            pc.and_(
-                pc.equal(found["classifier"], name.removeprefix(CLASSIFIER)),
-                pc.equal(found["revision"], model["revision"]),
-            )
-            for name, model in self.manifest.get("models", {}).items()
-            if name.startswith(CLASSIFIER)
-        ]
-        return found.filter(reduce(pc.or_, current)) if current else found
-
-    @property
-    def verifications(self) -> pa.Table:
-        """Those of the verifier's weights that the manifest names, as for predictions."""
-        found = self.read("verifications")
-        verifier = self.manifest.get("models", {}).get("verifier")
-        return found if verifier is None else found.filter(pc.equal(found["revision"], verifier["revision"]))
-
-    @property
-    def calibration(self) -> pa.Table:
-        return self.read("calibration")
-
-    @property
-    def scores(self) -> pa.Table:
-        return self.read("scores")
-
-    @property
-    def agreement(self) -> pa.Table:
-        return self.read("agreement")
-
-    @property
-    def intersections(self) -> pa.Table:
-        return self.read("intersections")
-
-    def failures(self) -> pa.Table:
-        """The images that were answered wrong: a table of `schemas.FAILURES`, a row per classifier, cell and image."""
-        # Here, because reading a run needs no more than its tables.
-        from c2b_ray.steps.failures import failures
-
-        images = self.read("images", ["image_id", "key", "content", "fingerprint"])
-        return failures(self.captions, self.draws, images, self.predictions)
+        if manifest["status"] != "running":
+            listing.check_changed(self, self.record)
+            self._ended = True
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
         self._still_ours()
-        checked(dict(manifest), self.location(MANIFEST))
+        checked(dict(manifest), self.location(MANIFEST), self.kind.manifest, self.kind.command)
         text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)
         files.write_bytes(self.location(MANIFEST), text.encode())
 
 
 def load_run(path: str | Path) -> Run:
-    """A run that exists. SourceError where there is none at `path`; RunError where it is not a run of this format, or
-    where it finished and its tables are no longer those that it finished with."""
-    run = Run(path)
-    if not files.exists(run.location(MANIFEST)):
+    """A run that exists, of the class of its kind. SourceError where there is none at `path`; RunError where it is not
+    a run of this format or of a known kind, or where it finished and its tables are no longer those that it finished
+    with."""
+    location = f"{str(path).rstrip('/')}/{MANIFEST}"
+    if not files.exists(location):
         raise SourceError(absent_bucket(path) or f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
+    run: Run = _kind_of(location).new(str(path))
     run.check()
     return run
 
 
+def finished(run: str | Path | Run) -> Run:
+    """The run, whole. RunError where what makes it did not come to the end."""
+    loaded = run if isinstance(run, Run) else load_run(run)
+    if (status := loaded.record.status) != "finished":
+        raise RunError(
+            f"{loaded.path}: the run is not finished (status: {status}); run its {loaded.kind.command} again first",
+            run=loaded.path,
+        )
+    return loaded
+
+
+def _kind_of(location: str) -> RunKind:
+    name = kind_name(files.read_bytes(location), location)
+    try:
+        return kind_named(name)
+    except KeyError as error:
+        raise RunError(
+            f"{location}: a run of the kind {name!r}, which this release does not know ({', '.join(KINDS)}): install "
+            "the release that made it",
+            location=location,
+        ) from error
+
+
 @contextmanager
-def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[Run]:
+def open_run(path: str | Path, run_id: str, config: Mapping[str, Any], kind: RunKind) -> Iterator[Run]:
     """A new run at `path`, or the unfinished or finished one with the same id, for this process alone to write.
 
     It is `running` until it is updated to `finished`; one that ended before is so again from its first change.
@@ -263,30 +205,25 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterat
     RunError where `path` holds another run or other files, or where another process writes it; StorageError where
     the file system refuses.
     """
-    run = Run(path)
+    run: Run = kind.new(str(path))
     files.make_directory(path)
     with writer.single_writer(run.path) as still_ours:
         run._still_ours = still_ours
         for name in files.entries(path):
-            if _LEFTOVER.fullmatch(name):  # of a writer that was killed; there is no other one now
+            if _leftover(name, kind):  # of a writer that was killed; there is no other one now
                 files.remove_file(run.location(name))
         if files.exists(run.location(MANIFEST)):
-            manifest = run.manifest
-            if manifest["run_id"] != run_id:
-                changed = differences(manifest["config"], config)
-                raise RunError(
-                    f"{path} holds another run (its {changed} differs); choose another --out, or delete it",
-                    run=run.path,
-                )
-            if manifest["status"] != "running":
-                listing.check_changed(run, run.record)
-                run._ended = True
+            run._go_on(run_id, config)
         else:
             others = [name for name in files.entries(path) if name not in writer.FILES]
             if others:
                 raise RunError(f"{path} is not empty and holds no run ({others[0]} …); choose an empty --out")
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            run._write_manifest(
-                {"format": FORMAT, "run_id": run_id, "status": "running", "created": now, "config": dict(config)}
-            )
+            run._begin(run_id, config)
         yield run
+
+
+def _leftover(name: str, kind: RunKind) -> bool:
+    return (
+        re.fullmatch(rf"(?:run\.json|report\.html|(?:{'|'.join(kind.tables)})\.parquet)\.tmp-[0-9a-f]{{8}}", name)
+        is not None
+    )

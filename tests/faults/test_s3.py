@@ -19,8 +19,8 @@ from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.models.table_classifier import load as load_table
 from c2b_ray.pipelines.sources.datasets import read
 from c2b_ray.store import files, lease
+from c2b_ray.store.c2b_run import open_c2b_run
 from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.run import open_run
 from c2b_ray.world import CLASSES
 from c2b_ray.world.table import write_sample
 
@@ -29,7 +29,7 @@ SECRET = "a-secret-of-the-tests"
 
 
 def begin(place):
-    with open_run(place, "a", {}):
+    with open_c2b_run(place, "a", {}):
         pass
 
 
@@ -142,15 +142,15 @@ def test_an_index_is_sent_whole_and_over_what_an_interrupted_one_left(s3, tmp_pa
 
 def test_a_second_writer_is_refused_and_a_later_one_is_not(s3):
     with (
-        open_run("s3://photos/run", "a", {"tau": 0.05}) as run,
+        open_c2b_run("s3://photos/run", "a", {"tau": 0.05}) as run,
         pytest.raises(RunError, match=f"another process is writing here .process {os.getpid()} on "),
-        open_run("s3://photos/run", "a", {}),
+        open_c2b_run("s3://photos/run", "a", {}),
     ):
         pass
     run.update({"status": "finished"})
-    with open_run("s3://photos/run", "a", {"tau": 0.05}) as again:
+    with open_c2b_run("s3://photos/run", "a", {"tau": 0.05}) as again:
         assert again.record.status == "finished"
-    with pytest.raises(RunError, match="its tau differs"), open_run("s3://photos/run", "b", {"tau": 0.1}):
+    with pytest.raises(RunError, match="its tau differs"), open_c2b_run("s3://photos/run", "b", {"tau": 0.1}):
         pass
 
 
@@ -204,7 +204,7 @@ def test_a_lease_that_is_not_renewed_lapses_and_its_holder_learns_of_it(s3, else
 
 def test_a_run_whose_lease_is_lost_writes_nothing_more(s3, monkeypatch):
     monkeypatch.setattr(lease, "BEAT_S", 0.2)
-    with open_run("s3://photos/run", "a", {}) as run:
+    with open_c2b_run("s3://photos/run", "a", {}) as run:
         s3.delete_object(Bucket="photos", Key="run/.lease")
         time.sleep(2)
         with pytest.raises(RunError, match=r"its \.lease was deleted"):

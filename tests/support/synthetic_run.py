@@ -22,7 +22,8 @@ from c2b_ray.steps.score import scored
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
 from c2b_ray.store import files
-from c2b_ray.store.run import Run, open_run
+from c2b_ray.store.c2b_run import C2BRun as Run
+from c2b_ray.store.c2b_run import open_c2b_run
 
 ATTRIBUTES = {
     "weather": ("clear", "rain", "snow", "fog"),
@@ -61,7 +62,7 @@ def make_run(path: Path, recipe: Recipe) -> Run:
     """A finished run at `path`, its scores computed from its predictions."""
     captions, draws, images = _cells(recipe)
     predictions = _predictions(recipe, captions, draws, images)
-    with open_run(path, "0123456789abcdef0123", _config(recipe)) as run:
+    with open_c2b_run(path, "0123456789abcdef0123", _config(recipe)) as run:
         run.write("captions", captions)
         run.write("draws", draws)
         run.write("rejected", _rejected(recipe.rejected))

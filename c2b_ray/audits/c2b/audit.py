@@ -37,7 +37,7 @@ from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.verify import check_calibration
-from c2b_ray.store.run import CLASSIFIER, Run, open_run
+from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun, open_c2b_run
 
 RUNS = "runs"
 
@@ -47,7 +47,7 @@ def audit(
     out: str | Path | None = None,
     via: str = "actors",
     listener: Listener | None = None,
-) -> Run:
+) -> C2BRun:
     """Runs an audit, or what is left of it, and returns its run.
 
     `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`. `out`: the run directory, by default
@@ -63,7 +63,7 @@ def audit(
     steps = Steps(listener)
     if asked.verification is not None and asked.verification.calibration is not None:  # before images are drawn in vain
         check_calibration(calibration_table(asked.verification.calibration).labels, asked.classes)
-    with open_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
+    with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via) as models:
             plans = _plans(asked, run, models, steps)
             drawing = Drawing(plans, run, verifier_of(asked, run, models, steps), steps)
@@ -82,7 +82,7 @@ def audit(
     return run
 
 
-def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[Plan]:
+def _plans(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Plan]:
     if asked.images.sources == ("labelled",):
         return [from_labels(asked, run, models, steps)]
     encoder = None
@@ -93,7 +93,7 @@ def _plans(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> list[
     return [plans[source](asked, run, models, steps) for source in asked.images.sources]
 
 
-def _answer(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+def _answer(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
     """What the classifiers say of the images drawn, and the scores of these."""
     for name, spec in asked.specs.items():
         _classify(name, spec, asked, run, models, steps)
@@ -102,7 +102,7 @@ def _answer(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None
     _refuse_unanswered(run, asked)
 
 
-def _refuse_unanswered(run: Run, asked: AuditConfig) -> None:
+def _refuse_unanswered(run: C2BRun, asked: AuditConfig) -> None:
     """SourceError where hardly any image was answered; what there is, is written before."""
     told = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, asked.classifiers)
     if told is not None:
@@ -114,7 +114,7 @@ def _refuse_unanswered(run: Run, asked: AuditConfig) -> None:
 
 
 def _write_hypotheses(
-    asked: AuditConfig, run: Run, models: Backend, steps: Steps, encoder: TextImageEncoder | None = None
+    asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextImageEncoder | None = None
 ) -> None:
     """Proposals and captions, once for the run's life: a model asked again might answer differently."""
     if run.has("captions"):
@@ -140,7 +140,7 @@ def _write_hypotheses(
         run.write("captions", pa.concat_tables([captions, of_pairs]))
 
 
-def _classify(name: str, spec: str, asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> None:
+def _classify(name: str, spec: str, asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
     with steps.step(f"classify: {name}") as on_progress:
         factory = models.classifier(spec)
         label_map = asked.label_map if isinstance(asked.label_map, dict) else None

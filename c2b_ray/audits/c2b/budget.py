@@ -28,7 +28,7 @@ from c2b_ray.steps.score_pairs import PairImages, score_pairs
 from c2b_ray.steps.select import CellKey, cells_of
 from c2b_ray.steps.settle import Look, look, open_groups, settled
 from c2b_ray.steps.verified import Group, Verified
-from c2b_ray.store.run import Run
+from c2b_ray.store.c2b_run import C2BRun
 
 _LOOKED = ["image_id", "caption_id"]
 
@@ -70,13 +70,13 @@ def targets(captions: pa.Table, grant: Grant, asked: AuditConfig) -> dict[CellKe
     return {key: grant[own[0]] * asked.slots for key, own in cells_of(captions).items()}
 
 
-def grant_so_far(run: Run, first: Grant) -> Grant:
+def grant_so_far(run: C2BRun, first: Grant) -> Grant:
     """What a run's captions were granted before it was interrupted or finished: it goes on from there."""
     noted = run.manifest.get("budget", {}).get("granted", {})
     return {caption: noted.get(caption, images) for caption, images in first.items()}
 
 
-def next_grant(run: Run, grant: Grant, asked: AuditConfig) -> Grant | None:
+def next_grant(run: C2BRun, grant: Grant, asked: AuditConfig) -> Grant | None:
     """Images at the next look; None where all is settled, the budget is spent or no image is left.
 
     Open groups get twice as many, those with the fewest images first; the last of them what the budget has left. A
@@ -121,7 +121,7 @@ def _groups(captions: pa.Table) -> dict[Group, _Group]:
     return found
 
 
-def _exhausted(run: Run, granted: Mapping[CellKey, int]) -> set[CellKey]:
+def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
     """The cells that drew fewer images than they were granted, from each of their sources."""
     columns = ("caption_id", "proposal_id", "bias_class")
     rows = zip(*(run.captions[name].to_pylist() for name in columns), strict=True)
@@ -132,19 +132,19 @@ def _exhausted(run: Run, granted: Mapping[CellKey, int]) -> set[CellKey]:
     return {key for key, images in granted.items() if max(drawn[key].values(), default=0) < images}
 
 
-def looks(run: Run, asked: AuditConfig) -> list[tuple[str, Look]]:
+def looks(run: C2BRun, asked: AuditConfig) -> list[tuple[str, Look]]:
     """What each classifier's answers say by now, in evidence that may be looked at as often as one likes."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified, levels = verification(run, distinct), (asked.tau, asked.alpha)
     return [(spec, look(captions, draws, predictions, spec, levels, verified, distinct)) for spec in asked.classifiers]
 
 
-def duplicates(run: Run) -> Distinct:
+def duplicates(run: C2BRun) -> Distinct:
     """Which of the run's images are one picture."""
     return Distinct(run.read("images", COLUMNS))
 
 
-def verification(run: Run, distinct: Distinct) -> Verified | None:
+def verification(run: C2BRun, distinct: Distinct) -> Verified | None:
     """What is known of the run's images, where they were verified; of those that were looked at to find something, not
     to confirm it."""
     if not run.has("verifications"):
@@ -160,7 +160,7 @@ def verification(run: Run, distinct: Distinct) -> Verified | None:
     return Verified(rows, run.calibration, distinct)
 
 
-def _from_pool(verified: Verified, run: Run, draws: pa.Table, pool: str) -> Verified:
+def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> Verified:
     """With what was looked at in the sources of `draws`, where the run says it."""
     if not run.has(pool):
         return verified
@@ -169,7 +169,7 @@ def _from_pool(verified: Verified, run: Run, draws: pa.Table, pool: str) -> Veri
     return verified.drawn_from(images_of_cells(run.captions, looked))
 
 
-def write_scores(run: Run, asked: AuditConfig) -> None:
+def write_scores(run: C2BRun, asked: AuditConfig) -> None:
     """Scores of the images by now and, where they come from two sources, whether these agree."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
@@ -210,7 +210,7 @@ def _most(asked: AuditConfig) -> int:
     return ALL if asked.images_per_caption is None else asked.images_per_caption
 
 
-def _note(run: Run, looked: dict[str, Any], granted: Mapping[str, int], asked: AuditConfig) -> None:
+def _note(run: C2BRun, looked: dict[str, Any], granted: Mapping[str, int], asked: AuditConfig) -> None:
     assert asked.budget is not None
     spent = run.manifest.get("budget", {}).get("looks", [])
     # A resumed run comes by its earlier looks again.

@@ -29,8 +29,8 @@ from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs,
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labels import left_out
 from c2b_ray.steps.select import NEAREST, CellKey, Pools, Selection, cells_of, check_captions, shares
+from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.run import Run
 
 TOLD = 20
 """Warnings that are shown one by one; the manifest has all."""
@@ -54,7 +54,7 @@ class Plan:
     collect: Collect
     doing: str
 
-    def gather(self, draws: pa.Table, run: Run, steps: Steps) -> None:
+    def gather(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
         """Collects the images of these draws into the run, those that it lacks."""
         needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
         run.begin_writing()
@@ -67,7 +67,7 @@ class Drawing:
     """Draws from the plans of an audit into its run; `verifier`: None where it has none."""
 
     plans: Sequence[Plan]
-    run: Run
+    run: C2BRun
     verifier: Verifier | None
     steps: Steps
 
@@ -109,7 +109,7 @@ class Drawing:
             before = missing
 
 
-def _nothing_accepted(run: Run) -> str:
+def _nothing_accepted(run: C2BRun) -> str:
     rows = run.verifications
     reason = Counter(rows["error"].drop_null().to_pylist()).most_common(1)
     why = f"{reason[0][1]} could not be verified ({reason[0][0]})" if reason else "they show another class or value"
@@ -119,12 +119,12 @@ def _nothing_accepted(run: Run) -> str:
     )
 
 
-def _looked(run: Run, verifier: Verifier | None, about: Mapping[str, Content]) -> Looked:
+def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]) -> Looked:
     verified = None if verifier is None else run.verifications.select(COLUMNS)
     return Looked(run.read("images", ["image_id", "fingerprint"]), verified, about)
 
 
-def from_labels(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
+def from_labels(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
     """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
     path = str(asked.images.table)
     with steps.step("read labels"):
@@ -156,7 +156,7 @@ def _warnings(asked: AuditConfig, table: LabelledTable, proposals: pa.Table) -> 
     return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
 
 
-def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
+def from_index(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
     """Images of an index, from the pools of the run's captions."""
     path, about = str(asked.images.index), asked.images
     assert about.pool is not None
@@ -179,7 +179,7 @@ def from_index(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> P
     return Plan(pools.select, wanted, _fetching(models, models.index(path)), "fetch images")
 
 
-def from_generator(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Plan:
+def from_generator(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
     """Images to be made from each of the run's captions."""
     spec = str(asked.images.generator)
     assert asked.images_per_cell is not None

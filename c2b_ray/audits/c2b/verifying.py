@@ -13,8 +13,8 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import ImageStages
 from c2b_ray.roles import Captioner
 from c2b_ray.steps.verify import Checks, calibrate, checks, wanted
+from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.run import Run
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Verifier:
     questions: Checks
     stages: ImageStages
 
-    def verify(self, draws: pa.Table, run: Run, steps: Steps) -> None:
+    def verify(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
         """Verifies the images of these draws, each once for each class that it was drawn for, those that were not."""
         run.begin_writing()
         with steps.step("verify images") as on_progress:
@@ -34,7 +34,7 @@ class Verifier:
             self.stages.verify(images, needed, self.captioner, self.questions, out, on_progress)
 
 
-def verifier_of(asked: AuditConfig, run: Run, models: Backend, steps: Steps) -> Verifier | None:
+def verifier_of(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Verifier | None:
     """The audit's verifier, noted in the run and calibrated; None where it has none."""
     about = asked.verification
     if about is None:

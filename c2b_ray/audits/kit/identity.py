@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.draw import ImageSource
-from c2b_ray.store.run import Run
+from c2b_ray.store.c2b_run import C2BRun
 
 BATCH = 256
 NOTED = ["image_id", "key", "content"]
 
 
-def check_unchanged(run: Run, wanted: pa.Table, source: ImageSource) -> None:
+def check_unchanged(run: C2BRun, wanted: pa.Table, source: ImageSource) -> None:
     """RunError where `source` holds other bytes now than the run fetched; `wanted` has its images and their rows.
 
     Files whose names stayed and whose pictures changed would be classified as they were, and reported as they are.
@@ -44,7 +44,7 @@ def check_unchanged(run: Run, wanted: pa.Table, source: ImageSource) -> None:
         )
 
 
-def check_same_images(a: Run, b: Run) -> None:
+def check_same_images(a: C2BRun, b: C2BRun) -> None:
     """RunError where images that both runs drew have other bytes in one than in the other."""
     drawn = pc.unique(b.draws["image_id"])
     of_a = {row["image_id"]: row for row in a.read("images", NOTED).to_pylist()}

@@ -8,9 +8,6 @@ taken out of every text. What is not known is empty in CSV and null in JSON and 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,21 +15,25 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from c2b_ray.report.kit.redact import clean, clean_setting, cleaned, told_apart
-from c2b_ray.store.run import Run
-from c2b_ray.text import cell, visible, visible_json
+from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.text import cell, finite, visible, visible_json
 
 SETTINGS = (
     "task", "classes", "right", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections",
 )  # fmt: skip
 
 
-def scores_csv(run: Run) -> bytes:
-    return _csv(exported(run.scores))
+def scores_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    return _csv(exported(_of(classifier, run.scores)))
 
 
-def failures_csv(run: Run) -> bytes:
-    """The images that were answered wrong, as `Run.failures` gives them: columns of `schemas.FAILURES`."""
-    return _csv(exported(run.failures()))
+def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    """The images that were answered wrong, as `C2BRun.failures` gives them: columns of `schemas.FAILURES`."""
+    return _csv(exported(_of(classifier, run.failures())))
+
+
+def _of(classifier: str | None, table: pa.Table) -> pa.Table:
+    return table if classifier is None else table.filter(pc.equal(table["classifier"], classifier))
 
 
 def _csv(table: pa.Table) -> bytes:
@@ -47,7 +48,7 @@ def _csv(table: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def scores_json(run: Run) -> bytes:
+def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """One object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute in
     `scores`, of two in `intersections`."""
     manifest = run.manifest
@@ -59,25 +60,17 @@ def scores_json(run: Run) -> bytes:
         "settings": cleaned({name: config[name] for name in SETTINGS if name in config}),
         "models": cleaned(manifest.get("models", {})),
         "versions": cleaned(manifest.get("versions", {})),
-        "scores": exported(run.scores).to_pylist(),
-        "intersections": exported(run.intersections).to_pylist(),
+        "scores": exported(_of(classifier, run.scores)).to_pylist(),
+        "intersections": exported(_of(classifier, run.intersections)).to_pylist(),
     }
     text = json.dumps(finite(whole), ensure_ascii=False, allow_nan=False, indent=2)
     return (visible_json(text) + "\n").encode()
 
 
-def scores_parquet(run: Run) -> bytes:
+def scores_parquet(run: C2BRun, classifier: str | None = None) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(exported(run.scores), sink, compression="zstd")
+    pq.write_table(exported(_of(classifier, run.scores)), sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
-
-
-FORMATS: Mapping[str, Callable[[Run], bytes]] = {
-    "csv": scores_csv,
-    "json": scores_json,
-    "parquet": scores_parquet,
-    "failures": failures_csv,
-}
 
 
 def exported(scores: pa.Table) -> pa.Table:
@@ -94,14 +87,3 @@ def exported(scores: pa.Table) -> pa.Table:
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, field.type), column)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=scores.schema)
-
-
-def finite(value: Any) -> Any:
-    """The value for JSON, which has no NaN: what is not known is null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {name: finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value

@@ -22,7 +22,7 @@ from c2b_ray.report.c2b.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean, clean_setting, names_of
 from c2b_ray.steps.answers import answers_of
-from c2b_ray.store.run import CLASSIFIER, Run
+from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
 from c2b_ray.text import visible
 
 MOST_FINDINGS = 20
@@ -34,7 +34,7 @@ PAPER = "https://openaccess.thecvf.com/content/CVPR2025/html/Guimard_Classifier-
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~&$@^]|:(?=//)|(?<=www)\.)")
 
 
-def model_card(run: Run, classifier: str) -> str:
+def model_card(run: C2BRun, classifier: str) -> str:
     """Markdown with front matter for the classifier of that spec."""
     scores = run.scores
     groups = [group for group in ranked(scores) if group.classifier == classifier]
@@ -81,7 +81,7 @@ def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tu
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
-def images_used(run: Run, classifier: str) -> int:
+def images_used(run: C2BRun, classifier: str) -> int:
     """How many different images the classifier answered among those that captions drew."""
     drawn = set(run.draws["image_id"].to_pylist())
     answers = answers_of(run.predictions, classifier)

@@ -13,11 +13,11 @@ from c2b_ray.report.c2b.view import Tables, build_view, plan
 from c2b_ray.report.kit.page import render
 from c2b_ray.report.kit.pictures import read_pictures
 from c2b_ray.report.kit.thumbnails import thumbnails
+from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.files import write_bytes
-from c2b_ray.store.run import Run
 
 
-def write_report(run: Run) -> str:
+def write_report(run: C2BRun) -> str:
     """Writes `report.html` of a run, whole or not at all, and returns its path.
 
     Images are decoded only where they are shown. StorageError where the file system refuses.

@@ -16,7 +16,7 @@ from c2b_ray.report.kit.pictures import read_pictures
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.thumbnails import thumbnails
 from c2b_ray.steps.compare import Disagreement, Place
-from c2b_ray.store.run import Run
+from c2b_ray.store.c2b_run import C2BRun
 
 MOST_CELLS = 24
 MOST_PICTURES = 6  # of each side
@@ -46,7 +46,7 @@ def changed_places(cells: pa.Table, pooled: pa.Table) -> list[Place]:
     ]
 
 
-def image_lines(cells: pa.Table, told_apart: Mapping[Place, Disagreement], run: Run) -> list[str]:
+def image_lines(cells: pa.Table, told_apart: Mapping[Place, Disagreement], run: C2BRun) -> list[str]:
     """Of each cell that changed, in the order of the tables, the first images that the worse side alone got wrong."""
     keys = _keys(run)
     lines = []
@@ -59,12 +59,12 @@ def image_lines(cells: pa.Table, told_apart: Mapping[Place, Disagreement], run: 
     return lines
 
 
-def _keys(run: Run) -> dict[str, str]:
+def _keys(run: C2BRun) -> dict[str, str]:
     images = run.read("images", ["image_id", "key"])
     return dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
 
 
-def disagreement_pictures(run: Run, told_apart: Mapping[Place, Disagreement]) -> Shelf:
+def disagreement_pictures(run: C2BRun, told_apart: Mapping[Place, Disagreement]) -> Shelf:
     """What the first images of each cell look like and are called: no page shows more of them."""
     ids = [
         image

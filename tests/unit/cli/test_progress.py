@@ -14,6 +14,7 @@ from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
 from c2b_ray.pipelines.stage import Progress
 from c2b_ray.report.c2b.ranking import leading, ranked
+from c2b_ray.report.c2b.summary import findings_table
 from c2b_ray.schemas import SCORES
 
 
@@ -45,7 +46,7 @@ def test_names_neither_style_nor_break_a_table(name, capsys):
     numbers = {"accuracy": 0.5, "phi": -0.2, "phi_low": -0.3, "phi_high": -0.1}
     counts = {"n": 10, "correct": 5, "errors": 0, "paper_verdict": -1}
     groups = leading(ranked(pa.Table.from_pylist([row | numbers | counts], SCORES)))
-    show.out().print(show.ranked_table(groups, 1))
+    show.out().print(show.summary_table(findings_table(groups)))
     show.out().print(escape(name))
     show.line(name)
     said = capsys.readouterr().out

@@ -6,24 +6,23 @@ import sys
 import pyarrow as pa
 import pytest
 
-from c2b_ray.commands.compare import check
-from c2b_ray.commands.export import export
+from c2b_ray.commands.runs import check, export
 from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.schemas import CAPTIONS, DRAWS, PREDICTIONS, REJECTED, SCORES
 from c2b_ray.store import files, load_run
-from c2b_ray.store.run import CLASSIFIER, open_run
+from c2b_ray.store.c2b_run import CLASSIFIER, open_c2b_run
 
 ROW = pa.Table.from_pylist([{"step": "propose", "about": "bus", "reply": "?", "reason": "not JSON"}], REJECTED)
 
 
 def test_a_run_is_opened_again_with_what_it_holds(tmp_path):
-    with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
+    with open_c2b_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
         run.write("rejected", ROW)
         run.update({"models": {"x": {"spec": "1"}}})
         run.update({"models": {"y": {"spec": "2"}}})
-    with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
+    with open_c2b_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
         assert run.rejected.equals(ROW)
         assert run.manifest["models"] == {"x": {"spec": "1"}, "y": {"spec": "2"}}
     assert load_run(tmp_path / "run").scores.num_rows == 0
@@ -31,13 +30,13 @@ def test_a_run_is_opened_again_with_what_it_holds(tmp_path):
 
 
 def test_another_run_or_other_files_are_refused(tmp_path):
-    with open_run(tmp_path / "run", "a", {"tau": 0.05}):
+    with open_c2b_run(tmp_path / "run", "a", {"tau": 0.05}):
         pass
-    with pytest.raises(RunError, match="its tau differs"), open_run(tmp_path / "run", "b", {"tau": 0.1}):
+    with pytest.raises(RunError, match="its tau differs"), open_c2b_run(tmp_path / "run", "b", {"tau": 0.1}):
         pass
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(RunError, match=r"thesis\.txt"), open_run(tmp_path / "mine", "a", {}):
+    with pytest.raises(RunError, match=r"thesis\.txt"), open_c2b_run(tmp_path / "mine", "a", {}):
         pass
     with pytest.raises(SourceError, match="no run there"):
         load_run(tmp_path / "mine")
@@ -45,12 +44,12 @@ def test_another_run_or_other_files_are_refused(tmp_path):
 
 def test_a_second_process_is_refused(tmp_path):
     code = (
-        "import sys; from c2b_ray.store.run import open_run\n"
+        "import sys; from c2b_ray.store.c2b_run import open_c2b_run\n"
         "from c2b_ray.errors import RunError\n"
-        "try:\n    with open_run(sys.argv[1], 'a', {}): pass\n"
+        "try:\n    with open_c2b_run(sys.argv[1], 'a', {}): pass\n"
         "except RunError as error: print(error)"
     )
-    with open_run(tmp_path / "run", "a", {}):
+    with open_c2b_run(tmp_path / "run", "a", {}):
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True)
     assert "another process is writing" in done.stdout
 
@@ -79,7 +78,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_predictions_are_those_of_the_weights_at_hand(tmp_path):
-    with open_run(tmp_path / "run", "a", {}) as run:
+    with open_c2b_run(tmp_path / "run", "a", {}) as run:
         files.make_directory(run.location("predictions"))
         for revision, answer in (("old", "bus"), ("new", "boat")):
             row = {"prediction_id": revision, "image_id": "1", "classifier": "onnx:net", "revision": revision}
@@ -107,7 +106,7 @@ def write_manifest(run, manifest):
 
 
 def test_a_run_without_its_settings_is_no_run(tmp_path):
-    with open_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
+    with open_c2b_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
         write_manifest(run, {name: value for name, value in run.manifest.items() if name != "config"})
         with pytest.raises(RunError, match=r"run\.json: config: Field required"):
             run.config  # noqa: B018
@@ -124,7 +123,7 @@ def test_a_run_without_its_settings_is_no_run(tmp_path):
     ],
 )
 def test_a_manifest_that_cannot_be_read_says_which_field_or_format(tmp_path, change, words):
-    with open_run(tmp_path / "run", "a", {}) as run:
+    with open_c2b_run(tmp_path / "run", "a", {}) as run:
         write_manifest(run, run.manifest | change)
     with pytest.raises(RunError, match=words) as raised:
         load_run(tmp_path / "run")
@@ -143,12 +142,12 @@ CHANGES = {
 def test_a_finished_run_that_is_opened_again_is_finished_until_it_changes(tmp_path, change):
     finished_run(tmp_path / "run")
     manifest = (tmp_path / "run" / "run.json").read_bytes()
-    with open_run(tmp_path / "run", "a", {}) as run:  # as a rerun that is refused after these two
+    with open_c2b_run(tmp_path / "run", "a", {}) as run:  # as a rerun that is refused after these two
         run.write("rejected", ROW)
         run.update({"models": {}})
     assert (tmp_path / "run" / "run.json").read_bytes() == manifest
     assert load_run(tmp_path / "run").record.status == "finished"
-    with open_run(tmp_path / "run", "a", {}) as run:
+    with open_c2b_run(tmp_path / "run", "a", {}) as run:
         change(run)
         assert run.record.status == "running"
         assert run.record.tables is run.record.finished is None
@@ -157,7 +156,7 @@ def test_a_finished_run_that_is_opened_again_is_finished_until_it_changes(tmp_pa
 
 
 def finished_run(place):
-    with open_run(place, "a", {}) as run:
+    with open_c2b_run(place, "a", {}) as run:
         run.write("rejected", ROW)
         run.write("scores", SCORES.empty_table())
         files.make_directory(run.location("predictions"))
@@ -219,30 +218,30 @@ def gate_scores(path):
 def test_a_swapped_table_stops_a_rerun_and_a_lost_one_does_not(tmp_path):
     run = finished_run(tmp_path / "run")
     (tmp_path / "run/scores.parquet").unlink()
-    with open_run(run.path, "a", {}) as again:
+    with open_c2b_run(run.path, "a", {}) as again:
         again.write("scores", SCORES.empty_table())
     files.write_table(run.location("rejected.parquet"), pa.concat_tables([ROW, ROW]))
-    with open_run(run.path, "a", {}) as again:  # running by now: its tables are still being made
+    with open_c2b_run(run.path, "a", {}) as again:  # running by now: its tables are still being made
         again.update({"status": "finished"})
     files.write_table(run.location("rejected.parquet"), ROW)
-    with pytest.raises(RunError, match="delete it"), open_run(run.path, "a", {}):
+    with pytest.raises(RunError, match="delete it"), open_c2b_run(run.path, "a", {}):
         pass
 
 
 def test_what_a_killed_writer_left_is_cleaned_and_no_reason_to_refuse(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json.tmp-0123abcd").write_text("{")
-    with open_run(tmp_path / "run", "a", {}):
+    with open_c2b_run(tmp_path / "run", "a", {}):
         pass
     (tmp_path / "run" / "scores.parquet.tmp-0123abcd").write_text("")
     (tmp_path / "run" / "mine.tmp-0123abcd").write_text("a user's own")
-    with open_run(tmp_path / "run", "a", {}):
+    with open_c2b_run(tmp_path / "run", "a", {}):
         pass
     assert sorted(files.entries(tmp_path / "run")) == [".lock", "mine.tmp-0123abcd", "run.json"]
 
 
 def test_a_table_of_another_schema_and_an_impossible_cosine_are_refused(tmp_path):
-    with open_run(tmp_path / "run", "a", {}) as run:
+    with open_c2b_run(tmp_path / "run", "a", {}) as run:
         files.write_table(run.location("scores.parquet"), ROW)
         with pytest.raises(RunError, match=r"scores\.parquet: no column .*classifier"):
             run.scores  # noqa: B018

@@ -13,7 +13,7 @@ from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.store import files
-from c2b_ray.store.run import open_run
+from c2b_ray.store.c2b_run import open_c2b_run
 
 ATTRIBUTES = {"lighting": ["day", "night"], "size": ["small", "large"], "weather": ["snow", "rain", "fog"]}
 BIASED = ("night", "rain")  # answered wrongly, always; nothing else is
@@ -47,7 +47,7 @@ def captions_of(asked):
 
 @contextmanager
 def run_of(path, asked):
-    with open_run(path / "run", "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
+    with open_c2b_run(path / "run", "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
         proposals, captions = captions_of(asked)
         run.write("proposals", proposals)
         run.write("captions", captions)

@@ -21,7 +21,7 @@ from c2b_ray.steps.score import score
 from c2b_ray.steps.select import cells_of
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import checks, verify, wanted
-from c2b_ray.store.run import open_run
+from c2b_ray.store.c2b_run import open_c2b_run
 from c2b_ray.world.table import write_sample
 
 
@@ -46,7 +46,7 @@ NOTHING = Looked(pa.table({"image_id": [], "fingerprint": []}), None, {})
 
 
 def plan_of(asked, path):
-    with open_run(path, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
+    with open_c2b_run(path, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
         return from_labels(asked, run, HereBackend(), Steps()), run.captions
 
 
@@ -85,7 +85,7 @@ def test_a_cell_draws_its_first_images_and_gathers_these_alone(labels, tmp_path)
     collected = []
     spied = Plan(plan.select, plan.wanted, lambda *given: collected.append(given), "fetch images")
     steps = Steps()
-    with open_run(tmp_path / "other", "1" * 20, {}) as run:
+    with open_c2b_run(tmp_path / "other", "1" * 20, {}) as run:
         spied.gather(few, run, steps)
     ((needed, out, _),) = collected
     assert sorted(needed["image_id"].to_pylist()) == sorted(few["image_id"].to_pylist())
@@ -132,7 +132,7 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
     asked = asked_of(images, images_per_caption=40, captions_per_cell=1, classes=["bus", "boat"])
     proposals, _ = propose(asked.task, ["bus"], None, asked.attributes, 0)
     captions, _ = caption(asked.task, proposals, None, 1, 0)
-    with open_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
+    with open_c2b_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
         run.write("captions", captions)
         plan = from_generator(asked, run, Models(), Steps())
         assert run.manifest["models"]["generator"] == {"spec": "toy:painter", "revision": "g"}
@@ -164,7 +164,7 @@ def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
     asked = asked_of(images, images_per_caption=7, captions_per_cell=2, confirm=True)
     proposals, _ = propose(asked.task, ["bus"], None, asked.attributes, 0)
     captions, _ = caption(asked.task, proposals, None, 1, 0)  # one of two captions repeated the other and is left out
-    with open_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
+    with open_c2b_run(tmp_path / "run", "0123456789abcdef0123", {}) as run:
         run.write("captions", captions)
         plan = from_generator(asked, run, Models(), Steps())
     first = plan.select(all_of(captions, 14), NOTHING)
@@ -191,7 +191,7 @@ def test_what_a_labelled_table_leaves_out_is_said(tmp_path):
     for attributes in (None, {"weather": ["fog", "rain", "snow"]}):
         images = {"source": "labelled", "table": str(tmp_path / "t.csv")}
         asked = asked_of(images, classes=["bus", "boat"], attributes=attributes)
-        with open_run(tmp_path / str(len(told)), "0123456789abcdef0123", {}) as run:
+        with open_c2b_run(tmp_path / str(len(told)), "0123456789abcdef0123", {}) as run:
             from_labels(asked, run, HereBackend(), Steps(told.append))
         assert run.manifest["warnings"] == [event.step for event in told if event.kind == "warning"][-1:]
     said = [event.step for event in told if event.kind == "warning"]

@@ -11,7 +11,7 @@ from c2b_ray.audits.c2b.drawing import Drawing, from_labels
 from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.identity import check_unchanged
-from c2b_ray.commands.compare import compare
+from c2b_ray.commands.runs import compare
 from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError
 from c2b_ray.pipelines.index import LISTED, MADE_BY, built
@@ -20,8 +20,9 @@ from c2b_ray.schemas import PREDICTIONS, SCORES
 from c2b_ray.steps.draw import fetch
 from c2b_ray.steps.select import cells_of
 from c2b_ray.store import files
+from c2b_ray.store.c2b_run import open_c2b_run
 from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.run import load_run, open_run
+from c2b_ray.store.run import load_run
 
 
 def picture(path, seed):
@@ -48,7 +49,7 @@ def asked_of(photos):
 def measure(photos, name):
     """A finished run of the pictures as they are."""
     asked = asked_of(photos)
-    with open_run(photos / name, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
+    with open_c2b_run(photos / name, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
         plan = from_labels(asked, run, HereBackend(), Steps())
         images = fetch(plan.wanted, LabelledTable(str(photos / "t.csv")))
         answers = [

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from c2b_ray.report.c2b.export import FORMATS, scores_csv, scores_json, scores_parquet
+from c2b_ray.report.c2b.export import scores_csv, scores_json, scores_parquet
 from c2b_ray.report.c2b.model_card import escaped
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.schemas import SCORES
-from c2b_ray.store.run import Run
+from c2b_ray.store.c2b_run import C2BRun as Run
+from c2b_ray.store.kinds import kind_named
 from c2b_ray.text import uncell, visible
 
 
@@ -53,7 +54,7 @@ def test_parquet_keeps_the_schema(showcase_run: Run) -> None:
     assert table["verdict"].equals(showcase_run.scores["verdict"])
 
 
-@pytest.mark.parametrize("form", list(FORMATS))
+@pytest.mark.parametrize("form", list(kind_named("c2b").exports))
 def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "very-secret-value-123")
     one, two = "onnx:/home/someone/a/net.onnx", "onnx:/home/someone/b/net.onnx"
@@ -65,11 +66,17 @@ def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkey
         pictures=False,
         config={"task": "with very-secret-value-123"},
     )
-    data = FORMATS[form](run)
+    data = run.kind.export(run, form, one if form == "model-card" else None)
     assert b"very-secret" not in data
     assert b"/home/someone" not in data
     # Two that would be called the same are still told apart.
     assert b"onnx:net.onnx #ae57cc" in data
+
+
+def test_an_export_may_be_of_one_classifier(build_run: Callable[..., Run]) -> None:
+    run = build_run(classifiers=("onnx:a.onnx", "onnx:b.onnx"), images_per_cell=3, pictures=False)
+    rows = list(csv.DictReader(io.StringIO(run.kind.export(run, "csv", "onnx:b.onnx").decode())))
+    assert {row["classifier"] for row in rows} == {"onnx:b.onnx"}
 
 
 def test_names_that_act_are_neutralised_where_they_would(build_run: Callable[..., Run]) -> None:

@@ -20,7 +20,9 @@ from c2b_ray.report.kit.page import policy
 from c2b_ray.report.kit.pictures import read_pictures
 from c2b_ray.report.kit.thumbnails import thumbnail, thumbnails
 from c2b_ray.store import files
-from c2b_ray.store.run import Run, load_run, open_run
+from c2b_ray.store.c2b_run import C2BRun as Run
+from c2b_ray.store.c2b_run import open_c2b_run
+from c2b_ray.store.run import load_run
 
 EVIL = '<script>alert("x")</script>'
 
@@ -125,7 +127,7 @@ def test_nothing_to_say_is_said(build_run: Callable[..., Run], recipe: dict[str,
 
 
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", "id", {}) as run:
+    with open_c2b_run(tmp_path / "run", "id", {}) as run:
         html = html_of(run)
     assert "not finished (status: running)" in html
     assert "Nothing was scored" in html

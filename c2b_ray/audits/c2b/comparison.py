@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import duplicates
+from c2b_ray.audits.c2b.classifiers import one_of, two_of
 from c2b_ray.audits.kit.identity import check_same_images
-from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
+from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
-from c2b_ray.filesystems.spec_paths import located
 from c2b_ray.report.comparison.disagreements import changed_places, disagreement_pictures
 from c2b_ray.report.comparison.page import comparison_page
-from c2b_ray.report.kit.redact import names_of
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
 from c2b_ray.steps.accept import COLUMNS, Content, accepts
 from c2b_ray.store import files
-from c2b_ray.store.run import MANIFEST, Run, load_run
+from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.store.run import MANIFEST
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Comparison:
     """What `compare` found. `cells` is a table of `schemas.COMPARISON`, `pooled` of `COMPARISON_POOLED`, over all
     classes together; `scores` are B's own."""
 
-    run_a: Run
-    run_b: Run
+    run_a: C2BRun
+    run_b: C2BRun
     classifier_a: str
     classifier_b: str
     tau: float
@@ -82,24 +82,18 @@ class Comparison:
 
 
 def compare(
-    a: str | Path | Run,
-    b: str | Path | Run | None = None,
-    classifier_a: str | None = None,
-    classifier_b: str | None = None,
+    run_a: C2BRun, run_b: C2BRun, classifier_a: str | None = None, classifier_b: str | None = None
 ) -> Comparison:
-    """Compares two classifiers, cell by cell, on identical images: B against A.
+    """Compares two classifiers, cell by cell, on identical images: B against A, or two of one finished run.
 
-    `a`, `b`: runs, or their directories; without `b`, two classifiers of one run. `classifier_a`, `classifier_b`:
-    specs, needed where a run has several classifiers and it is not plain which is meant. Thresholds are the runs' own.
+    `classifier_a`, `classifier_b`: specs, needed where a run has several classifiers and it is not plain which is
+    meant. Thresholds are the runs'.
 
-    ConfigError where it is not plain which classifiers are meant; RunError for runs that are unfinished, that were
-    asked differently, that share no image, or whose images of one name have other bytes; SourceError where there is no
-    run.
+    ConfigError where it is not plain which classifiers are meant; RunError for runs with different settings, that share
+    no image, or whose images of one name have other bytes.
     """
-    run_a = finished(a)
-    run_b = run_a if b is None else finished(b)
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
-        spec_a, spec_b = _two_of(run_a, classifier_a, classifier_b)
+        spec_a, spec_b = two_of(run_a, classifier_a, classifier_b)
     else:
         spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")
         check_same_images(run_a, run_b)
@@ -111,51 +105,32 @@ def compare(
 
 
 def check(
-    run: str | Path | Run, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+    run: C2BRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
     """Gates on the scores of one run, of single classes and of all together: of all its classifiers, or of one.
 
     A gate that could be checked on no cell fails, unless `allow_unchecked`.
     """
-    loaded = finished(run)
-    rows = [*loaded.scores.to_pylist(), *loaded.read("pooled").to_pylist()]
+    rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist()]
     if classifier is not None:
-        chosen = one_of(loaded, classifier, "--classifier")
+        chosen = one_of(run, classifier, "--classifier")
         rows = [row for row in rows if row["classifier"] == chosen]
     if not rows:
-        raise RunError(f"{loaded.path}: the run has no scores, so no gate can be checked")
+        raise RunError(f"{run.path}: the run has no scores, so no gate can be checked")
     return gates.check(fail_on, gates.cells_of(rows), allow_unchecked)
-
-
-def classifiers_of(run: Run) -> list[str]:
-    """The specs that a run has predictions of, in the order in which its audit named them."""
-    # Scores keep that order; parts of predictions come in the order of their file names, which are random.
-    scored = run.read("scores", ["classifier"])
-    found = scored if scored.num_rows else run.predictions
-    return list(found["classifier"].unique().to_pylist())
-
-
-def finished(run: str | Path | Run) -> Run:
-    """The run, whole. RunError where its audit did not come to the end."""
-    loaded = run if isinstance(run, Run) else load_run(run)
-    if (status := loaded.manifest.get("status")) != "finished":
-        raise RunError(
-            f"{loaded.path}: the run is not finished (status: {status}); run its c2b audit again first", run=loaded.path
-        )
-    return loaded
 
 
 def _place(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["target_class"], row["attribute"], row["bias_class"]
 
 
-def _side(run: Run, classifier: str) -> step.Side:
+def _side(run: C2BRun, classifier: str) -> step.Side:
     of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
     doubts = {_place(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
     return step.Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), _shows(run), doubts)
 
 
-def _shows(run: Run) -> Callable[[tuple[str, str], str, str], bool] | None:
+def _shows(run: C2BRun) -> Callable[[tuple[str, str], str, str], bool] | None:
     """Whether the run's verifier saw class and value in an image; None where the run has no verifier."""
     if not run.has("verifications"):
         return None
@@ -168,43 +143,7 @@ def _shows(run: Run) -> Callable[[tuple[str, str], str, str], bool] | None:
     return shows
 
 
-def one_of(run: Run, asked: str | None, option: str) -> str:
-    """The classifier of a run that is asked for: by its name, by a spec with paths relative to here, or as pages call
-    it; the only one, where none is."""
-    known = classifiers_of(run)
-    if asked is None:
-        if len(known) != 1:
-            raise ConfigError(option, f"{run.path} has predictions of {_listed(known)}; name one")
-        return known[0]
-    on_pages = {name: spec for spec, name in names_of(known).items()}
-    for spec in (asked, located(asked, Path.cwd()), on_pages.get(asked)):
-        if spec in known:
-            return str(spec)
-    raise ConfigError(option, f"{run.path} has no predictions of {asked!r}; {nearest(asked, known)}")
-
-
-def _two_of(run: Run, asked_a: str | None, asked_b: str | None) -> tuple[str, str]:
-    known = classifiers_of(run)
-    a = None if asked_a is None else one_of(run, asked_a, "--classifier-a")
-    b = None if asked_b is None else one_of(run, asked_b, "--classifier-b")
-    if a is not None and a == b:
-        raise ConfigError("--classifier-b", f"{b} is compared with itself; name two classifiers, or two runs")
-    if a is not None and b is not None:
-        return a, b
-    if len(known) != 2:
-        raise ConfigError(
-            "--classifier-a, --classifier-b",
-            f"{run.path} has predictions of {_listed(known)}; name the two to compare, or a second run",
-        )
-    others = [spec for spec in known if spec not in (a, b)]
-    return a or others.pop(0), b or others.pop(0)
-
-
-def _listed(specs: Sequence[str]) -> str:
-    return ", ".join(specs) or "no classifier"
-
-
-def _thresholds(run_a: Run, run_b: Run) -> tuple[float, float]:
+def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:
     """τ and α, which both runs must have been asked with, as they must with the same classes.
 
     SourceError where a run does not say.

@@ -1,132 +1,10 @@
-"""The Arrow schema of every table on the path, and the ids that tie them together.
-
-    proposals → captions → draws → images → (verifications) → predictions → scores
-
-An id is a hash of what made the row (the parent's id, the step, its settings, the seed, the model's revision): a rerun
-resumes, a retry is idempotent, a changed setting never meets a stale row. Nothing here reads or writes files.
-"""
+"""The tables of Classifier-to-Bias audits and of comparisons between them: scores and what follows from scores."""
 
 from __future__ import annotations
-
-import hashlib
-import json
-from typing import Any
 
 import pyarrow as pa
 
 _text = pa.string()
-
-PROPOSALS = pa.schema(
-    [
-        pa.field("proposal_id", _text, nullable=False),
-        pa.field("target_class", _text, nullable=False),
-        pa.field("attribute", _text, nullable=False),
-        pa.field("bias_classes", pa.list_(_text), nullable=False),
-        pa.field("source", _text, nullable=False),  # language_model, user, or both joined by "+"
-        pa.field("merged_from", pa.list_(_text), nullable=False),  # the names that were merged into this one
-        # What was merged and why: names of attributes into this one's, values into its values.
-        pa.field(
-            "merged",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("kind", _text),  # attribute, value
-                        pa.field("from", _text),
-                        pa.field("into", _text),
-                        pa.field("similarity", pa.float32()),  # the encoder's cosine; null where it was not asked
-                        pa.field("rule", _text),  # name, values, spelling, head word, language model
-                    ]
-                )
-            ),
-        ),
-    ]
-)
-
-REJECTED = pa.schema(
-    [
-        pa.field("step", _text, nullable=False),  # propose, template, caption
-        pa.field("about", _text, nullable=False),  # the class, or class/attribute/bias class, that was asked for
-        pa.field("reply", _text, nullable=False),  # what the model said, whole
-        pa.field("reason", _text, nullable=False),
-    ]
-)
-
-CAPTIONS = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("proposal_id", _text, nullable=False),
-        pa.field("target_class", _text, nullable=False),
-        pa.field("attribute", _text, nullable=False),
-        pa.field("bias_class", _text, nullable=False),
-        pa.field("number", pa.int32(), nullable=False),  # 0-based, among the cell's captions
-        pa.field("text", _text, nullable=False),
-    ]
-)
-
-DRAWS = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("image_id", _text, nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),  # 0 is the nearest
-        pa.field("similarity", pa.float32()),  # cosine; null for images that were not retrieved
-        pa.field("source", _text, nullable=False),  # retrieve, generate, labelled
-    ]
-)
-
-IMAGES = pa.schema(
-    [
-        pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's place in it
-        pa.field("key", _text, nullable=False),  # the image's name in its source
-        pa.field("bytes", pa.binary()),  # encoded, as found; null where they are no picture
-        pa.field("content", _text),  # hash of the bytes as they were fetched; null where there were none
-        pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
-        pa.field("error", _text),  # why the bytes could not be had, or why they are no picture
-    ]
-)
-
-VERIFICATIONS = pa.schema(
-    [
-        pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all that it is asked
-        pa.field("image_id", _text, nullable=False),
-        pa.field("target_class", _text, nullable=False),  # that the image was drawn for
-        pa.field("revision", _text, nullable=False),  # of the verifier
-        pa.field("class_shown", _text),  # of the task's classes, as the verifier sees it
-        pa.field("class_certainty", pa.float32()),  # the verifier's own; null where it gives none
-        pa.field("attributes", pa.list_(_text), nullable=False),
-        pa.field(
-            "values", pa.list_(_text), nullable=False
-        ),  # the value shown, as the verifier sees it; null: no answer
-        pa.field("certainties", pa.list_(pa.float32()), nullable=False),  # the verifier's own; null where it gives none
-        pa.field("error", _text),  # why nothing is known of the image
-    ]
-)
-
-CALIBRATION = pa.schema(
-    [
-        pa.field("attribute", _text, nullable=False),
-        pa.field("value", _text, nullable=False),  # that an image is known to show
-        pa.field("answer", _text, nullable=False),  # what the verifier said of it
-        pa.field("images", pa.float64(), nullable=False),
-        pa.field("source", _text, nullable=False),  # table: counted on labelled images; self: by its own certainty
-    ]
-)
-
-PREDICTIONS = pa.schema(
-    [
-        pa.field("prediction_id", _text, nullable=False),  # hash of image, classifier, its revision and its label map
-        pa.field("image_id", _text, nullable=False),
-        pa.field("classifier", _text, nullable=False),
-        pa.field("revision", _text, nullable=False),  # of the classifier
-        pa.field("label", _text),  # the classifier's own likeliest label; null where several are
-        pa.field("label_probability", pa.float32()),
-        pa.field("predicted_class", _text),  # the task's class that the answer means; null where it means none of them
-        pa.field("class_probability", pa.float32()),
-        # The classes that the answer counts as right for; null: `predicted_class` alone. Several by the rule `top5`.
-        pa.field("answered", pa.list_(_text)),
-        pa.field("undecided", _text),  # why there is no single answer (a tie, no mass on any class): a wrong answer
-        pa.field("error", _text),  # why there is no prediction
-    ]
-)
 
 SCORES = pa.schema(
     [
@@ -258,21 +136,6 @@ POOLED = pa.schema(
     ]
 )
 
-COMPARISON_POOLED = pa.schema(
-    [
-        pa.field("attribute", _text, nullable=False),
-        pa.field("bias_class", _text, nullable=False),
-        pa.field("classes", pa.int64(), nullable=False),
-        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "only_a", "only_b")],
-        *[
-            pa.field(name, pa.float64())
-            for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")
-        ],
-        pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
-        pa.field("doubt", _text),
-    ]
-)
-
 AGREEMENT = pa.schema(
     [
         pa.field("classifier", _text, nullable=False),
@@ -333,57 +196,17 @@ COMPARISON = pa.schema(
     ]
 )
 
-FAILURES = pa.schema(
+COMPARISON_POOLED = pa.schema(
     [
-        pa.field("key", _text),  # the image's name in its source
-        pa.field("truth", _text, nullable=False),  # the target class that the image was drawn for
-        pa.field("answer", _text, nullable=False),  # what it was taken for: another class, or a label outside them
-        pa.field("cell", _text, nullable=False),  # "attribute/value"
         pa.field("attribute", _text, nullable=False),
         pa.field("bias_class", _text, nullable=False),
-        pa.field("classifier", _text, nullable=False),
-        pa.field("label", _text),  # the classifier's own likeliest label; null where several are
-        pa.field("label_probability", pa.float32()),
-        pa.field("image_id", _text, nullable=False),
+        pa.field("classes", pa.int64(), nullable=False),
+        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "only_a", "only_b")],
+        *[
+            pa.field(name, pa.float64())
+            for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")
+        ],
+        pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
+        pa.field("doubt", _text),
     ]
 )
-
-SEARCHES = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("row", pa.int64(), nullable=False),  # of the caption in its file, from 0
-        pa.field("caption", _text, nullable=False),
-        pa.field("keys", pa.list_(_text), nullable=False),  # of the nearest images, nearest first
-        pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, of each
-        pa.field("error", _text),  # why there are none
-    ]
-)
-
-
-def embeddings(dimension: int) -> pa.Schema:
-    """Of the table that an index is built from, for an encoder of that dimension."""
-    return pa.schema(
-        [
-            pa.field("key", _text, nullable=False),
-            pa.field("bytes", pa.binary()),
-            pa.field("embedding", pa.list_(pa.float32(), dimension)),  # unit norm; null where `error` says why
-            pa.field("metadata", _text, nullable=False),  # the source's other columns, as a JSON object
-            pa.field("error", _text),
-        ]
-    )
-
-
-def content_id(*parts: Any) -> str:
-    """20 hexadecimal digits that depend on every part; parts are JSON values or bytes."""
-    digest = hashlib.blake2b(digest_size=10)
-    for part in parts:
-        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
-        # The length keeps ("ab", "c") apart from ("a", "bc").
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def seed_of(*parts: Any) -> int:
-    """A seed in [0, 2**31) from the same kind of parts: rows carry their own noise, whatever batch they are in."""
-    return int(content_id(*parts)[:16], 16) % 2**31

@@ -1,0 +1,44 @@
+"""Runs of `c2b audit`: their tables, and what writes their report, exports, gates and comparisons."""
+
+from __future__ import annotations
+
+from c2b_ray import schemas
+from c2b_ray.store.c2b_run import C2BManifest
+from c2b_ray.store.kinds import RunKind
+
+KIND = RunKind(
+    name="c2b",
+    command="c2b audit",
+    tables={
+        "proposals": schemas.PROPOSALS,
+        "rejected": schemas.REJECTED,
+        "captions": schemas.CAPTIONS,
+        "draws": schemas.DRAWS,
+        "pool": schemas.DRAWS,
+        "confirmation": schemas.DRAWS,
+        "confirmation_pool": schemas.DRAWS,
+        "images": schemas.IMAGES,
+        "verifications": schemas.VERIFICATIONS,
+        "calibration": schemas.CALIBRATION,
+        "predictions": schemas.PREDICTIONS,
+        "scores": schemas.SCORES,
+        "pooled": schemas.POOLED,
+        "agreement": schemas.AGREEMENT,
+        "intersections": schemas.INTERSECTIONS,
+    },
+    in_parts=frozenset({"images", "verifications", "predictions"}),
+    needed=frozenset({"scores"}),  # without it a page would say that nothing was found
+    manifest=C2BManifest,
+    run="c2b_ray.store.c2b_run:C2BRun",
+    report="c2b_ray.report.c2b.report:write_report",
+    summary="c2b_ray.report.c2b.summary:summary",
+    exports={
+        "csv": "c2b_ray.audits.c2b.exports:csv",
+        "json": "c2b_ray.audits.c2b.exports:json",
+        "parquet": "c2b_ray.audits.c2b.exports:parquet",
+        "failures": "c2b_ray.audits.c2b.exports:failures",
+        "model-card": "c2b_ray.audits.c2b.exports:card",
+    },
+    gate="c2b_ray.audits.c2b.comparison:check",
+    compare="c2b_ray.audits.c2b.comparison:compare",
+)

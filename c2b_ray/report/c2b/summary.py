@@ -1,0 +1,86 @@
+"""What a terminal shows of a C2B run: its strongest findings, what holds over all classes, and how many cells say what.
+
+Knows the report's ranking and sentences; knows nothing of terminals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.report.c2b.headline import tally
+from c2b_ray.report.c2b.method import right_line
+from c2b_ray.report.c2b.pooled import pooled_sentence
+from c2b_ray.report.c2b.ranking import FOUND, Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.report.kit.summary import Column, Summary
+from c2b_ray.store.c2b_run import C2BRun
+
+MOST_ROWS = 15
+VERDICTS = ("for", "against", "none", "undetermined")
+COLUMNS = (
+    *(Column(name) for name in ("classifier", "class", "attribute", "value")),
+    *(Column(name, number=True) for name in ("right", "φ", "interval of φ", "n")),
+    Column("verdict"),
+    Column("more", number=True),
+)
+_MARKS = {"against": "bad", "for": "good"}
+_BASES = {"captions": "unverified captions", "verifier": "the verifier's word"}
+
+
+def summary(run: C2BRun) -> Summary:
+    scores = run.scores
+    cells, groups = cells_of(scores), leading(ranked(scores))
+    verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
+    rows = [row for row in run.read("pooled").to_pylist() if row["verdict"] in FOUND]
+    strongest = sorted(rows, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]
+    confidence = 1 - float(run.config.get("alpha", 0.05))
+    lines = [pooled_sentence(row, row["classifier"], confidence) for row in strongest]
+    rule = right_line(run.config)
+    of_findings = findings_table(groups)
+    return Summary(
+        title=of_findings.title,
+        columns=of_findings.columns,
+        rows=of_findings.rows,
+        marks=of_findings.marks,
+        lines=[*lines, *([rule] if rule else []), tally(cells), f"report: {run.report}"],
+        to_json={
+            "run": run.path,
+            "report": run.report,
+            "verdicts": verdicts,
+            "groups": len(groups),
+            "findings": findings(scores),
+        },
+    )
+
+
+def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
+    """The strongest findings: the lead of each group, already ranked, and how many more the page tells with it."""
+    rows, marks = [], []
+    for group, alike in groups[:MOST_ROWS]:
+        cell = group.lead
+        if cell is None:
+            continue
+        more = sum(other.found for one in (group, *alike) for other in one.cells) - 1
+        basis = f" on {_BASES[cell.basis]}" if cell.basis in _BASES else ""
+        rows.append(
+            (
+                *(cell.classifier, cell.target_class, cell.attribute, cell.bias_class),
+                f"{cell.accuracy:.0%}",
+                f"{cell.phi:+.2f}",
+                f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
+                str(cell.n),
+                f"{cell.verdict}{basis}",
+                f"+{more}" if more else "",
+            )
+        )
+        marks.append(_MARKS[cell.verdict])
+    title = f"Strongest findings ({min(MOST_ROWS, len(groups))} of {len(groups)})"
+    return Summary(title, COLUMNS, rows, marks, lines=())
+
+
+def findings(scores: pa.Table) -> list[dict[str, Any]]:
+    """The rows of scores judged `for` or `against`, in the order of the page."""
+    pairs = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.found]
+    return [row for _, row in sorted(pairs, key=lambda pair: strongest_first(pair[0]))]

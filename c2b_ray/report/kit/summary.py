@@ -1,0 +1,27 @@
+"""What a terminal shows of a run: a table, lines beneath it, and the same for programs. It knows no kind of run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Column:
+    """`number`: aligned to the right."""
+
+    name: str
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `to_json`: for programs."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    marks: Sequence[str]
+    lines: Sequence[str]
+    to_json: Mapping[str, Any] = field(default_factory=dict)

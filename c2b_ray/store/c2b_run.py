@@ -1,0 +1,132 @@
+"""A run of `c2b audit`: its tables by name, each checked as it is read.
+
+proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
+pooled.parquet                         the scores of each value over all classes together
+pool.parquet                           what was looked at, drawn or not; rank is the order of looking
+confirmation.parquet                   draws that confirm findings, where the audit asks for them,
+confirmation_pool.parquet              and what was looked at for them
+calibration.parquet                    where images were verified
+agreement.parquet                      where they come from two sources
+intersections.parquet                  where pairs of attributes were asked for
+images/  verifications/  predictions/  Parquet parts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.store.kinds import kind_named
+from c2b_ray.store.manifest import Manifest
+from c2b_ray.store.run import Run, load_run, open_run
+
+C2B = "c2b"
+CLASSIFIER = "classifier "
+"""What precedes a classifier's name among the manifest's models."""
+_COSINE = 1.01
+"""The largest that is one: half precision, and what an index compresses, round so far beyond 1."""
+
+
+class C2BManifest(Manifest):
+    budget: dict[str, Any] | None = None
+
+
+class C2BRun(Run):
+    """A run of `c2b audit`."""
+
+    @property
+    def proposals(self) -> pa.Table:
+        return self.read("proposals")
+
+    @property
+    def rejected(self) -> pa.Table:
+        return self.read("rejected")
+
+    @property
+    def captions(self) -> pa.Table:
+        return self.read("captions")
+
+    @property
+    def draws(self) -> pa.Table:
+        draws = self.read("draws")
+        cosines = draws["similarity"].drop_null()
+        if not pc.all(pc.less_equal(pc.abs(cosines), _COSINE), min_count=0).as_py():
+            raise RunError(
+                f"{self.location('draws.parquet')}: a similarity outside [-1, 1]: the table or the index that it came "
+                "from is damaged; rebuild the index and run the c2b audit anew",
+                location=self.location("draws.parquet"),
+                run=self.path,
+            )
+        return draws
+
+    @property
+    def images(self) -> pa.Table:
+        return self.read("images")
+
+    @property
+    def predictions(self) -> pa.Table:
+        """Those of the weights that the manifest names: a run that went on with others keeps the earlier ones too."""
+        rows = self.read("predictions")
+        current = [
+            pc.and_(
+                pc.equal(rows["classifier"], name.removeprefix(CLASSIFIER)),
+                pc.equal(rows["revision"], model["revision"]),
+            )
+            for name, model in self.manifest.get("models", {}).items()
+            if name.startswith(CLASSIFIER)
+        ]
+        return rows.filter(reduce(pc.or_, current)) if current else rows
+
+    @property
+    def verifications(self) -> pa.Table:
+        """Those of the verifier's weights that the manifest names, as for predictions."""
+        rows = self.read("verifications")
+        verifier = self.manifest.get("models", {}).get("verifier")
+        return rows if verifier is None else rows.filter(pc.equal(rows["revision"], verifier["revision"]))
+
+    @property
+    def calibration(self) -> pa.Table:
+        return self.read("calibration")
+
+    @property
+    def scores(self) -> pa.Table:
+        return self.read("scores")
+
+    @property
+    def agreement(self) -> pa.Table:
+        return self.read("agreement")
+
+    @property
+    def intersections(self) -> pa.Table:
+        return self.read("intersections")
+
+    def failures(self) -> pa.Table:
+        """The images that were answered wrong: a table of `schemas.FAILURES`, a row per classifier, cell and image."""
+        # Here, because reading a run needs no more than its tables.
+        from c2b_ray.steps.failures import failures
+
+        images = self.read("images", ["image_id", "key", "content", "fingerprint"])
+        return failures(self.captions, self.draws, images, self.predictions)
+
+
+def load_c2b_run(path: str | Path | Run) -> C2BRun:
+    """As `load_run`. ConfigError where the run is of another kind."""
+    run = path if isinstance(path, Run) else load_run(path)
+    if not isinstance(run, C2BRun):
+        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b audit")
+    return run
+
+
+@contextmanager
+def open_c2b_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[C2BRun]:
+    """As `open_run`."""
+    with open_run(path, run_id, config, kind_named(C2B)) as run:
+        assert isinstance(run, C2BRun)
+        yield run
