@@ -90,7 +90,7 @@ def kind_name(data: bytes, location: str) -> str:
 
 
 def parse(data: bytes, location: str, model: type[Manifest], command: str) -> Manifest:
-    """The manifest of a run that `command` makes. RunError as `kind_name`, or where a field is not what it should be."""
+    """The manifest of a run that `command` makes. RunError as `kind_name`, or where a field is wrong."""
     kind_name(data, location)
     return checked(parse_json(data), location, model, command)
 
