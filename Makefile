@@ -5,8 +5,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.8
 export RAY_USAGE_STATS_ENABLED = 0
-# Ray's workers would starve beside anything else that runs.
-export RAY_worker_niceness = 0
 export HF_HUB_OFFLINE ?= 1
 
 .PHONY: help setup demo test test-unit test-vllm check format lock lock-gpu clean

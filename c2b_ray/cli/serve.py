@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ def serve(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.yaml]", help="By default the laptop's.")] = None,
 ) -> None:
     """Start Ray Serve with the deployments of a config file and wait; Ctrl-C drains and stops it."""
+    from c2b_ray.pipelines.cluster import SETTINGS
     from c2b_ray.serving.app import LAPTOP
 
     path = config or LAPTOP
@@ -25,7 +27,7 @@ def serve(
         raise SourceError(f"{path}: no such Serve config; deployments/ has some to begin from")
     # Ray's own command: it joins a running cluster or starts one, and drains on Ctrl-C, which reaches it as well.
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
-    process = subprocess.Popen(command)  # noqa: S603 — no shell, and the path is the user's own
+    process = subprocess.Popen(command, env={**SETTINGS, **os.environ})  # noqa: S603 — no shell, and the path is the user's own
     stopped: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:

@@ -14,10 +14,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
+from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
 
 from c2b_ray.errors import ServiceError
 
 ADDRESS = "RAY_ADDRESS"
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # no report to Ray's makers
+    "RAY_worker_niceness": "0",  # by default 15, with which workers starve beside anything else that runs
+    # Seconds, so many that a busy machine gets there; Ray 2.60 gives up after 30 and 60.
+    "RAY_gcs_server_port_wait_time_s": "180",
+    "RAY_worker_register_timeout_seconds": "300",
+}
+"""What a cluster that is started here, and its driver, find in the environment, unless it says otherwise."""
+STARTS = 5
+RETRY_WAIT = wait_exponential(min=1, max=15)
 
 
 @contextmanager
@@ -49,8 +60,9 @@ def reachable() -> bool:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """No report to Ray's makers, and nothing on the terminal from Ray's C++ side unless its variable asks for it."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    """Our settings, and nothing on the terminal from Ray's C++ side unless its variable asks for it."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     if "RAY_BACKEND_LOG_LEVEL" in os.environ:
         yield
         return
@@ -90,6 +102,21 @@ def _connect(num_cpus: int | None, object_store_mb: int) -> None:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ServiceError(f"no Ray cluster at {ADDRESS}={address}: {error}; unset it to run here alone") from error
         return
+    # Ray 2.60 raises a bare Exception where a process of its is not up within 30 seconds, a limit that cannot be set.
+    # What is wrong with the arguments stays wrong.
+    wrong = retry_if_not_exception_type((ValueError, TypeError))
+    try:
+        for attempt in Retrying(stop=stop_after_attempt(STARTS), wait=RETRY_WAIT, retry=wrong, reraise=True):
+            with attempt:
+                _start(num_cpus, object_store_mb)
+    except Exception as error:
+        raise ServiceError(
+            f"Ray did not start, the last of up to {STARTS} times because: {error} Is the machine busy, or short of "
+            "memory? A small run does without Ray: via here"
+        ) from error
+
+
+def _start(num_cpus: int | None, object_store_mb: int) -> None:
     try:
         # Without address="local" Ray would join whichever cluster `ray start` last left running on this machine,
         # another user's included.
@@ -101,9 +128,9 @@ def _connect(num_cpus: int | None, object_store_mb: int) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except Exception as error:  # Ray 2.60 raises a bare Exception where a process of its is not up within 30 seconds
+    except Exception:
         ray.shutdown()
-        raise ServiceError(f"Ray did not start: {error} Is the machine busy, or short of memory?") from error
+        raise
 
 
 def _quiet() -> None:
