@@ -10,7 +10,8 @@ FROM base AS libraries
 COPY requirements.lock pyproject.toml ./
 # The lock also holds what tests need: as a constraint it gives versions and hashes to what the package itself needs.
 RUN uv venv /opt/c2b \
-    && uv pip install --python /opt/c2b/bin/python --require-hashes --constraint requirements.lock -r pyproject.toml
+    && uv pip install --python /opt/c2b/bin/python --require-hashes --constraint requirements.lock -r pyproject.toml \
+        --extra all
 
 FROM base AS package
 COPY pyproject.toml README.md LICENSE ./

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from c2b_ray.extras import needed_by
+
 app = typer.Typer(help="The embedded world: labelled scenes, and its models.", no_args_is_help=True)
 
 
@@ -38,6 +40,7 @@ def train(
 
     Most of that is diffusion's; each of the others takes less than an hour.
     """
-    from c2b_ray.world.train import train as train_models
+    with needed_by("c2b world train"):
+        from c2b_ray.world.train import train as train_models
 
     train_models(names or (), out, seed)

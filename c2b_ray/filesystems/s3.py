@@ -18,13 +18,10 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
-from botocore.config import Config
-from botocore.configprovider import ConfiguredEndpointProvider
-from botocore.exceptions import BotoCoreError
 from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.extras import needed_by
 
 SCHEME = "s3://"
 TIMEOUT = "C2B_S3_TIMEOUT"
@@ -93,6 +90,13 @@ def file_system() -> fs.S3FileSystem:
     return _file_system(_keys(), *_place(), timeout() / ATTEMPTS)
 
 
+def refusals() -> tuple[type[Exception], ...]:
+    """What a call of `client` raises where the store refuses, or cannot be reached."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return ClientError, BotoCoreError
+
+
 def client() -> Any:
     """boto3's client of the same store, for what pyarrow has not: writing only where nothing changed meanwhile."""
     return _client(_session_key(), *_place(), timeout() / ATTEMPTS)
@@ -122,6 +126,8 @@ def _file_system(
 
 @lru_cache(maxsize=4)
 def _client(session: tuple[str, ...], endpoint: str | None, region: str, seconds: float) -> Any:
+    from botocore.config import Config
+
     config = Config(
         connect_timeout=seconds,
         read_timeout=seconds,
@@ -136,6 +142,8 @@ def _client(session: tuple[str, ...], endpoint: str | None, region: str, seconds
 def _place() -> tuple[str | None, str]:
     """Endpoint, where it is not Amazon's own, and region."""
     session = _session(_session_key())
+    from botocore.configprovider import ConfiguredEndpointProvider
+
     core = session._session
     endpoint: str | None = None
     if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
@@ -158,7 +166,7 @@ def _keys() -> tuple[str | None, str | None, str | None]:
         return None, None, None
     try:
         frozen = found.get_frozen_credentials()  # renews those that expire
-    except BotoCoreError as error:
+    except refusals() as error:
         raise ConfigError("AWS_PROFILE", f"its keys cannot be had: {error}; sign in again") from error
     return frozen.access_key, frozen.secret_key, frozen.token
 
@@ -174,10 +182,12 @@ def _session_key() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _session(environment: tuple[str, ...]) -> Any:
-    """botocore's view of the environment; made anew where that has changed."""
+    """botocore's view of the environment; made anew where that has changed. Whatever reaches S3 comes through here."""
+    with needed_by("s3://", SourceError):
+        import boto3
     try:
         session = boto3.session.Session()
         session.get_credentials()
-    except BotoCoreError as error:
+    except refusals() as error:
         raise ConfigError("AWS_PROFILE", f"{error}") from error
     return session

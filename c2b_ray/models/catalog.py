@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, nearest
+from c2b_ray.extras import needed_by
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
 
 ENTRY_POINTS = "c2b_ray.models"
@@ -49,16 +50,6 @@ CATALOG: dict[tuple[str, str], str] = {
     ("classifier", "table"): "c2b_ray.models.table_classifier:load",
     ("classifier", "world"): "c2b_ray.world.zoo:load_classifier",
     ("index", "faiss"): "c2b_ray.models.index.faiss_index:load",
-}
-
-INSTALL_HINTS = {
-    "onnxruntime": "onnxruntime",
-    "open_clip": "open_clip_torch",
-    "diffusers": "diffusers",
-    "faiss": "faiss-cpu",
-    "timm": "timm",
-    "vllm": "'c2b-ray[vllm]', on a machine with a GPU; on one without, run it in an environment of its own, as "
-    "deployments/README.md says under vLLM",
 }
 
 
@@ -99,14 +90,8 @@ def loader(role: str, spec: Spec) -> Callable[[Spec], Any]:
         schemes = {s for r, s in CATALOG if r == role} | set(_third_party(role))
         raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {nearest(spec.scheme, schemes)}")
     module, _, name = target.partition(":")
-    try:
+    with needed_by(spec.text, SpecError):
         return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing == "c2b_ray" or not missing:
-            raise
-        package = INSTALL_HINTS.get(missing, missing)
-        raise SpecError(f"{spec.text} needs the package {missing!r}: pip install {package}") from error
 
 
 def _third_party(role: str) -> dict[str, str]:

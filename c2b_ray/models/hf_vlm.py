@@ -25,6 +25,7 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 
 from c2b_ray.errors import WeightsError
+from c2b_ray.extras import hint_for
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive, to_pil
@@ -53,7 +54,8 @@ def load(spec: Spec) -> TransformersCaptioner:
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         lines = " ".join(str(error).split())
-        raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {lines[:500]}") from error
+        what = f"{lines[:500]}{hint_for(lines)}"
+        raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {what}") from error
     revision = content_id("hf-vlm", weights.directory_revision(directory), str(model.dtype), wording())
     return TransformersCaptioner(model.to(device), processor, revision, batch, spec.text)
 

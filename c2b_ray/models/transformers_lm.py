@@ -29,6 +29,7 @@ from transformers import (
 )
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
+from c2b_ray.extras import hint_for
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.text.chat_tokens import ChatTokens
 from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
@@ -54,10 +55,11 @@ def load(spec: Spec) -> TransformersLanguageModel:
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
         model = AutoModelForCausalLM.from_pretrained(spec.name, dtype=dtype, use_safetensors=True, **common)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
+        reason = f"{error}{hint_for(str(error))}"
         raise WeightsError(
             f"{spec.text}: no causal language model with a tokenizer and safetensors weights was found there "
-            f"({error}). Give a folder that holds config.json, model.safetensors and tokenizer.json, or the name of "
+            f"({reason}). Give a folder that holds config.json, model.safetensors and tokenizer.json, or the name of "
             "such a model on the Hugging Face hub"
         ) from error
     return TransformersLanguageModel(cast(Any, model).to(device), tokenizer, spec.text)

@@ -23,8 +23,6 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.filesystems import refusal, s3
 
@@ -33,7 +31,6 @@ BEAT_S = 10.0
 LAPSE_S = 60.0
 CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 GONE = ("NoSuchKey", "404")
-Refused = (ClientError, BotoCoreError)
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +116,7 @@ class Lease:
         condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
         try:
             answer = s3.client().put_object(**self._place(), Body=json.dumps(body).encode(), **condition)
-        except Refused as error:
+        except s3.refusals() as error:
             if _code(error) in (*CONFLICT, *GONE):
                 return False
             raise self._storage_error(error) from error
@@ -130,7 +127,7 @@ class Lease:
         try:
             answer = s3.client().get_object(**self._place())
             body = json.loads(answer["Body"].read())
-        except Refused as error:
+        except s3.refusals() as error:
             if _code(error) in GONE:
                 return None
             raise self._storage_error(error) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
+from c2b_ray.extras import needed_by
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, TextImageEncoder
 from c2b_ray.world.captions import PHRASES
@@ -101,9 +102,9 @@ def load_image_generator(spec: Spec) -> ImageGenerator:
         from c2b_ray.world import renderer
 
         return renderer.load(spec)
-    from c2b_ray.models import diffusers_generator
-
     inner = _inner(spec, "image_generator", "diffusers", "local-dir:")
+    with needed_by(spec.text, SpecError):
+        from c2b_ray.models import diffusers_generator
     return diffusers_generator.load(replace(inner, options={**dict(parse_qsl(GENERATION)), **inner.options}))
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 
 from c2b_ray.audits.kit.loaders import Backend, InCallingProcess, Loaders
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.stage import Runner
@@ -86,17 +86,24 @@ def at_hand() -> Iterator[Loaders]:
     if not cluster_in_reach():
         yield InCallingProcess()
         return
-    from c2b_ray.audits.kit.served import RunningApps
+    try:
+        from c2b_ray.audits.kit.served import RunningApps
+        from c2b_ray.serving.app import running
+    except InputError:  # installed without Ray Serve, which nobody asked for by name
+        yield InCallingProcess()
+        return
     from c2b_ray.pipelines.cluster import ensure_ray
-    from c2b_ray.serving.app import running
 
     with ensure_ray():
         yield RunningApps(running())
 
 
 def check_via(via: str) -> None:
+    """ConfigError for a name that is none; InputError where what it needs is not installed."""
     if via not in VIAS:
         raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
+    if via == "serve":
+        import c2b_ray.serving  # noqa: F401  (which says what to install)
 
 
 @contextmanager

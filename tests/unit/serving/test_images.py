@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 IMAGES = sorted((ROOT / "deployments").glob("*.Dockerfile"))
@@ -78,12 +81,30 @@ def test_libraries_come_with_hashes_and_bytecode(image: Path) -> None:
     assert any(name == "ENV" and "UV_COMPILE_BYTECODE=1" in rest for name, rest in instructions(image))
 
 
-def test_the_gpu_lock_holds_what_the_project_pins() -> None:
-    found = pins(ROOT / "deployments" / "gpu.lock")
-    wanted = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["vllm"]]
-    for line in wanted:
-        name, _, rest = re.sub(r"\[.*\]", "", line).partition("==")
-        if rest:
-            assert found[name.lower().replace("_", "-")] == rest.split(";")[0].strip(), line
-    names = {re.match(r"[A-Za-z0-9_.-]+", line)[0].lower().replace("_", "-") for line in wanted}  # type: ignore[index]
-    assert names <= found.keys()
+@pytest.mark.parametrize(("lock", "extras"), [("requirements.lock", "all"), ("deployments/gpu.lock", "all,vllm")])
+def test_a_lock_holds_the_project_and_its_extras_within_their_ranges(lock: str, extras: str) -> None:
+    found = pins(ROOT / lock)
+    for requirement in required(extras):
+        name = canonicalize_name(requirement.name)
+        assert found[name] in requirement.specifier, requirement
+
+
+def test_the_cpu_image_holds_all_extras() -> None:
+    [libraries] = [
+        rest
+        for name, rest in instructions(ROOT / "deployments" / "cpu.Dockerfile")
+        if name == "RUN" and "pyproject" in rest
+    ]
+    assert "--extra all" in libraries
+
+
+def required(extras: str) -> Iterator[Requirement]:
+    """What the package needs with the extras, those that extras name of the package itself included."""
+    for line in PROJECT["project"]["dependencies"]:
+        yield Requirement(line)
+    for extra in extras.split(","):
+        for requirement in map(Requirement, PROJECT["project"]["optional-dependencies"][extra]):
+            if requirement.name == PROJECT["project"]["name"]:
+                yield from required(",".join(requirement.extras))
+            else:
+                yield requirement

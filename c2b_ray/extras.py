@@ -1,0 +1,58 @@
+"""What to install where a package is missing. It knows names of packages, and imports none.
+
+Most of what c2b-ray can do needs packages that come with it; the rest comes with an extra, such as `c2b-ray[onnx]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from c2b_ray.errors import C2BError, InputError
+
+INSTALL = {
+    "boto3": "'c2b-ray[s3]'",
+    "botocore": "'c2b-ray[s3]'",
+    "diffusers": "'c2b-ray[generate]'",
+    "onnx": "'c2b-ray[onnx]'",
+    "onnxruntime": "'c2b-ray[onnx]'",
+    "sentencepiece": "'c2b-ray[llm]'",
+    "tiktoken": "'c2b-ray[llm]'",
+    "vllm": "'c2b-ray[vllm]', on a machine with a GPU; on one without, run it in an environment of its own, as "
+    "deployments/README.md says under vLLM",
+    # These come with c2b-ray itself, under names that are not those of their modules.
+    "faiss": "faiss-cpu",
+    "open_clip": "open_clip_torch",
+}
+"""Module → what pip installs for it."""
+
+
+@contextmanager
+def needed_by(what: str, error: type[C2BError] = InputError, install: str | None = None) -> Iterator[None]:
+    """Runs imports for `what`; `error` says what to install where one fails for want of a package.
+
+    `install`: what pip installs whichever package is missing; by default `INSTALL` tells by the package.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in ("", "c2b_ray"):  # a fault of ours, which no installation mends
+            raise
+        hint = install or INSTALL.get(package, package)
+        raise error(f"{what} needs the package {package!r}: pip install {hint}") from missing
+    except RuntimeError as mismatch:
+        if "torchvision::nms" not in str(mismatch):
+            raise
+        raise error(
+            f"{what} needs torchvision, which does not fit this torch: one is a build for CPUs, the other for CUDA; "
+            "install both from one place, as docs/install.md says"
+        ) from mismatch
+
+
+def hint_for(message: str) -> str:
+    """The end of an error message: what to install where a library's `message` asks for one of our extras; else ""."""
+    for package, install in INSTALL.items():
+        if "[" in install and package in message.casefold():
+            return f"; pip install {install}"
+    return ""

@@ -1,0 +1,121 @@
+"""What a process says that cannot import the packages of an extra, and that the core does without any of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from PIL import Image
+
+from c2b_ray.errors import SourceError, SpecError
+from c2b_ray.extras import INSTALL, hint_for, needed_by
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+SERVE = ("fastapi", "starlette", "uvicorn")
+OF_EXTRAS = ("boto3", "botocore", "diffusers", "onnx", "onnxruntime", "sentencepiece", "tiktoken", "vllm", *SERVE)
+
+
+def without(packages: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
+    """What a process prints that finds none of the packages."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({packages!r}))\n{code}"
+    return subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("packages", "role", "spec", "missing", "extra"),
+    [
+        (("onnx", "onnxruntime"), "classifier", "onnx:net.onnx", "onnx", "onnx"),
+        (("onnxruntime",), "classifier", "onnx:net.onnx", "onnxruntime", "onnx"),
+        (("diffusers",), "image_generator", "diffusers:x/y", "diffusers", "generate"),
+        (("diffusers",), "image_generator", "world:diffusion", "diffusers", "generate"),
+        (("vllm",), "language_model", "vllm:x/y", "vllm", "vllm"),
+    ],
+)
+def test_a_model_without_its_packages_names_the_extra(
+    packages: tuple[str, ...], role: str, spec: str, missing: str, extra: str
+) -> None:
+    done = without(packages, f"from c2b_ray.models import catalog\ncatalog.{role}({spec!r})")
+    said = f"c2b_ray.errors.SpecError: {spec} needs the package {missing!r}: pip install 'c2b-ray[{extra}]'"
+    assert done.stderr.splitlines()[-1].startswith(said)
+
+
+def test_s3_without_boto3_names_the_extra() -> None:
+    done = without(("boto3",), "from c2b_ray.store import files\nfiles.exists('s3://bucket/run')")
+    said = "c2b_ray.errors.SourceError: s3:// needs the package 'boto3': pip install 'c2b-ray[s3]'"
+    assert done.stderr.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("command", ["audit audit.yaml --via serve", "demo --via serve", "serve", "world train vae"])
+def test_a_command_without_its_extra_ends_as_bad_input_does(command: str, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    for name in ("bus", "boat"):
+        (images / name).mkdir(parents=True)
+        Image.new("RGB", (64, 64)).save(images / name / "1.png")
+    fields = f"classes: [bus, boat]\nclassifier: world:resnet-control-0\nimages: {{source: labelled, table: {images}}}"
+    (tmp_path / "audit.yaml").write_text(f"task: Tell them apart.\n{fields}\n")
+    start = f"import os; os.chdir({str(tmp_path)!r}); sys.argv[1:] = {command.split()!r}"
+    code = f"{start}\nfrom c2b_ray.cli import main; main()"
+    done = without((*SERVE, "diffusers"), code)
+    extra = "generate" if command.startswith("world") else "serve"
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].endswith(f": pip install 'c2b-ray[{extra}]'")
+
+
+def test_the_core_imports_nothing_of_an_extra() -> None:
+    code = """
+import importlib, pkgutil
+for room in ("audits", "cli", "commands", "pipelines", "report", "steps", "store"):
+    package = importlib.import_module(f"c2b_ray.{room}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name not in ("c2b_ray.cli.__main__", "c2b_ray.audits.kit.served"):  # the latter is for Ray Serve
+            importlib.import_module(module.name)
+from c2b_ray.models import catalog
+catalog.classifier("world:resnet-control-0"), catalog.language_model("world:lm"), catalog.encoder("world:clip")
+catalog.captioner("world:clip"), catalog.image_generator("world:renderer")
+print("loaded")
+"""
+    done = without(OF_EXTRAS, code)
+    assert (done.stdout, done.returncode) == ("loaded\n", 0), done.stderr
+
+
+def test_hints_name_extras_that_hold_the_package() -> None:
+    distributions = packages_distributions()
+    for module, install in INSTALL.items():
+        extra = install.partition("[")[2].partition("]")[0]
+        if not extra:
+            continue
+        holds = {canonicalize_name(Requirement(line).name) for line in EXTRAS[extra]}
+        names = {canonicalize_name(name) for name in distributions.get(module, [module])}
+        assert names & holds or module == "botocore", module  # which comes with boto3
+
+
+def test_all_is_every_extra_but_vllm() -> None:
+    [everything] = [Requirement(line) for line in EXTRAS["all"]]
+    assert everything.name == PROJECT["name"]
+    assert everything.extras == EXTRAS.keys() - {"all", "vllm"}
+
+
+def test_a_fault_of_ours_is_not_taken_for_a_missing_package() -> None:
+    with pytest.raises(ModuleNotFoundError), needed_by("onnx:x", SpecError):
+        raise ModuleNotFoundError("No module named 'c2b_ray.nowhere'", name="c2b_ray.nowhere")
+
+
+def test_torch_and_torchvision_of_different_builds_are_named() -> None:
+    with pytest.raises(SourceError, match="one is a build for CPUs, the other for CUDA"), needed_by("x", SourceError):
+        raise RuntimeError("operator torchvision::nms does not exist")
+    with pytest.raises(RuntimeError, match="something else"), needed_by("x", SourceError):
+        raise RuntimeError("something else")
+
+
+def test_a_librarys_own_message_gets_the_extra_that_it_wants() -> None:
+    assert hint_for("`tiktoken` is required to read a `tiktoken` file") == "; pip install 'c2b-ray[llm]'"
+    assert hint_for("SentencePieceExtractor requires the SentencePiece library") == "; pip install 'c2b-ray[llm]'"
+    assert hint_for("no such file") == ""
