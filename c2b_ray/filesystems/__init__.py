@@ -210,14 +210,14 @@ def _code(error: BaseException) -> str | None:
     text = str(error)
     if re.search(r"Bucket '.*' not found", text):
         return "NO_SUCH_BUCKET"
-    if not (found := re.search(r"AWS Error ([A-Z_0-9]+)", text)):
+    if not (match := re.search(r"AWS Error ([A-Z_0-9]+)", text)):
         return None
-    if found[1] == "NETWORK_CONNECTION" and (curl := re.search(r"curlCode: (\d+)", text)):
-        return curl[1] if curl[1] == "28" else found[1]
+    if match[1] == "NETWORK_CONNECTION" and (curl := re.search(r"curlCode: (\d+)", text)):
+        return curl[1] if curl[1] == "28" else match[1]
     status = re.search(r"HTTP status (\d+)", text)
-    return status[1] if found[1] == "UNKNOWN" and status else found[1]
+    return status[1] if match[1] == "UNKNOWN" and status else match[1]
 
 
 def _reason(error: BaseException) -> str:
-    found = re.search(r"curlCode: \d+, ([^;]+)", str(error))
-    return found[1] if found else type(error).__name__
+    match = re.search(r"curlCode: \d+, ([^;]+)", str(error))
+    return match[1] if match else type(error).__name__

@@ -63,12 +63,12 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in result:
             raise ValueError(f"the key {key!r} is given twice")
-        found[key] = value
-    return found
+        result[key] = value
+    return result
 
 
 def _text(path: str | Path, kind: str) -> str:

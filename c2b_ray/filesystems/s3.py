@@ -161,19 +161,19 @@ def _place() -> tuple[str | None, str]:
 
 def _keys() -> tuple[str | None, str | None, str | None]:
     """Key id, secret and token; nothing where there are none, or where they are the node's own."""
-    found = _session(_session_key()).get_credentials()
-    if found is None or found.method in OF_THE_NODE:
+    credentials = _session(_session_key()).get_credentials()
+    if credentials is None or credentials.method in OF_THE_NODE:
         return None, None, None
     try:
-        frozen = found.get_frozen_credentials()  # renews those that expire
+        frozen = credentials.get_frozen_credentials()  # renews those that expire
     except refusals() as error:
         raise ConfigError("AWS_PROFILE", f"its keys cannot be had: {error}; sign in again") from error
     return frozen.access_key, frozen.secret_key, frozen.token
 
 
 def _from_the_node() -> bool:
-    found = _session(_session_key()).get_credentials()
-    return found is not None and found.method in OF_THE_NODE
+    credentials = _session(_session_key()).get_credentials()
+    return credentials is not None and credentials.method in OF_THE_NODE
 
 
 def _session_key() -> tuple[str, ...]:

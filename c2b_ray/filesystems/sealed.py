@@ -115,7 +115,7 @@ def _metadata(footer: bytes) -> pq.FileMetaData:
 
 def _chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], tuple[int, int]]:
     """Row group and column path → first byte and size of the chunk."""
-    found = {}
+    result = {}
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for number in range(row_group.num_columns):
@@ -123,8 +123,8 @@ def _chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], tuple[int, int]]
             first = column.data_page_offset
             if column.dictionary_page_offset is not None:
                 first = min(first, column.dictionary_page_offset)
-            found[group, column.path_in_schema] = (first, column.total_compressed_size)
-    return found
+            result[group, column.path_in_schema] = (first, column.total_compressed_size)
+    return result
 
 
 def _seal(before: bytes, footer: bytes) -> dict[tuple[int, int], int] | None:

@@ -94,8 +94,8 @@ def _spread(accuracy: Floats, scale: Floats, shape: int) -> Floats:
     room = np.minimum(accuracy, 1 - accuracy)
     if shape:
         # As large as the scale at an accuracy of .8.
-        found: Floats = scale * np.sqrt(accuracy * (1 - accuracy)) / 0.4
-        return found
+        result: Floats = scale * np.sqrt(accuracy * (1 - accuracy)) / 0.4
+        return result
     share = np.divide(room, scale, out=np.full(np.broadcast_shapes(room.shape, scale.shape), np.inf), where=scale > 0)
     cut: Floats = scale * np.interp(share, _ROOM, _LEFT)
     return cut
@@ -118,5 +118,5 @@ def _posterior(r: Floats, n: Floats, smooth: Floats, between: Floats) -> Floats:
     logs = -0.5 * ((free * scarce)[:, None] * (np.log(expected) + square[:, None] / expected)).sum(axis=1)
     logs -= (SCALES / USUAL) ** 2 / 2
     weights = np.exp(logs - logs.max())
-    found: Floats = weights / weights.sum()
-    return found
+    result: Floats = weights / weights.sum()
+    return result

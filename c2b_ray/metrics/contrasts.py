@@ -270,9 +270,9 @@ def _root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) ->
         with np.errstate(over="ignore"):
             newton = at - np.divide(value, slope, out=np.full(at.shape, np.inf), where=slope < 0)
         halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
-        found = np.where((newton > low) & (newton < high), newton, halfway)
-        still = (np.abs(found - at) > PRECISION * (scale + np.abs(at))) & (np.abs(value) > 1e-15)
-        at = np.where(np.abs(value) > 1e-15, found, at)
+        result = np.where((newton > low) & (newton < high), newton, halfway)
+        still = (np.abs(result - at) > PRECISION * (scale + np.abs(at))) & (np.abs(value) > 1e-15)
+        at = np.where(np.abs(value) > 1e-15, result, at)
         if not still.any():
             break
     return at

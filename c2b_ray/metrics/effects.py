@@ -80,10 +80,10 @@ def effects(images: Shown, right: ArrayLike) -> Effects:
 def _moments(images: Shown) -> Floats:
     """Mean products of indicators: within an attribute an image shows one value, so that the products are shares."""
     u = images.columns
-    found: Floats = u.T @ u / max(len(u), 1)
+    result: Floats = u.T @ u / max(len(u), 1)
     for block in images.blocks:
-        found[block, block] = np.diag(np.maximum(u[:, block].sum(axis=0) / max(len(u), 1), 1e-6))
-    return found
+        result[block, block] = np.diag(np.maximum(u[:, block].sum(axis=0) / max(len(u), 1), 1e-6))
+    return result
 
 
 def residuals(images: Shown, y: Floats, mean: Floats, centred: bool = True) -> Floats:
@@ -93,14 +93,14 @@ def residuals(images: Shown, y: Floats, mean: Floats, centred: bool = True) -> F
     for block in images.blocks:
         own = u[:, block]
         left[:, block] += own * ((own @ mean[block])[:, None] - mean[block])
-    found: Floats = left - (left.mean(axis=0) if centred and len(u) else 0.0)
-    return found
+    result: Floats = left - (left.mean(axis=0) if centred and len(u) else 0.0)
+    return result
 
 
 def _equation_slopes(images: Shown, mean: Floats) -> list[Floats]:
     """Of each attribute, what the entries (k, w) of its confusion matrix change in every equation."""
     u = images.columns
-    found = []
+    result = []
     for b, block in enumerate(images.blocks):
         inverse, own = images.inverses[b], np.where(images.by_answer[:, b, None], u[:, block], 0.0)
         shares, cross = own.sum(axis=0) / max(len(u), 1), u.T @ own / max(len(u), 1)
@@ -108,5 +108,5 @@ def _equation_slopes(images: Shown, mean: Floats) -> list[Floats]:
         slopes = np.einsum("xk,w->xkw", cross, inverse @ mean[block])
         within = shares[:, None, None] * (mean[block][None, None, :] - mean[block][:, None, None]) * inverse[None]
         slopes[block] += np.moveaxis(within, 2, 0)
-        found.append(slopes)
-    return found
+        result.append(slopes)
+    return result

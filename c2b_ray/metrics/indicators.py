@@ -97,10 +97,10 @@ def _confusion(table: Floats) -> Floats:
 
 def _row_covariances(confusion: Floats, counts: Floats) -> Floats:
     whole = np.where(counts > 0, counts + 1, np.inf)[:, None, None]
-    found: Floats = (
+    result: Floats = (
         np.einsum("kw,wv->kwv", confusion, np.eye(len(confusion))) - confusion[:, :, None] * confusion[:, None, :]
     ) / whole
-    return found
+    return result
 
 
 def _stand_ins(answers: Whole, drawn: Whole, confusion: Floats, inverse: Floats) -> tuple[Floats, Mask]:
@@ -109,20 +109,20 @@ def _stand_ins(answers: Whole, drawn: Whole, confusion: Floats, inverse: Floats)
     size = len(confusion)
     said = answers >= 0
     alone = np.ones(len(answers), bool)
-    found = np.zeros((len(answers), size))
-    found[said] = inverse[answers[said]]
+    result = np.zeros((len(answers), size))
+    result[said] = inverse[answers[said]]
     both = said & (drawn >= 0)
     if both.any():
         chance = _posterior(answers[both], drawn[both], confusion)
         square, shares = chance.T @ chance / len(chance), chance.mean(axis=0)
         root = np.sqrt(np.maximum(shares, 1e-9))
         if (shares > LEAST_SHARE).all() and np.linalg.eigvalsh(square / root[:, None] / root).min() > LEAST_SINGULAR**2:
-            found[both] = chance @ np.linalg.solve(square, np.diag(shares))
+            result[both] = chance @ np.linalg.solve(square, np.diag(shares))
             alone[both] = False
     if said.any():
-        found[~said] = found[said].mean(axis=0)
+        result[~said] = result[said].mean(axis=0)
     alone[~said] = False
-    return found, alone
+    return result, alone
 
 
 def _posterior(answers: Whole, drawn: Whole, confusion: Floats) -> Floats:
@@ -139,5 +139,5 @@ def _posterior(answers: Whole, drawn: Whole, confusion: Floats) -> Floats:
         shares /= shares.sum(axis=1, keepdims=True)
     joint = shares[:, :, None] * confusion[None]
     joint /= np.maximum(joint.sum(axis=1, keepdims=True), 1e-12)
-    found: Floats = joint[drawn, :, answers]
-    return found
+    result: Floats = joint[drawn, :, answers]
+    return result

@@ -51,8 +51,10 @@ class Crossed:
 
     @property
     def accuracy(self) -> Floats:
-        found: Floats = np.divide(self.correct, self.total, out=np.full(self.total.shape, np.nan), where=self.total > 0)
-        return found
+        result: Floats = np.divide(
+            self.correct, self.total, out=np.full(self.total.shape, np.nan), where=self.total > 0
+        )
+        return result
 
 
 def crossed(
@@ -213,5 +215,5 @@ def _weights(table: Crossed) -> Floats:
     known = (held & np.where(fitted, leftover[:, 0] > _ESTIMABLE, estimable))[:, None]
     scaled = np.divide(residual, leftover, out=np.full(residual.shape, np.nan), where=known)
     scaled[np.abs(scaled) < _ESTIMABLE] = 0.0
-    found: Floats = scaled
-    return found
+    result: Floats = scaled
+    return result

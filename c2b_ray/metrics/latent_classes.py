@@ -77,8 +77,8 @@ class Fit:
         whole, seen = self.counts.sum(axis=-1), self.counts[..., :2].sum(axis=-1)
         rows, drawn = whole.sum(axis=-1, keepdims=True), seen.sum(axis=-1, keepdims=True)
         usual = np.divide(drawn, rows, out=np.ones_like(rows), where=rows > 0)
-        found: Floats = np.divide(seen, whole, out=np.broadcast_to(usual, whole.shape).copy(), where=whole > 0)
-        return found
+        result: Floats = np.divide(seen, whole, out=np.broadcast_to(usual, whole.shape).copy(), where=whole > 0)
+        return result
 
 
 def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
@@ -144,11 +144,11 @@ def covariance(fit: Fit, copies: tuple[float, float]) -> tuple[Floats, Floats, F
     # A value that no image shows has no information of its own.
     own = np.where(np.arange(states) < n, 1e-6, PSEUDO / np.maximum(smooth * (1 - smooth), 1e-3))
     information[np.arange(states), np.arange(states)] += own
-    found: Floats = np.linalg.pinv(information, hermitian=True)
+    result: Floats = np.linalg.pinv(information, hermitian=True)
     zeros = np.zeros((of_shown.shape[0], states)), np.zeros((of_shown.shape[0], of_answers.shape[1]))
     shown_slopes = np.hstack([zeros[0], of_shown, zeros[1]])
     answer_slopes = np.hstack([np.zeros((of_answers.shape[0], last)), of_answers])
-    return found, shown_slopes, answer_slopes
+    return result, shown_slopes, answer_slopes
 
 
 def smoothed(fit: Fit) -> Floats:
@@ -165,8 +165,8 @@ def rows(counts: Floats) -> Floats:
 def _chance(shown: Floats, answers: Floats, accuracy: Floats) -> Floats:
     outcome = np.stack([accuracy, 1 - accuracy, np.ones_like(accuracy)], axis=-1)
     told = answers[..., None] * outcome[..., None, :]
-    found: Floats = (shown @ told.reshape(*accuracy.shape, -1)).reshape(*shown.shape[:-1], *told.shape[-2:])
-    return found
+    result: Floats = (shown @ told.reshape(*accuracy.shape, -1)).reshape(*shown.shape[:-1], *told.shape[-2:])
+    return result
 
 
 def _answers(known: Known, expected: Floats) -> Floats:
@@ -187,8 +187,8 @@ def _answers(known: Known, expected: Floats) -> Floats:
         [of_class[..., :1, :1] * values, np.broadcast_to(of_class[..., :1, 1:], (*values.shape[:-1], 1))], -1
     )
     last = np.concatenate([of_class[..., 1, :1] * other, of_class[..., 1, 1:]], axis=-1)
-    found: Floats = np.concatenate([own, last[..., None, :]], axis=-2)
-    return found
+    result: Floats = np.concatenate([own, last[..., None, :]], axis=-2)
+    return result
 
 
 def _free_rows(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:

@@ -148,11 +148,11 @@ def _purity(fit: Fit, held: NDArray[np.bool_], slopes: tuple[Floats, Floats, Flo
     def share(part: Floats, whole: Floats) -> tuple[Floats, Floats, Floats]:
         """Of states `part` among `whole` (j, k), with limits."""
         top, bottom = (mass * part).sum(axis=1), (mass * whole).sum(axis=1)
-        found = top / bottom
-        tilt = np.einsum("jkp,jk->jp", slope, part - whole * found[:, None]) / bottom[:, None]
+        result = top / bottom
+        tilt = np.einsum("jkp,jk->jp", slope, part - whole * result[:, None]) / bottom[:, None]
         wide = z * np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", tilt, spread, tilt), 0.0))
         return tuple(  # type: ignore[return-value]
-            np.where(held, np.clip(x, 0.0, 1.0), np.nan) for x in (found, found - wide, found + wide)
+            np.where(held, np.clip(x, 0.0, 1.0), np.nan) for x in (result, result - wide, result + wide)
         )
 
     of_values = np.broadcast_to(np.arange(states) < n, mass.shape).astype(float)

@@ -102,5 +102,5 @@ def _redrawn(counts: Floats, shares: Floats, runs: int, random: np.random.Genera
     whole = counts.sum(axis=1)
     size = np.ceil(whole).astype(int)
     drawn = random.multinomial(size, shares / shares.sum(axis=1, keepdims=True), size=(runs, len(size)))
-    found: Floats = drawn * np.divide(whole, size, out=np.zeros_like(whole), where=size > 0)[:, None]
-    return found
+    result: Floats = drawn * np.divide(whole, size, out=np.zeros_like(whole), where=size > 0)[:, None]
+    return result

@@ -84,5 +84,5 @@ def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int
     whole = telling.sum(axis=0)
     share = np.divide(telling, whole, out=np.zeros(n.shape), where=whole > 0)  # (c, j)
     within = np.where(own[:, None, :], 1.0, -(held[None] / np.maximum(others.T, 1)[:, :, None]))  # (j, c, k)
-    found: Floats = share.T[:, :, None] * within
-    return found, usable.sum(axis=0)
+    result: Floats = share.T[:, :, None] * within
+    return result, usable.sum(axis=0)

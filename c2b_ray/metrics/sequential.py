@@ -134,10 +134,12 @@ def sequential_verdicts(
     """
     among = np.ones(len(evidence.phi), dtype=bool) if tested is None else tested
     q = benjamini_hochberg(np.where(among, sequential_p_values(evidence), np.nan))
-    found = (q <= alpha) & (np.abs(evidence.phi) > tau)
+    is_finding = (q <= alpha) & (np.abs(evidence.phi) > tau)
     small = (np.minimum(evidence.below_tau, evidence.above_minus_tau) >= 1 / alpha) & among
     answers: list[Verdict] = []
-    for is_found, is_for, is_small in zip(found.tolist(), (evidence.phi > 0).tolist(), small.tolist(), strict=True):
+    for is_found, is_for, is_small in zip(
+        is_finding.tolist(), (evidence.phi > 0).tolist(), small.tolist(), strict=True
+    ):
         if is_found:
             answers.append("for" if is_for else "against")
         else:

@@ -218,5 +218,5 @@ def _contrasts(held: Mask) -> Floats:
     """(j, k) of phi_j: 1, minus 1 over the number of the others, 0 for values without images."""
     n = len(held)
     others = max(int(held.sum()) - 1, 1)
-    found: Floats = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held
-    return found
+    result: Floats = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held
+    return result

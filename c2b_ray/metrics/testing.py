@@ -76,10 +76,10 @@ def verdicts(phi: ArrayLike, q_values: ArrayLike, none_q_values: ArrayLike, tau:
         raise ValueError(f"need three arrays of one shape (cells,), got {score.shape, q.shape, none_q.shape}")
     checked_margin(tau)
     checked_levels(alpha=alpha)
-    found = (np.abs(score) > tau) & (q <= alpha)
+    is_finding = (np.abs(score) > tau) & (q <= alpha)
     small = (np.abs(score) <= tau) & (none_q <= alpha)
     answers: list[Verdict] = []
-    for is_found, is_for, is_small in zip(found.tolist(), (score > 0).tolist(), small.tolist(), strict=True):
+    for is_found, is_for, is_small in zip(is_finding.tolist(), (score > 0).tolist(), small.tolist(), strict=True):
         if is_found:
             answers.append("for" if is_for else "against")
         else:

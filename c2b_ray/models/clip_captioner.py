@@ -79,9 +79,9 @@ class ClipCaptioner:
                 continue
             caption = _said(label, "")
             for phrases, group in zip(self._vocabulary.values(), said[label], strict=True):
-                found = self._probabilities(seen, np.stack([known[text] for text in group]))
-                best = int(np.argmax(found))
-                caption = f"{caption}, {phrases[best]}" if phrases[best] and found[best] > SURE else caption
+                result = self._probabilities(seen, np.stack([known[text] for text in group]))
+                best = int(np.argmax(result))
+                caption = f"{caption}, {phrases[best]}" if phrases[best] and result[best] > SURE else caption
             replies.append(CaptionReply(caption))
         return replies
 
@@ -109,8 +109,8 @@ class ClipCaptioner:
         digests = [(image.shape, blake2b(image.tobytes()).digest()) for image in images]
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
         places = {digest: place for place, digest in enumerate(first)}
-        found = self._encoder.encode_images([images[i] for i in first.values()])
-        return found[[places[digest] for digest in digests]]
+        result = self._encoder.encode_images([images[i] for i in first.values()])
+        return result[[places[digest] for digest in digests]]
 
     def _embedded(self, texts: Sequence[str]) -> dict[str, Floats]:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
@@ -151,21 +151,21 @@ def read_vocabulary(path: str | Path, spec: str) -> Vocabulary:
 
 
 def _parsed(text: str, source: str) -> Vocabulary:
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         name, colon, rest = line.partition(":")
         phrases = [" ".join(phrase.split()) for phrase in rest.split("|")]
-        if not colon or not name.strip() or name.strip() in found or len(set(phrases)) < max(2, len(phrases)):
+        if not colon or not name.strip() or name.strip() in result or len(set(phrases)) < max(2, len(phrases)):
             raise SpecError(
                 f"{source}, line {number}: expected `name: phrase | phrase`, two phrases or more, each once, of a "
                 f"name that is new, not {line!r}"
             )
-        found[name.strip()] = phrases
-    if not found:
+        result[name.strip()] = phrases
+    if not result:
         raise SpecError(f"{source}: no line like `light: in daylight | at night`")
-    return found
+    return result
 
 
 def _noun(label: str) -> str:

@@ -119,8 +119,8 @@ class OpenAILanguageModel:
         top = find(answer, "choices", 0, "logprobs", "top_logprobs", 0)
         if not isinstance(top, dict):
             raise ServiceError(f"{self._url} gives no log-probabilities from /completions; {_NEEDS_LOGPROBS}")
-        found = [TokenLogProb(UNKNOWN_ID, token, float(value)) for token, value in top.items()]
-        return sorted(found, key=lambda t: -t.log_prob)[:k]  # some servers add the sampled token to the k
+        result = [TokenLogProb(UNKNOWN_ID, token, float(value)) for token, value in top.items()]
+        return sorted(result, key=lambda t: -t.log_prob)[:k]  # some servers add the sampled token to the k
 
     def _log_likelihood(self, text: str) -> float:
         body = {"model": self._model, "prompt": text, "max_tokens": 0, "temperature": 0, "logprobs": 1, "echo": True}

@@ -118,7 +118,7 @@ class TransformersLanguageModel:
 
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
         """The k likeliest next tokens, likeliest first; none for a text of no tokens or longer than the context."""
-        found: list[list[TokenLogProb]] = [[] for _ in texts]
+        result: list[list[TokenLogProb]] = [[] for _ in texts]
         encoded = [self._tokens.encode(text) for text in texts]
         for batch in self._batches([i for i, ids in enumerate(encoded) if 0 < len(ids) <= self._context], encoded):
             logits = self._logits([encoded[i] for i in batch])
@@ -127,10 +127,10 @@ class TransformersLanguageModel:
             values, ids = (x.tolist() for x in last.topk(min(k, last.shape[-1]), dim=-1))
             for row, index in enumerate(batch):
                 pairs = zip(ids[row], values[row], strict=True)
-                found[index] = [
+                result[index] = [
                     TokenLogProb(token, self._tokens.text([token], skip_special=False), value) for token, value in pairs
                 ]
-        return found
+        return result
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
         """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than

@@ -179,8 +179,8 @@ class VllmLanguageModel:
         ids = self._tokens.encode(text)
         if not 0 < len(ids) < self._tokens.context:
             return []
-        found = (await self._generate(ids, _numbers(logprobs=k))).outputs[0].logprobs[0]
-        likeliest = sorted(found.items(), key=lambda entry: -entry[1].logprob)[:k]
+        result = (await self._generate(ids, _numbers(logprobs=k))).outputs[0].logprobs[0]
+        likeliest = sorted(result.items(), key=lambda entry: -entry[1].logprob)[:k]
         return [
             TokenLogProb(token, self._tokens.text([token], skip_special=False), entry.logprob)
             for token, entry in likeliest
@@ -192,8 +192,8 @@ class VllmLanguageModel:
             return float("nan")
         if len(ids) < 2:
             return 0.0
-        found = (await self._generate(ids, _numbers(prompt_logprobs=0))).prompt_logprobs
-        return float(sum(place[token].logprob for token, place in zip(ids[1:], found[1:], strict=True)))
+        result = (await self._generate(ids, _numbers(prompt_logprobs=0))).prompt_logprobs
+        return float(sum(place[token].logprob for token, place in zip(ids[1:], result[1:], strict=True)))
 
     async def _generate(self, ids: list[int], params: SamplingParams) -> Any:
         """The engine's whole answer. ServiceError where it has died."""

@@ -74,8 +74,8 @@ def load_into(module: nn.Module, tensors: dict[str, torch.Tensor], source: str |
         for n, w in wanted.items()
         if n in tensors and tensors[n].is_floating_point() != w.is_floating_point()
     ]
-    found = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "of another kind": kinds}
-    complaints = [f"{len(names)} {what} ({_first(names)})" for what, names in found.items() if names]
+    result = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "of another kind": kinds}
+    complaints = [f"{len(names)} {what} ({_first(names)})" for what, names in result.items() if names]
     if complaints:
         raise WeightsError(f"{source} does not fit {type(module).__name__}: {'; '.join(complaints)}")
     # Into the module's own dict, which has what safetensors lack: the version that some modules ask for.

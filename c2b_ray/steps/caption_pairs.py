@@ -88,14 +88,14 @@ def _ask(rows: Sequence[Cell], texts: Texts, language_model: LanguageModel, seed
                 seed=seed_of("pair", prompts.text(PROMPT), identity, seed),
             )
         )
-    found: list[str | ReplyError] = []
+    result: list[str | ReplyError] = []
     for row, reply in zip(rows, language_model.chat(requests), strict=True):
         try:
             text = " ".join(str(parse_reply(reply, CAPTION_SCHEMA)["caption"]).split())
-            found.append(_checked(text, reply.text, row, _both(row, texts)))
+            result.append(_checked(text, reply.text, row, _both(row, texts)))
         except ReplyError as error:
-            found.append(error)
-    return found
+            result.append(error)
+    return result
 
 
 def _checked(text: str, whole: str, row: Cell, both: tuple[str, str]) -> str:

@@ -74,8 +74,8 @@ def decode(data: bytes, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
     try:
         with _quiet(), _opened(data) as image:
             _refuse(image, max_pixels)
-            found = _turbo(image, data)
-            return _pixels(image) if found is None else found
+            result = _turbo(image, data)
+            return _pixels(image) if result is None else result
     except ImageError:
         raise
     # Pillow's readers answer malformed files with whatever exception the malformation causes.

@@ -15,8 +15,8 @@ OWN = ("key", "bytes", "error")
 
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     """A table of `schemas.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
-    pixels, found = decode_batch(rows["bytes"].to_pylist())
-    errors = [given or new for given, new in zip(rows["error"].to_pylist(), found, strict=True)]
+    pixels, result = decode_batch(rows["bytes"].to_pylist())
+    errors = [given or new for given, new in zip(rows["error"].to_pylist(), result, strict=True)]
     good = [i for i, error in enumerate(errors) if error is None]
     vectors: list[list[float] | None] = [None] * rows.num_rows
     if good:

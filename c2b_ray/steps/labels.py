@@ -33,9 +33,9 @@ def compared(labels: pa.Table, name: str) -> Texts:
     """A column's values as they are compared; None where there is none."""
     encoded = labels[column_of(labels, name)].combine_chunks().dictionary_encode()
     forms = [None if value is None else normalise(str(value)) for value in encoded.dictionary.to_pylist()]
-    found = np.array([*forms, None], dtype=object)
+    result = np.array([*forms, None], dtype=object)
     at = pc.fill_null(encoded.indices, len(forms)).to_numpy(zero_copy_only=False)
-    return np.asarray(found[at], dtype=object)
+    return np.asarray(result[at], dtype=object)
 
 
 def column_of(labels: pa.Table, name: str) -> str:
@@ -71,15 +71,15 @@ def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> 
         return {name: _given(labels, name, values) for name, values in attributes.items()}
     reasons = left_out(labels)
     names = [name for name in labels.column_names if name != TARGET and name not in reasons]
-    found = {name: sorted(_spellings(labels, name)) for name in names}
-    if not found:
+    result = {name: sorted(_spellings(labels, name)) for name in names}
+    if not result:
         told = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
         said = f": {told}" if told else ""
         raise ConfigError(
             "images.table",
             f"no column beside image and target_class can be an attribute{said}; name those that are in `attributes`",
         )
-    return found
+    return result
 
 
 def left_out(labels: pa.Table) -> dict[str, str]:

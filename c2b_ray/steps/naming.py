@@ -115,12 +115,12 @@ def _stem(word: str) -> str:
 
 
 def _alike() -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     for line in _SAME:
         group = frozenset(map(_stem, line.split()))
         for stem in group:
-            found[stem] = found.get(stem, frozenset()) | group
-    return found
+            result[stem] = result.get(stem, frozenset()) | group
+    return result
 
 
 _ALIKE = _alike()

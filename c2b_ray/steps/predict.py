@@ -82,7 +82,7 @@ def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spe
     chosen = label_map.get(name)
     if not chosen:
         raise ConfigError("label_map", f"no label maps to the class {name!r}; give it at least one label")
-    found = []
+    result = []
     for label in chosen:
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise ConfigError(f"label_map.{name}", f"{label!r} is neither a label's name nor its index")
@@ -90,8 +90,8 @@ def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spe
         if not positions or not 0 <= positions[0] < len(labels):
             known = nearest(str(label), index) if isinstance(label, str) else f"it has labels 0 to {len(labels) - 1}"
             raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
-        found.append(_only(positions, label, name, spec))
-    return tuple(dict.fromkeys(found))
+        result.append(_only(positions, label, name, spec))
+    return tuple(dict.fromkeys(result))
 
 
 def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> int:
@@ -112,14 +112,14 @@ def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Tab
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """
     pixels, errors = decode_batch(images["bytes"].to_pylist())
-    errors = [given or found for given, found in zip(images["error"].to_pylist(), errors, strict=True)]
+    errors = [given or result for given, result in zip(images["error"].to_pylist(), errors, strict=True)]
     keys = images["key"].to_pylist()
     good = [i for i, error in enumerate(errors) if error is None]
     known: dict[int, Answer] = {}
     if good:
         logits = classifier.logits([pixels[i] for i in good], [keys[i] for i in good])  # type: ignore[misc]
-        found = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
-        for i, answer in zip(good, found, strict=True):
+        result = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
+        for i, answer in zip(good, result, strict=True):
             if answer is None:
                 errors[i] = "the classifier gave no answer (its logits are not numbers)"
             else:

@@ -109,10 +109,10 @@ def described(task: str, classes: Sequence[str]) -> str:
 def _ask(
     task: str, classes: Sequence[str], language_model: LanguageModel, seed: int
 ) -> tuple[dict[str, list[Hypothesis]], list[dict[str, str]]]:
-    found: dict[str, list[Hypothesis]] = {}
+    result: dict[str, list[Hypothesis]] = {}
     rejected: list[dict[str, str]] = []
     for attempt in range(TRIES):
-        open_classes = [c for c in classes if c not in found]
+        open_classes = [c for c in classes if c not in result]
         requests = [
             ChatRequest(
                 prompts.messages("propose", task=task, target_class=target_class),
@@ -126,10 +126,10 @@ def _ask(
         ]
         for target_class, reply in zip(open_classes, language_model.chat(requests) if requests else [], strict=True):
             try:
-                found[target_class] = _hypotheses(parse_reply(reply, PROPOSALS_SCHEMA))
+                result[target_class] = _hypotheses(parse_reply(reply, PROPOSALS_SCHEMA))
             except ReplyError as error:
                 rejected.append({"step": "propose", "about": target_class, "reply": error.reply, "reason": str(error)})
-    return found, rejected
+    return result, rejected
 
 
 def _hypotheses(data: Mapping[str, Any]) -> list[Hypothesis]:

@@ -49,24 +49,24 @@ COSINE = 1.01
 
 def nearest_of(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
     """The index's answer. SourceError where a similarity is no cosine, as a damaged index gives."""
-    found = index.search(embeddings, k)
-    cosines = found.similarities[found.ids >= 0]
+    result = index.search(embeddings, k)
+    cosines = result.similarities[result.ids >= 0]
     if not bool(np.all(np.abs(cosines) <= COSINE)):  # NaN fails the comparison too
         worst = cosines[~(np.abs(cosines) <= COSINE)][0]
         raise SourceError(
             f"the index gives a similarity of {worst:g} where a cosine lies in [-1, 1]: it is damaged, or its vectors "
             "are not of unit length; rebuild it with c2b index build"
         )
-    return found
+    return result
 
 
 def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
     """A table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an error."""
     texts = captions["caption"].to_pylist()
     asked = [n for n, text in enumerate(texts) if text.strip()]
-    found = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in asked]), k)
-    kept = found.ids >= 0
-    distinct, places = np.unique(found.ids[kept], return_inverse=True)
+    result = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in asked]), k)
+    kept = result.ids >= 0
+    distinct, places = np.unique(result.ids[kept], return_inverse=True)
     keys = finder.index.metadata(distinct.tolist())["key"].combine_chunks().take(pa.array(places.reshape(-1)))
     counts = np.zeros(len(texts), np.int32)
     counts[asked] = kept.sum(axis=1)
@@ -77,7 +77,7 @@ def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
         "row": captions["row"],
         "caption": captions["caption"],
         "keys": pa.ListArray.from_arrays(offsets, keys),
-        "similarities": pa.ListArray.from_arrays(offsets, pa.array(found.similarities[kept], pa.float32())),
+        "similarities": pa.ListArray.from_arrays(offsets, pa.array(result.similarities[kept], pa.float32())),
         "error": pa.array(errors, pa.string()),
     }
     return pa.table(columns).cast(SEARCHES)

@@ -93,11 +93,11 @@ class _Found:
 def cells_of(captions: pa.Table) -> dict[CellKey, list[str]]:
     """The caption ids of every cell, in their order; a caption that repeats another of its cell word for word is left
     out: it would draw the same images."""
-    found: dict[CellKey, dict[str, str]] = {}
+    result: dict[CellKey, dict[str, str]] = {}
     columns = ("proposal_id", "bias_class", "text", "caption_id")
     for proposal, value, text, caption in zip(*(captions[name].to_pylist() for name in columns), strict=True):
-        found.setdefault((proposal, value), {}).setdefault(normalise(text), caption)
-    return {key: list(own.values()) for key, own in found.items()}
+        result.setdefault((proposal, value), {}).setdefault(normalise(text), caption)
+    return {key: list(own.values()) for key, own in result.items()}
 
 
 def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int]) -> dict[str, int]:
@@ -180,12 +180,12 @@ class Pools:
         So the first images of more are these: a cell that asks for more later keeps what it drew. `besides`: images
         that are not to be drawn.
         """
-        found, left_out = _Found(), frozenset(besides)
+        result, left_out = _Found(), frozenset(besides)
         fill = self._accepted if self._by == ACCEPTED else self._nearest
         for key, cell in self._cells.items():
             if targets.get(key, 0) > 0:
-                fill(_Task(cell, targets[key], left_out), seen, found)
-        return Selection(self._table(found.drawn), self._table(found.looked), self._table(found.missing))
+                fill(_Task(cell, targets[key], left_out), seen, result)
+        return Selection(self._table(result.drawn), self._table(result.looked), self._table(result.missing))
 
     def _accepted(self, task: _Task, seen: Seen, found: _Found) -> None:
         depth = ceil(FIRST_LOOK * task.target / len(task.cell.captions))

@@ -149,7 +149,7 @@ class Judge:
         return [self._of_list(names, pairs) for names, pairs in zip(lists, near, strict=True)]
 
     def _of_list(self, names: Sequence[str], near: Sequence[tuple[str, str, float]]) -> list[Same]:
-        found = [
+        result = [
             Same(a, b, self._similarity(a, b), "spelling")
             for a, b in combinations(names, 2)
             if a != b and key(a) == key(b)
@@ -158,10 +158,10 @@ class Judge:
             if key(a) == key(b):
                 continue
             if head(a) and head(a) == head(b):
-                found.append(Same(a, b, similarity, "head word"))
+                result.append(Same(a, b, similarity, "head word"))
             elif self._said.get(frozenset((a, b))):
-                found.append(Same(a, b, similarity, "language model"))
-        return found
+                result.append(Same(a, b, similarity, "language model"))
+        return result
 
     def _embed(self, names: Iterable[str]) -> None:
         new = [name for name in dict.fromkeys(names) if name not in self._embedded]

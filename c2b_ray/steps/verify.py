@@ -93,8 +93,8 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
 
 def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
     """The captions; None where two values have the same one, which tells nothing apart."""
-    found = tuple(texts.values())
-    return found if len(set(found)) == len(found) else None
+    result = tuple(texts.values())
+    return result if len(set(result)) == len(result) else None
 
 
 def wanted(captions: pa.Table, draws: pa.Table, asked: Checks) -> pa.Table:
@@ -121,7 +121,7 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
     does not name is null.
     """
     pixels, errors = decode_batch(images["bytes"].to_pylist())
-    errors = [given or found for given, found in zip(images["error"].to_pylist(), errors, strict=True)]
+    errors = [given or result for given, result in zip(images["error"].to_pylist(), errors, strict=True)]
     targets = images["target_class"].to_pylist()
     shown = [i for i, picture in enumerate(pixels) if picture is not None and errors[i] is None]
     questions = {i: [asked.classes, *asked.attributes.get(targets[i], {}).values()] for i in shown}
@@ -235,12 +235,12 @@ def _asked_of(
     for start in range(0, len(jobs), _BATCH):
         part = jobs[start : start + _BATCH]
         rows = sorted({row for row, *_ in part})
-        found = source.fetch(rows)
-        pixels, errors = decode_batch(found["bytes"].to_pylist())
-        given = found["error"].to_pylist() if "error" in found.column_names else errors
+        result = source.fetch(rows)
+        pixels, errors = decode_batch(result["bytes"].to_pylist())
+        given = result["error"].to_pylist() if "error" in result.column_names else errors
         said = [one or other for one, other in zip(given, errors, strict=True)]
         first = first or next(
-            (f"{key}: {why}" for key, why in zip(found["key"].to_pylist(), said, strict=True) if why), ""
+            (f"{key}: {why}" for key, why in zip(result["key"].to_pylist(), said, strict=True) if why), ""
         )
         picture = dict(zip(rows, pixels, strict=True))
         good = [job for job in part if picture[job[0]] is not None]

@@ -85,9 +85,9 @@ def place_of(attribute: str, value: str, target_class: str = "") -> Place:
     attribute, value, whole = (_plain(name) for name in (attribute, value, target_class))
     about = set(re.findall(r"\w+", attribute))
     for rule in _RULES:
-        found = rule(attribute, about, value)
-        if found is not None:
-            return found
+        result = rule(attribute, about, value)
+        if result is not None:
+            return result
     # "hair colour: red" and "wheel size: large" are of a part; "bus colour" and "object size" are not.
     part = " ".join(word for word in attribute.split() if word not in words.KINDS and word not in whole.split())
     if part and about & words.KINDS and words.is_adjective(value):

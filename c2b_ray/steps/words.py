@@ -113,12 +113,12 @@ _NONE = {"grass", "sand", "snow", "ice", "rocks", "water"}
 
 def _where() -> dict[str, str]:
     """beach → on the beach, kitchen → in a kitchen, grass → on grass."""
-    found = {}
+    result = {}
     for preposition, names in (("on", _ON), ("at", _AT), ("in", _IN)):
         for name in names.split():
             noun = name.replace("-", " ")
-            found[noun] = f"{preposition} {'a ' if name in _A else '' if name in _NONE else 'the '}{noun}"
-    return found
+            result[noun] = f"{preposition} {'a ' if name in _A else '' if name in _NONE else 'the '}{noun}"
+    return result
 
 
 WHERE = _where()

@@ -108,7 +108,7 @@ class Sight:
         layers = [tower.stem(((images + 1) / 2 - self._mean) / self._std)]
         for layer in (tower.layer1, tower.layer2, tower.layer3, tower.layer4):
             layers.append(layer(layers[-1]))
-        return [F.normalize(found, dim=1) for found in layers]
+        return [F.normalize(result, dim=1) for result in layers]
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:
@@ -120,16 +120,16 @@ def pixels(images: NDArray[np.uint8]) -> Tensor:
 @torch.no_grad()
 def decode(model: Any, latents: Tensor) -> NDArray[np.uint8]:
     """Pictures, uint8 (rows, 64, 64, 3), of scaled latents."""
-    found = model.decode(latents / model.config.scaling_factor).sample
-    images: NDArray[np.uint8] = ((found.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
+    result = model.decode(latents / model.config.scaling_factor).sample
+    images: NDArray[np.uint8] = ((result.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
     return images
 
 
 @torch.no_grad()
 def encode(model: Any, images: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the scaled latents of pictures."""
-    found = model.encode(pixels(images)).latent_dist
-    return found.mean * model.config.scaling_factor, found.std * model.config.scaling_factor
+    result = model.encode(pixels(images)).latent_dist
+    return result.mean * model.config.scaling_factor, result.std * model.config.scaling_factor
 
 
 def save(model: Any, out: Path) -> None:
@@ -175,10 +175,10 @@ def _step(
     with checkpoints.half_where_faster():
         with torch.set_grad_enabled(whole):
             distribution = model.encode(images).latent_dist
-        found = model.decode(distribution.sample()).sample.float()
-        seen = zip(sight(found), _seen(sight, images), strict=True)
+        result = model.decode(distribution.sample()).sample.float()
+        seen = zip(sight(result), _seen(sight, images), strict=True)
         looks = torch.stack([_distance(a.float(), b.float(), weights) for a, b in seen]).mean()
-    near = ((found - images).abs() * weights).mean()
+    near = ((result - images).abs() * weights).mean()
     divergence = distribution.kl().mean()
     optimizer.zero_grad()
     (near + recipe.seen * looks + recipe.divergence * divergence).backward()
@@ -202,6 +202,6 @@ def _seen(sight: Sight, images: Tensor) -> list[Tensor]:
 def _set_scale(model: Any, scenes: Iterable[Scene]) -> None:
     """So that scaled latents have a standard deviation of 1, as the noise that diffusion adds."""
     model.eval()
-    found = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist
-    variance = float(found.mean.var() + found.var.mean())
+    result = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist
+    variance = float(result.mean.var() + result.var.mean())
     model.register_to_config(scaling_factor=round(variance**-0.5, 4))

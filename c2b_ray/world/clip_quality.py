@@ -33,13 +33,13 @@ class _Encoder:
 
     def images(self, images: NDArray[np.uint8]) -> Floats:
         with torch.no_grad():
-            found: Floats = self._model.encode_image(pixels(images), normalize=True).numpy()
-        return found
+            result: Floats = self._model.encode_image(pixels(images), normalize=True).numpy()
+        return result
 
     def texts(self, texts: list[str]) -> Floats:
         with torch.no_grad():
-            found: Floats = self._model.encode_text(self._tokenize(texts), normalize=True).numpy()
-        return found
+            result: Floats = self._model.encode_text(self._tokenize(texts), normalize=True).numpy()
+        return result
 
 
 def evaluate(path: Path, seed: int, n: int, top: int = 100) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def precision_at(texts: Floats, queries: list[Query], images: Floats, codes: Cod
 
 def _zero_shot(encoder: _Encoder, factor: str, images: Floats, codes: Codes, random: Random) -> dict[str, float]:
     truth = codes[:, list(FACTORS).index(factor)]
-    found = [
+    result = [
         float(((images @ encoder.texts(alternatives(factor, random)).T).argmax(axis=1) == truth).mean())
         for _ in range(_WORDINGS)
     ]
-    return {"accuracy": float(np.mean(found)), "accuracy_lowest": min(found)}
+    return {"accuracy": float(np.mean(result)), "accuracy_lowest": min(result)}

@@ -171,8 +171,8 @@ def _step(unet: Any, noise: DDIMScheduler, optimizer: torch.optim.Optimizer, lat
     times = ((torch.arange(count) + torch.rand(count)) / count * 1000).long()  # evenly over all noise levels
     grain = torch.randn_like(latents)
     with checkpoints.half_where_faster():
-        found = unet(noise.add_noise(latents, grain, times), times, encoder_hidden_states=states).sample
-    loss = F.mse_loss(found.float(), noise.get_velocity(latents, grain, times))
+        result = unet(noise.add_noise(latents, grain, times), times, encoder_hidden_states=states).sample
+    loss = F.mse_loss(result.float(), noise.get_velocity(latents, grain, times))
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(unet.parameters(), 1.0)

@@ -43,21 +43,21 @@ class Jury:
 def prompts(n: int, seed: int) -> list[Query]:
     """n prompts that name a class: a third of them captions, a third search texts, a third class and one value."""
     random = Random(seed)  # noqa: S311 (no secret)
-    found = []
+    result = []
     for row, scene in enumerate(sample(n, seed)):
         if row % 3 == 0:
-            found.append(long_query(scene, random))
+            result.append(long_query(scene, random))
             continue
         query = short_query(scene, random)
         if row % 3 == 1 and "target_class" in query.mentions:
-            found.append(query)
+            result.append(query)
         else:
             name = random.choice(list(FACTORS)[1:])
             values = {name: scene.attribute(name)}
-            found.append(
+            result.append(
                 Query(wording(scene.target_class, values, random), {"target_class": scene.target_class, **values})
             )
-    return found
+    return result
 
 
 def evaluate(generator: ImageGenerator, jury: Jury, n: int, seed: int) -> dict[str, Any]:
@@ -98,11 +98,11 @@ def reconstruction(vae: Path, jury: Jury, n: int, seed: int) -> dict[str, Any]:
     for start in range(0, n, 100):
         mean, _ = autoencoder.encode(model, images[start : start + 100])
         parts.append(autoencoder.decode(model, mean))
-    found = np.concatenate(parts)
-    after, before = jury.codes(found) == truth, jury.codes(images) == truth
+    result = np.concatenate(parts)
+    after, before = jury.codes(result) == truth, jury.codes(images) == truth
     factors = {
         name: {"share": float(after[:, column].mean()), "ceiling": float(before[:, column].mean())}
         for column, name in enumerate(FACTORS)
     }
-    error = float(np.abs(found.astype(np.int16) - images).mean())
+    error = float(np.abs(result.astype(np.int16) - images).mean())
     return {"scenes": n, "seed": seed, "mean_error_levels": error, "factors": factors}

@@ -47,11 +47,11 @@ class Judge:
     @torch.no_grad()
     def codes(self, images: NDArray[np.uint8]) -> Codes:
         """Index of each factor's likeliest value, (pictures, 8)."""
-        found = []
+        result = []
         for start in range(0, len(images), _CHUNK):
             answers = torch.split(self._model(pixels(images[start : start + _CHUNK])), _SIZES, dim=1)
-            found.append(torch.stack([answer.argmax(dim=1) for answer in answers], dim=1).numpy())
-        return np.concatenate(found) if found else np.zeros((0, len(_SIZES)), np.int64)
+            result.append(torch.stack([answer.argmax(dim=1) for answer in answers], dim=1).numpy())
+        return np.concatenate(result) if result else np.zeros((0, len(_SIZES)), np.int64)
 
 
 def train(out: Path, seed: int, control: Path, recipe: Recipe | None = None) -> dict[str, Any]:

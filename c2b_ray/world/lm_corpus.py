@@ -190,11 +190,11 @@ def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
 
 def fixed_wording() -> list[str]:
     """What the prompts say in the same words whatever they are asked about, in pieces of three words or more."""
-    found = []
+    result = []
     for name in ("propose", "template", "caption"):
         for message in prompts.messages(name, **dict.fromkeys(_PLACES, "\n")):
-            found += [text.strip() for text in message.content.split("\n") if len(text.split()) > 2]
-    return list(dict.fromkeys(found))
+            result += [text.strip() for text in message.content.split("\n") if len(text.split()) > 2]
+    return list(dict.fromkeys(result))
 
 
 def texts(example: Example) -> list[str]:

@@ -36,12 +36,12 @@ def write_card(directory: Path) -> Path:
         parts.append("## lm: Llama-architecture language model\n\n" + _facts(lm))
     if encoder:
         parts.append(_clip(encoder))
-    members = {name: found for name in ZOO if (found := _metrics(directory / name))}
+    members = {name: result for name in ZOO if (result := _metrics(directory / name))}
     if members:
         parts.append(_classifiers(members))
     for name, title, column in _GENERATIVE:
-        if found := _metrics(directory / name):
-            parts.append(_shares(title, column, found))
+        if result := _metrics(directory / name):
+            parts.append(_shares(title, column, result))
     file = directory / "MODEL_CARD.md"
     file.write_text("\n".join(parts))
     return file

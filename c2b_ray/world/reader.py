@@ -46,11 +46,11 @@ _DENIALS = ("no {}", "without {}", "without a {}", "without any {}")
 def read(text: str) -> dict[str, str]:
     """Factor → value (`target_class` and attributes) of all that the text mentions; {} where that is nothing."""
     pattern, meanings = _lexicon()
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for match in pattern.finditer(text.lower().replace("color", "colour")):
         factor, value = meanings[match.group()]
-        found.setdefault(factor, value)
-    return found
+        result.setdefault(factor, value)
+    return result
 
 
 @lru_cache(maxsize=1)

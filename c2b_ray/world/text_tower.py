@@ -45,8 +45,8 @@ def tower(encoder: Path) -> Any:
     )
     model: Any = CLIPTextModel(config)
     tensors = load_file(encoder / "open_clip_model.safetensors")
-    found = _renamed({name: value.float() for name, value in tensors.items() if name.startswith("text.")})
-    left = model.load_state_dict(found, strict=False)
+    result = _renamed({name: value.float() for name, value in tensors.items() if name.startswith("text.")})
+    left = model.load_state_dict(result, strict=False)
     if left.unexpected_keys or any("position_ids" not in name for name in left.missing_keys):
         raise RuntimeError(f"the text tower of {encoder} is built otherwise: {left}")
     return model.eval().requires_grad_(False)
@@ -67,7 +67,7 @@ def encode(model: Any, words: Any, prompts: list[str]) -> Tensor:
 
 
 def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    found = {
+    result = {
         "embeddings.token_embedding.weight": tensors["text.token_embedding.weight"],
         "embeddings.position_embedding.weight": tensors["text.positional_embedding"][:LENGTH],
         "final_layer_norm.weight": tensors["text.ln_final.weight"],
@@ -81,8 +81,8 @@ def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if rest.startswith("attn.in_proj_"):
             kind = rest.removeprefix("attn.in_proj_")
             for part, piece in zip("qkv", value.chunk(3), strict=True):
-                found[f"encoder.layers.{layer}.self_attn.{part}_proj.{kind}"] = piece.clone()
+                result[f"encoder.layers.{layer}.self_attn.{part}_proj.{kind}"] = piece.clone()
         else:
             old = next(old for old in _NAMES if rest.startswith(old))
-            found[f"encoder.layers.{layer}.{_NAMES[old]}{rest.removeprefix(old)}"] = value
-    return found
+            result[f"encoder.layers.{layer}.{_NAMES[old]}{rest.removeprefix(old)}"] = value
+    return result

@@ -55,8 +55,8 @@ _MARKS = ("config.json", "open_clip_config.json", "model_index.json")  # one of 
 
 def names(role: str | None = None) -> list[str]:
     """The names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or of all."""
-    found = (name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name))
-    return list(dict.fromkeys(found))
+    result = (name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name))
+    return list(dict.fromkeys(result))
 
 
 def load_classifier(spec: Spec) -> Classifier:

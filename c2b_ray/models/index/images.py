@@ -83,8 +83,8 @@ class Images:
         owners = np.searchsorted(self._firsts, distinct, side="right") - 1
         # No ids: the first part, of which no row, has the columns.
         asked = np.unique(owners) if len(owners) else np.zeros(1, np.int64)
-        found = [self._rows(self._manifest.parts[owner], distinct[owners == owner]) for owner in asked]
-        return pa.concat_tables(found).take(pa.array(places)).drop_columns(["id"])
+        result = [self._rows(self._manifest.parts[owner], distinct[owners == owner]) for owner in asked]
+        return pa.concat_tables(result).take(pa.array(places)).drop_columns(["id"])
 
     def _rows(self, part: Part, ids: Ids) -> pa.Table:
         """The rows of a part with the given ids, which are sorted, distinct and its own."""
@@ -132,8 +132,8 @@ class _Outside:
         """Bytes, or why there are none, of each row."""
         places = rows.select([FILE, OFFSET, SIZE]).to_pylist()
         with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
-            found = list(pool.map(lambda place: self._one(place[FILE], place[OFFSET], place[SIZE]), places))
-        return [data for data, _ in found], [error for _, error in found]
+            result = list(pool.map(lambda place: self._one(place[FILE], place[OFFSET], place[SIZE]), places))
+        return [data for data, _ in result], [error for _, error in result]
 
     def _one(self, file: str | None, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
         if file is None:

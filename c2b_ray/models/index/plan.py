@@ -75,22 +75,22 @@ def plan(vectors: int, dimension: int, wish: Wish = Wish()) -> Plan:
 
     ConfigError where it does not fit into the memory, naming what would; or where there is too little to train on.
     """
-    found: Plan | None
+    result: Plan | None
     fitting = [each for kind in KINDS if (each := _planned(kind, vectors, dimension, wish)).memory <= wish.memory]
     if wish.kind is not None:
-        found = next((each for each in fitting if each.kind == wish.kind), None)
+        result = next((each for each in fitting if each.kind == wish.kind), None)
         if wish.kind == "ivfpq" and vectors < IVFPQ_VECTORS:
             raise ConfigError("kind", f"ivfpq is trained on {IVFPQ_VECTORS} vectors or more, here are {vectors}: flat")
     else:
-        found = next((each for each in fitting if _quick(each.kind, vectors, dimension)), None)
-    if found is None:
+        result = next((each for each in fitting if _quick(each.kind, vectors, dimension)), None)
+    if result is None:
         least = _planned(wish.kind or "ivfpq", vectors, dimension, wish).memory
         raise ConfigError(
             "memory",
             f"{vectors} vectors of {dimension} dimensions as {wish.kind or 'ivfpq'} take {spelt(least)}, the budget is "
             f"{spelt(wish.memory)}; raise it{', or choose another kind' if wish.kind else ''}",
         )
-    return found
+    return result
 
 
 def memory(text: str) -> int:

@@ -40,8 +40,8 @@ class VectorFile:
 
     def read(self, start: int, stop: int) -> Floats:
         row = self.dimension * np.dtype(self.type).itemsize
-        found = np.fromfile(self.path, self.type, (stop - start) * self.dimension, offset=start * row)
-        return found.reshape(stop - start, self.dimension).astype(np.float32, copy=False)
+        result = np.fromfile(self.path, self.type, (stop - start) * self.dimension, offset=start * row)
+        return result.reshape(stop - start, self.dimension).astype(np.float32, copy=False)
 
     def sample(self, most: int) -> Floats:
         """Rows from all over the file, the same at every call."""
@@ -128,8 +128,8 @@ def _centroids(sample: Floats, lists: int) -> Floats:
     owners = first.assign(sample)[1]
     ends = np.round(np.cumsum(np.bincount(owners, minlength=first.k)) / len(sample) * lists).astype(int)
     shares = np.diff(ends, prepend=0).tolist()
-    found = [_clusters(sample[owners == n], share).centroids for n, share in enumerate(shares) if share]
-    return np.concatenate(found)
+    result = [_clusters(sample[owners == n], share).centroids for n, share in enumerate(shares) if share]
+    return np.concatenate(result)
 
 
 def _clusters(sample: Floats, k: int) -> Any:

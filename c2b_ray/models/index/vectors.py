@@ -88,8 +88,8 @@ class Vectors:
         """Of each shard `depth` or fewer, side by side: similarities by its codes, and ids."""
         lists = self._lists(queries, depth) if self._kind == "ivfpq" else None
         numbers = range(len(self._shards))
-        found = list(self._pool.map(lambda n: self._of_shard(n, queries, depth, lists), numbers))
-        similarities, ids = (np.concatenate(column, axis=1) for column in zip(*found, strict=True))
+        result = list(self._pool.map(lambda n: self._of_shard(n, queries, depth, lists), numbers))
+        similarities, ids = (np.concatenate(column, axis=1) for column in zip(*result, strict=True))
         if ids.shape[1] > depth and self._stored is not None:  # the best of all shards
             best = np.argpartition(-similarities, depth - 1, axis=1)[:, :depth]
             return np.take_along_axis(similarities, best, axis=1), np.take_along_axis(ids, best, axis=1)
@@ -104,8 +104,8 @@ class Vectors:
         needed = -(-4 * depth * shard.nlist // self._manifest.count)
         probes = min(shard.nlist, max(self._probes, needed))
         breadth = faiss.SearchParametersHNSW(efSearch=max(BREADTH, 2 * probes))
-        found: tuple[Floats, Ids] = shard.quantizer.search(queries, probes, params=breadth)
-        return found
+        result: tuple[Floats, Ids] = shard.quantizer.search(queries, probes, params=breadth)
+        return result
 
     def _of_shard(self, n: int, queries: Floats, depth: int, lists: tuple[Floats, Ids] | None) -> tuple[Floats, Ids]:
         shard, span = self._shards[n], self._manifest.shards[n]
@@ -149,8 +149,8 @@ class Stored:
         distinct, places = np.unique(ids, return_inverse=True)
         rows = self.rows(np.maximum(distinct, 0))
         places = places.reshape(ids.shape)
-        found = np.stack([rows[place] @ query for place, query in zip(places, queries, strict=True)])
-        return np.where(ids < 0, np.float32(-np.inf), found)
+        result = np.stack([rows[place] @ query for place, query in zip(places, queries, strict=True)])
+        return np.where(ids < 0, np.float32(-np.inf), result)
 
     def rows(self, ids: Ids) -> Floats:
         """float32 (ids, dimension)."""

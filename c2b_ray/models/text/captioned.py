@@ -46,15 +46,15 @@ def answered(text: str, choices: Sequence[str]) -> Answer:
     for choice in choices:
         if tidy == " ".join(choice.split()).casefold():
             return Answer(choice)
-    rest, found = tidy, []
+    rest, result = tidy, []
     for choice in sorted(choices, key=len, reverse=True):
         pattern = _pattern(choice.split(), plural=False)
         if any(not _DENIED.search(rest[: match.start()]) for match in pattern.finditer(rest)):
-            found.append(choice)
+            result.append(choice)
         rest = pattern.sub("…", rest)
-    if len(found) == 1:
-        return Answer(found[0])
-    return Answer(None, None, f"named {'several choices' if found else 'no choice'}: said {text.strip()[:200]!r}")
+    if len(result) == 1:
+        return Answer(result[0])
+    return Answer(None, None, f"named {'several choices' if result else 'no choice'}: said {text.strip()[:200]!r}")
 
 
 def among_usable(

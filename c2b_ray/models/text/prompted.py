@@ -29,15 +29,15 @@ def question_prompt(question: Question) -> str:
 
 def captions(images: Sequence[Pixels], labels: Sequence[str], say: Say) -> list[CaptionReply]:
     """What `say` says, checked for its label; what fails is asked for once more in firmer words."""
-    found: list[CaptionReply] = [CaptionReply(None, "the label is empty")] * len(labels)
+    result: list[CaptionReply] = [CaptionReply(None, "the label is empty")] * len(labels)
     open_rows = [i for i, label in enumerate(labels) if label.strip(" _")]
     for prompt in PROMPTS[:2]:
         if open_rows:
             texts = [_text(prompt, label=labels[i].replace("_", " ")) for i in open_rows]
             for i, reply in zip(open_rows, say([images[i] for i in open_rows], texts), strict=True):
-                found[i] = CaptionReply(None, reply.error) if reply.error else captioned(reply.text, labels[i])
-        open_rows = [i for i in open_rows if found[i].error]
-    return found
+                result[i] = CaptionReply(None, reply.error) if reply.error else captioned(reply.text, labels[i])
+        open_rows = [i for i in open_rows if result[i].error]
+    return result
 
 
 def _text(name: str, **values: str) -> str:
