@@ -33,7 +33,8 @@ from photos import photos
 
 from c2b_ray.audits.kit.backend import backend
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.images import CLASSIFY, ImageStages
+from c2b_ray.pipelines.images import ImageStages
+from c2b_ray.pipelines.placement import NEEDS
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import Question, predict, question
@@ -84,7 +85,7 @@ def loop(spec: str, source: str, core: int) -> None:
     classifier = loaded(spec)
     asked = asked_of(spec, classifier)
     parts = opened(source)
-    size = CLASSIFY.batch_size
+    size = NEEDS["classify"].batch
     batches = (table.slice(i, size) for table in map(parts.read, parts.names()) for i in range(0, table.num_rows, size))
     found = [predict(batch, classifier, asked) for batch in islice(batches, core, None, CORES)]
     with tempfile.TemporaryDirectory() as out:

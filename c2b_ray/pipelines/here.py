@@ -12,24 +12,28 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.pipelines.placement import on_this_machine
+from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.pipelines.stage import (
     BLOCK_BYTES,
     Job,
-    Progress,
     Rows,
     StageConfig,
     StageResult,
     Written,
+    cores,
     cut,
     each_once,
     not_yet,
     stepped,
-    threads_here,
+    threads_of,
     write_part,
     write_stage,
 )
@@ -42,6 +46,10 @@ T = TypeVar("T")
 class Here:
     """Runs stages in this process. An interrupt ends a stage at the next batch; what was answered by then is kept."""
 
+    def __init__(self, placement: PlacementConfig | None = None) -> None:
+        self._placement = placement or PlacementConfig()
+        self.placements: dict[str, dict[str, Any]] = {}
+
     def run(
         self,
         rows: Rows,
@@ -53,11 +61,16 @@ class Here:
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> StageResult:
+        if config.stage is not None:
+            config = replace(config, placement=on_this_machine(config.stage, self._placement, cores()))
         job = Job(step, role_factory, id_column, config)
-        return write_stage(out, job, on_progress, partial(_written, rows, job))
+        result = write_stage(out, job, on_progress, partial(_written, rows, job))
+        if config.stage is not None and result.rows:
+            self.placements[config.stage] = config.placement.record()
+        return result
 
 
-def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests) -> Generator[Written, None, None]:
+def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller) -> Generator[Written, None, None]:
     """The answers, written in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
     held: list[pa.Table] = []
 
@@ -73,6 +86,7 @@ def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests) -> Generator[
                 if held and sum(table.num_rows for table in held) + answer.num_rows > size:
                     yield write()
                 held.append(answer)
+                teller.answered(teller.rows, sum(table.num_rows for table in held))
                 if sum(table.nbytes for table in held) > BLOCK_BYTES:
                     yield write()
         except BaseException:
@@ -88,7 +102,7 @@ def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, No
 
     Ended early, it waits for the batches that are in the step and begins no other.
     """
-    threads = job.config.threads or threads_here()
+    threads = threads_of(job.config.placement)
     with closing(_read_ahead(batches)) as read, ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
         waiting: deque[Future[pa.Table]] = deque()
         role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
@@ -108,7 +122,7 @@ def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, No
 
 def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
     """The rows that are not done, as the step takes them: many small tables of a source are joined, large ones cut."""
-    size = job.config.batch_size * (job.config.threads or threads_here())
+    size = job.config.placement.batch * threads_of(job.config.placement)
     held: list[pa.Table] = []
     for table in rows.tables():
         for start in range(0, table.num_rows, size):

@@ -13,7 +13,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.pipelines.stage import Progress, Rows, Runner, StageConfig, StageResult
+from c2b_ray.pipelines.progress import Progress
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
@@ -25,19 +26,11 @@ from c2b_ray.steps.verify import verify as verify_step
 from c2b_ray.store.parts import THREADS, Parts, opened
 
 OnProgress = Callable[[Progress], None]
-# Fetching is bound by reads, so a little CPU is enough; what it leaves lets the reads run.
-FETCH = StageConfig(schema=IMAGES, batch_size=256, rows_per_file=1024, num_cpus_per_actor=0.25)
-GENERATE = StageConfig(schema=IMAGES, batch_size=64, rows_per_file=512, num_cpus_per_actor=0.5)
-VERIFY = StageConfig(
-    schema=VERIFICATIONS,
-    batch_size=64,
-    rows_per_file=1024,
-    num_cpus_per_actor=0.5,
-    weigh=pixels_of,
-    most_weight=BATCH_PIXELS,
-)
-# One model for all cores: each thread decodes, prepares and classifies images of its own.
-CLASSIFY = replace(VERIFY, schema=PREDICTIONS, batch_size=32, threads=0)
+FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)
+GENERATE = StageConfig(IMAGES, stage="generate", rows_per_file=512)
+VERIFY = StageConfig(VERIFICATIONS, stage="verify", rows_per_file=1024, weigh=pixels_of, most_weight=BATCH_PIXELS)
+CLASSIFY = replace(VERIFY, schema=PREDICTIONS, stage="classify")
+FETCHED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ class ImageStages:
         self, wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress
     ) -> StageResult:
         """The bytes of the `wanted` images (`image_id`, `row`) from `source` into Parquet parts under `out`."""
-        rows = Rows(_blocks(wanted, FETCH.batch_size), total=wanted.num_rows)
+        rows = Rows(_blocks(wanted, FETCHED_AT_ONCE), total=wanted.num_rows)
         config = replace(FETCH, total=wanted.num_rows)
         return self.runner.run(rows, fetch, source, out, id_column="image_id", config=config, on_progress=on_progress)
 

@@ -87,7 +87,7 @@ def embed_source(
     elif json.loads(files.read_bytes(begun)) != made_by:
         raise RunError(f"{place} was begun from other images or another encoder; delete it, or choose another --out")
     schema = embeddings(int(made_by["dimension"]))
-    config = replace(CLASSIFY, schema=schema, rows_per_file=2048, total=images.total)
+    config = replace(CLASSIFY, schema=schema, stage="embed", rows_per_file=2048, total=images.total)
     runner.run(images, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
 
 

@@ -113,6 +113,15 @@ def placed(stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool
     return replace(placement, max_actors=max(placement.min_actors, placement.max_actors))
 
 
+def on_this_machine(stage: Stage, config: PlacementConfig, cores: int) -> Placement:
+    """The stage in one process without Ray: of a file, what says how that process works."""
+    section = config.stage(stage)
+    placement = defaults(stage, Cluster((Node(cpus=cores),)))
+    said = {name: getattr(section, name) for name in ("batch", "threads", "precision")}
+    said = {name: value for name, value in said.items() if value is not None}
+    return replace(placement, max_actors=1, cpus=0.0, **said)
+
+
 def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float | None = None) -> Placement:
     """What suits a cluster: one process a GPU where the stage has a model and there is one, else CPUs in large lots.
 

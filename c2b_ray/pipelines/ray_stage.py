@@ -6,10 +6,12 @@ What a stage is, and what it promises, is said in `stage`; this module knows Ray
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -19,11 +21,16 @@ import ray.data
 import ray.exceptions
 from ray.data import ActorPoolStrategy
 
-from c2b_ray.errors import ServiceError
+from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.errors import RunError
+from c2b_ray.pipelines import nodes
+from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
+from c2b_ray.pipelines.progress import Progress, Teller
+from c2b_ray.pipelines.reports import Reporter, Reports
+from c2b_ray.pipelines.shared_paths import node_without, not_shared, working_nodes
 from c2b_ray.pipelines.stage import (
     BLOCK_BYTES,
     Job,
-    Progress,
     Rows,
     StageConfig,
     StageResult,
@@ -32,12 +39,12 @@ from c2b_ray.pipelines.stage import (
     each_once,
     not_yet,
     stepped,
-    threads_here,
+    threads_of,
     write_part,
     write_stage,
 )
 from c2b_ray.pipelines.worker_errors import as_given, carried, carried_rows
-from c2b_ray.store.parts import Digests, Parts
+from c2b_ray.store.parts import Digests, Parts, digests
 
 R = TypeVar("R")
 Expand = Callable[[pa.Table], Iterator[pa.Table]]
@@ -48,7 +55,16 @@ SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
 class OnRay:
-    """Runs stages on the cluster that this process is connected to (`cluster.ensure_ray`)."""
+    """Runs stages on the cluster that this process is connected to (`cluster.ensure_ray`).
+
+    `served`: models answer from Ray Serve, so that a stage's own processes only wait for them.
+    """
+
+    def __init__(self, placement: PlacementConfig | None = None, served: bool = False) -> None:
+        self._placement, self._served = placement or PlacementConfig(), served
+        self._cluster: Cluster | None = None
+        self._shared: set[tuple[str, str]] = set()
+        self.placements: dict[str, dict[str, Any]] = {}
 
     def run(
         self,
@@ -61,8 +77,66 @@ class OnRay:
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> StageResult:
+        config = self._placed(config)
         job = Job(step, role_factory, id_column, config)
-        return write_stage(out, job, on_progress, partial(_written, rows, job))
+        result = write_stage(out, job, on_progress, partial(self._written, rows, job))
+        if config.stage is not None and result.rows:
+            self.placements[config.stage] = config.placement.record()
+        return result
+
+    def _placed(self, config: StageConfig) -> StageConfig:
+        if self._cluster is None:  # before any stage of this runner holds GPUs
+            self._cluster = nodes.cluster()
+        placement = config.placement
+        if config.stage is not None:
+            placement = placed(config.stage, self._placement, self._cluster, self._served)
+        if config.total is not None:  # a process more than there are blocks would load a model for nothing
+            most = max(placement.min_actors, math.ceil(config.total / config.rows_per_file))
+            placement = replace(placement, max_actors=min(placement.max_actors, most))
+        return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
+
+    def _written(
+        self, rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller
+    ) -> Generator[Written, None, None]:
+        self._check_shared(parts)
+        reports = Reports(parts.run)
+        assignment = _Assignment(job, parts, reports)
+        with _watched(reports, teller):
+            for summary in _summaries(_plan(dataset(rows), assignment, done)):
+                yield Written(summary["rows"], summary["errors"])
+
+    def _check_shared(self, parts: Parts) -> None:
+        """RunError where a node does not see what this process has just made in the stage's directory."""
+        if not parts.local:
+            return
+        above = parts.path.rpartition("/")[0]
+        others = [node for node in working_nodes() if (node, above) not in self._shared]
+        if lacking := node_without([f"{parts.path}/{parts.run}/writer"], others):
+            raise RunError(not_shared(parts.out, lacking[1]))
+        self._shared |= {(node, above) for node in others}
+
+
+@contextmanager
+def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
+    """Tells of answered rows every second, and ends the stage's processes at their next batch when the body ends."""
+    over = threading.Event()
+
+    def watch() -> None:
+        with suppress(ray.exceptions.RayError):  # the cluster has gone, of which the stage itself will tell
+            while not over.wait(1):
+                written = teller.rows  # first: rows on their way into a part then count nowhere rather than twice
+                teller.answered(written, reports.open_rows())
+
+    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        with suppress(ray.exceptions.RayError):
+            reports.stop()
+            watcher.join()
+            reports.clear()
 
 
 @dataclass(frozen=True)
@@ -71,11 +145,7 @@ class _Assignment(Generic[R]):
 
     job: Job[R]
     parts: Parts
-
-
-def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests) -> Generator[Written, None, None]:
-    for summary in _summaries(_plan(dataset(rows), _Assignment(job, parts), done)):
-        yield Written(summary["rows"], summary["errors"])
+    reports: Reports
 
 
 def dataset(rows: Rows) -> ray.data.Dataset:
@@ -95,7 +165,7 @@ def _expanded(block: pa.Table, expand: ray.ObjectRef[Expand]) -> Iterator[pa.Tab
 
 def _plan(rows: ray.data.Dataset, assignment: _Assignment[R], done: Digests) -> ray.data.Dataset:
     """The stage as a lazy dataset of `SUMMARY` rows, one per part written."""
-    job, config = assignment.job, assignment.job.config
+    job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
     if len(done):
         left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
         rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
@@ -107,9 +177,10 @@ def _plan(rows: ray.data.Dataset, assignment: _Assignment[R], done: Digests) -> 
         fn_constructor_args=(assignment,),
         batch_format="pyarrow",
         batch_size=None,  # whole blocks, which the actor cuts
-        compute=_pool(config.actors),
-        num_cpus=_cpus(config),
-        num_gpus=config.num_gpus_per_actor or None,
+        compute=_pool(placement),
+        num_cpus=placement.cpus,
+        num_gpus=placement.gpus or None,
+        label_selector=dict(placement.labels) or None,
     )
     write = partial(_write, parts=assignment.parts, id_column=job.id_column)
     # Images are collected by blocks, which are bounded in bytes: so many rows of them may not fit into memory.
@@ -124,27 +195,14 @@ def _plan(rows: ray.data.Dataset, assignment: _Assignment[R], done: Digests) -> 
     return summaries
 
 
-def _pool(actors: int) -> ActorPoolStrategy:
+def _pool(placement: Placement) -> ActorPoolStrategy:
     """Two blocks at once in each actor, for the same `threads`: those that are through with one begin the next."""
-    return ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=2, enable_true_multi_threading=True)
-
-
-def _cpus(config: StageConfig) -> float:
-    there, free = ray.cluster_resources(), ray.available_resources()  # type: ignore[no-untyped-call]
-    return actor_cpus(config, float(there.get("CPU", 0.0)), float(free.get("CPU", 0.0)))
-
-
-def actor_cpus(config: StageConfig, there: float, free: float) -> float:
-    """An actor's CPUs, so few that all actors, beside what is taken already (replicas of Serve), leave one CPU: without
-    it reads and writes wait for ever. `there`: CPUs of the cluster, of which `free` are reserved by nobody.
-
-    Actors of the stage before may still be leaving, and make it fewer than it could be. An actor of 0 CPUs runs too:
-    Ray counts CPUs and withholds none.
-    """
-    if there == 0:  # workers of an autoscaling cluster that are still to come
-        return config.num_cpus_per_actor
-    spare = math.floor(max(0.0, free - 1) / config.actors * 100) / 100
-    return min(config.num_cpus_per_actor, spare)
+    return ActorPoolStrategy(
+        min_size=placement.min_actors,
+        max_size=placement.max_actors,
+        max_concurrent_calls_per_actor=2,
+        enable_true_multi_threading=True,
+    )
 
 
 def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
@@ -173,27 +231,37 @@ class _Worker(Generic[R]):
         self._error: Exception | None = None
         try:
             # Ray 2.60 replaces dead actors without end, also those that a row or a model that does not fit kills each
-            # time, and its own limit (max_restarts) is deprecated for map_batches.
-            most_actors = job.config.actors + job.config.restarts
-            if assignment.parts.note("actor") > most_actors:
-                raise ServiceError(
-                    f"the process that runs the model died {most_actors} times over, most often for want of "
-                    "memory; make batches smaller or give it more memory, and run again to go on"
-                )
-            self._role = job.role_factory()
-            self._pool = ThreadPoolExecutor(job.config.threads or threads_here(), thread_name_prefix="step")
+            # time, and its own limit (max_restarts) is deprecated for map_batches. An actor keeps its id then.
+            name = ray.get_runtime_context().get_actor_id() or ""
+            self._reporter = Reporter(assignment.reports, name, job.config.restarts)
+            with self._reporter.loading():
+                self._role = job.role_factory()
+            threads = threads_of(job.config.placement)
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
         except (
             Exception
         ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
             self._error = error
 
     @carried
-    def __call__(self, batch: pa.Table) -> pa.Table:
+    def __call__(self, block: pa.Table) -> pa.Table:
         if self._error is not None:
             raise self._error
-        batch = each_once(batch, self._job.id_column)
-        batches = cut(batch, self._job.config)
-        return pa.concat_tables(self._pool.map(partial(stepped, job=self._job, role=self._role), batches))
+        block = each_once(block, self._job.id_column)
+        with self._reporter.block(_name(block, self._job.id_column), block.num_rows):
+            return pa.concat_tables(self._pool.map(self._answered, cut(block, self._job.config)))
+
+    def _answered(self, batch: pa.Table) -> pa.Table:
+        self._reporter.check()
+        answer = stepped(batch, self._job, self._role)
+        self._reporter.answered(batch.num_rows)
+        return answer
+
+
+def _name(block: pa.Table, id_column: str) -> str:
+    """The same in every process that is given these rows."""
+    first = digests(block[id_column].slice(0, 1))
+    return f"{first[0].decode() if len(first) else 'none'}-{block.num_rows}"
 
 
 @carried

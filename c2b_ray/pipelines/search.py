@@ -26,7 +26,7 @@ from c2b_ray.store import files
 MADE_BY = "made_by.json"
 COLUMNS = ("caption", "text")
 ROWS_AT_ONCE = 4096
-CONFIG = StageConfig(schema=SEARCHES, batch_size=256, rows_per_file=8192, num_cpus_per_actor=0.5)
+CONFIG = StageConfig(SEARCHES, stage="search", rows_per_file=8192)
 
 
 def search_captions(

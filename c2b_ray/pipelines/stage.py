@@ -14,16 +14,19 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray.config.placement import Stage
+from c2b_ray.pipelines.placement import MOST_THREADS, Placement
+from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.store.parts import Digests, Parts, digests, failed, joined, writing
 
 R = TypeVar("R")
 BLOCK_BYTES = 32 * 2**20
-MOST_THREADS = 16
+ONE_PROCESS = Placement(batch=64)
 
 
 @dataclass(frozen=True)
@@ -51,37 +54,22 @@ class Rows:
 class StageConfig:
     """How a stage runs; none of it changes a row.
 
-    `schema`: of every part; the step's table is cast to it. `batch_size`: rows that the step gets at once. `threads`:
-    how many of a process's threads are in the step at once, each with a batch of its own, where step and role allow it;
-    0 for `threads_here` of the machine that the process is on. `rows_per_file`: about; fewer where a row holds many
-    bytes; where an actor dies, up to twice as many are done again. `restarts`: how often in all dead actors are
-    replaced before the stage gives up. `weigh`: what each row takes, such as its pixels; rows that together weigh more
-    than `most_weight` do not get into one batch, save a row alone. `total`: how many rows there are, where the caller
-    knows.
+    `schema`: of every part; the step's table is cast to it. `placement`: how many processes, and what each of them
+    takes; a runner replaces it for a `stage` that placement files know by name. `rows_per_file`: about; fewer where a
+    row holds many bytes; where an actor dies, up to twice as many are done again. `restarts`: how many processes may
+    die over the same rows before the stage gives up. `weigh`: what each row takes, such as its pixels; rows that
+    together weigh more than `most_weight` do not get into one batch, save a row alone. `total`: how many rows there
+    are, where the caller knows.
     """
 
     schema: pa.Schema
-    batch_size: int = 64
+    placement: Placement = ONE_PROCESS
+    stage: Stage | None = None
     rows_per_file: int = 512
-    actors: int = 1
-    threads: int = 1
-    num_cpus_per_actor: float = 0.5
-    num_gpus_per_actor: float = 0.0
     restarts: int = 5
     weigh: Callable[[pa.Table], Sequence[int]] | None = None
     most_weight: int = 0
     total: int | None = None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`rows` and `errors` written by this call so far; `resumed`: rows that `out` already held when it began."""
-
-    rows: int
-    errors: int
-    resumed: int
-    total: int | None
-    rows_per_second: float
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,9 @@ class StageResult:
 
 
 class Runner(Protocol):
-    """Where stages run."""
+    """Where stages run. `placements`: the placement of each named stage that has written rows, for a run's record."""
+
+    placements: dict[str, dict[str, Any]]
 
     def run(
         self,
@@ -139,28 +129,22 @@ def write_stage(
     out: str,
     job: Job[R],
     on_progress: Callable[[Progress], None] | None,
-    work: Callable[[Parts, Digests], Generator[Written, None, None]],
+    work: Callable[[Parts, Digests, Teller], Generator[Written, None, None]],
 ) -> StageResult:
     """The frame of every stage, as its only writer: counts what is there, has the rest written, drops repeats.
 
-    `work` writes what is missing: it is given where to, and the digests of the ids that are there.
+    `work` writes what is missing: it gets where to, the digests of the ids that are there, and whom to tell of rows
+    that are answered and not yet written.
     """
     began = time.monotonic()
     with writing(out) as parts:
         before = joined(parts.census(job.id_column))
         done = np.unique(before.ids)
-        rows, errors = 0, 0
-
-        def tell() -> None:
-            if on_progress is not None:
-                rate = rows / (time.monotonic() - began)
-                on_progress(Progress(rows, errors, len(done), job.config.total, rate))
-
-        tell()
-        with closing(work(parts, done)) as written:
+        teller = Teller(on_progress, len(done), job.config.total)
+        teller.tell()
+        with closing(work(parts, done, teller)) as written:
             for part in written:
-                rows, errors = rows + part.rows, errors + part.errors
-                tell()
+                teller.wrote(part.rows, part.errors)
         after = parts.drop_repeats(job.id_column)
         if not parts.names():
             parts.put("part-empty.parquet", job.config.schema.empty_table())
@@ -192,11 +176,12 @@ def each_once(table: pa.Table, id_column: str) -> pa.Table:
 
 
 def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
-    """The block in batches of at most `batch_size` rows and `most_weight`, in its order."""
+    """The block in batches of at most `batch` rows and `most_weight`, in its order."""
     weights = [0] * block.num_rows if config.weigh is None else list(config.weigh(block))
+    size, most = config.placement.batch, config.most_weight
     starts, rows, weight = [0], 0, 0  # a block without rows is one batch too: what the step makes of it has the schema
     for row, of_row in enumerate(weights):
-        if rows == config.batch_size or (rows and config.weigh is not None and weight + of_row > config.most_weight):
+        if rows == size or (rows and config.weigh is not None and weight + of_row > most):
             starts.append(row)
             rows, weight = 0, 0
         rows, weight = rows + 1, weight + of_row
@@ -211,6 +196,11 @@ def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
     return table
 
 
-def threads_here() -> int:
-    """A thread a core: one more takes the caches of the others. Each holds a batch of decoded images."""
-    return min(MOST_THREADS, len(os.sched_getaffinity(0)))
+def threads_of(placement: Placement) -> int:
+    """The placement's, or a thread for each core of this machine: one more takes the caches of the others. Each holds a
+    batch of decoded images."""
+    return placement.threads or min(MOST_THREADS, cores())
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -23,12 +23,14 @@ from ray import cloudpickle
 
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.pipelines.cluster import ensure_ray
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Progress, Rows, StageConfig
+from c2b_ray.pipelines.stage import Rows, StageConfig
 from c2b_ray.store.parts import read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary()), ("error", pa.string())])
-CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)
+CONFIG = StageConfig(SCHEMA, Placement(batch=16), rows_per_file=32)
 ROWS = 600
 PARTS = ROWS // CONFIG.rows_per_file
 MARK = "C2B_RAY_TEST_PROCESS"

@@ -13,12 +13,14 @@ import pytest
 import ray
 
 from c2b_ray.errors import C2BError, ConfigError, RunError, ServiceError, SourceError
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Progress, Rows, StageConfig
+from c2b_ray.pipelines.stage import Rows, StageConfig
 from c2b_ray.store.parts import opened, read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string()), ("error", pa.string())])
-CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)
+CONFIG = StageConfig(SCHEMA, Placement(batch=16), rows_per_file=32)
 
 
 def rows(count: int, start: int = 0, block: int = 50) -> Rows:
@@ -83,7 +85,7 @@ def test_threads_of_one_actor_share_its_role(tmp_path: Path) -> None:
         role.wait()
         return named(batch, f"{os.getpid()}")
 
-    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=64, threads=2)
+    config = StageConfig(SCHEMA, Placement(batch=16, threads=2), rows_per_file=64)
     result = run(rows(128, block=64), tmp_path, step=step, role=meeting, config=config)
     assert result.rows == 128
     assert ids_in(tmp_path) == ids_of(128)
@@ -95,7 +97,7 @@ def test_an_actor_begins_the_next_block_before_the_last_one_ends(tmp_path: Path)
         role.wait()  # for a batch of another block: each has only one
         return named(batch, "")
 
-    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=16, threads=2)
+    config = StageConfig(SCHEMA, Placement(batch=16, threads=2), rows_per_file=16)
     run(rows(64, block=16), tmp_path, step=step, role=lambda: threading.Barrier(2, timeout=30), config=config)
     assert ids_in(tmp_path) == ids_of(64)
 
@@ -107,7 +109,7 @@ def test_a_role_for_one_thread_is_never_called_by_two(tmp_path: Path) -> None:
         role.release()
         return named(batch, "")
 
-    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=16)
+    config = StageConfig(SCHEMA, Placement(batch=16), rows_per_file=16)
     run(rows(128, block=16), tmp_path, step=step, role=threading.Lock, config=config)
     assert ids_in(tmp_path) == ids_of(128)
 
@@ -118,7 +120,7 @@ def test_an_error_in_one_thread_ends_the_stage(tmp_path: Path) -> None:
             raise SourceError("r20 is not liked")
         return named(batch, role)
 
-    config = StageConfig(SCHEMA, batch_size=8, rows_per_file=32, threads=3)
+    config = StageConfig(SCHEMA, Placement(batch=8, threads=3), rows_per_file=32)
     with pytest.raises(SourceError, match="r20 is not liked"):
         run(rows(64), tmp_path, step=step, config=config)
     run(rows(64), tmp_path, config=config)
@@ -142,7 +144,7 @@ def test_a_source_without_rows_gives_an_empty_table(tmp_path: Path) -> None:
 
 
 def test_more_actors_than_processors_still_leave_one_to_read(tmp_path: Path) -> None:
-    config = StageConfig(SCHEMA, batch_size=8, rows_per_file=8, actors=3, num_cpus_per_actor=1.0)
+    config = StageConfig(SCHEMA, Placement(batch=8, cpus=1.0, min_actors=3, max_actors=3), rows_per_file=8)
     assert run(rows(60), tmp_path, config=config).rows == 60
 
 
@@ -198,8 +200,8 @@ def test_a_step_that_does_not_give_a_row_per_row_is_refused(tmp_path: Path, step
 
 
 def test_an_actor_that_always_dies_ends_the_stage(tmp_path: Path) -> None:
-    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=32, restarts=1)
-    with pytest.raises(ServiceError, match="died 2 times over"):
+    config = StageConfig(SCHEMA, Placement(batch=16), rows_per_file=32, restarts=1)
+    with pytest.raises(ServiceError, match="died 2 times over the same rows"):
         run(rows(20), tmp_path, lambda batch, role: os._exit(1), config=config)
 
 

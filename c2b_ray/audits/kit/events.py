@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from c2b_ray.pipelines.stage import Progress
+from c2b_ray.pipelines.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.markup import escape
 from c2b_ray.audits.kit.events import Event, Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
-from c2b_ray.pipelines.stage import Progress
+from c2b_ray.pipelines.progress import Progress
 from c2b_ray.report.c2b.ranking import leading, ranked
 from c2b_ray.report.c2b.summary import findings_table
 from c2b_ray.schemas import SCORES

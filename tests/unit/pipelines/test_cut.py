@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from c2b_ray.pipelines.images import CLASSIFY, VERIFY
+from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.stage import StageConfig, cut
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 
@@ -27,7 +28,7 @@ def weights_of(block):
 )
 def test_a_batch_has_neither_too_many_rows_nor_too_heavy_ones(weights, sizes):
     block = pa.table({"weight": pa.array(weights, pa.int64())})
-    config = StageConfig(block.schema, batch_size=4, weigh=weights_of, most_weight=10)
+    config = StageConfig(block.schema, Placement(batch=4), weigh=weights_of, most_weight=10)
     batches = cut(block, config)
     assert [batch.num_rows for batch in batches] == sizes
     assert pa.concat_tables(batches).equals(block)

@@ -13,11 +13,13 @@ import pytest
 
 from c2b_ray.errors import RunError, ServiceError, SourceError
 from c2b_ray.pipelines.here import Here
-from c2b_ray.pipelines.stage import Progress, Rows, StageConfig
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.progress import Progress
+from c2b_ray.pipelines.stage import Rows, StageConfig
 from c2b_ray.store.parts import read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string()), ("error", pa.string())])
-CONFIG = StageConfig(SCHEMA, batch_size=16, rows_per_file=32)
+CONFIG = StageConfig(SCHEMA, Placement(batch=16), rows_per_file=32)
 
 
 def rows(count: int, block: int = 50) -> Rows:
@@ -98,7 +100,7 @@ def test_as_many_threads_as_configured_are_in_the_step(tmp_path: Path) -> None:
         role.wait()  # lets nobody pass alone
         return named(batch, str(threading.get_ident()))
 
-    config = StageConfig(SCHEMA, batch_size=16, rows_per_file=64, threads=2)
+    config = StageConfig(SCHEMA, Placement(batch=16, threads=2), rows_per_file=64)
     run(rows(128), tmp_path, step, lambda: threading.Barrier(2, timeout=30), config=config)
     assert ids_in(tmp_path) == ids_of(128)
     assert len(set(read_stage(str(tmp_path), ["by"])["by"].to_pylist())) == 2
@@ -139,7 +141,7 @@ def test_an_error_is_raised_as_itself_and_the_stage_resumes(tmp_path: Path) -> N
         return refuse(SourceError, "r00020 is not liked") if "r00020" in batch["id"].to_pylist() else named(batch, role)
 
     with pytest.raises(SourceError, match="r00020 is not liked"):
-        run(rows(64), tmp_path, step, config=StageConfig(SCHEMA, batch_size=8, rows_per_file=32, threads=3))
+        run(rows(64), tmp_path, step, config=StageConfig(SCHEMA, Placement(batch=8, threads=3), rows_per_file=32))
     assert run(rows(64), tmp_path).rows + 16 == 64
     with pytest.raises(ServiceError, match=r"^no weights$"):
         run(rows(70), tmp_path, role=lambda: refuse(ServiceError, "no weights"))

@@ -1,0 +1,42 @@
+"""What the nodes of the connected Ray cluster have, and what its autoscaler can start; it decides nothing."""
+
+from __future__ import annotations
+
+import ray
+import ray._private.state
+
+from c2b_ray.pipelines.placement import Cluster, Node
+
+MOST_STARTABLE = 1000
+"""Nodes of one group that are counted; autoscalers may be allowed any number."""
+
+
+def cluster() -> Cluster:
+    """The cluster as it is now. Call it before a stage holds GPUs: those of a stage that is ending are not free yet."""
+    free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
+    nodes = []
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        if node["Alive"]:
+            there, left = node["Resources"], free.get(node["NodeID"], {})
+            gpus = float(there.get("GPU", 0.0))
+            nodes.append(Node(float(there.get("CPU", 0.0)), gpus, float(left.get("GPU", 0.0)), dict(node["Labels"])))
+    return Cluster(tuple(nodes), _startable(nodes))
+
+
+def free_cpus() -> float:
+    return float(ray.available_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
+
+
+def _startable(nodes: list[Node]) -> tuple[Node, ...]:
+    """Nodes that an autoscaler can start besides those that are there; none where it does not say.
+
+    It names groups of nodes by their resources, which is how Ray Data, too, tells which group a node is of.
+    """
+    config = ray._private.state.state.get_cluster_config()
+    startable: list[Node] = []
+    for group in config.node_group_configs if config else ():
+        cpus, gpus = float(group.resources.get("CPU", 0)), float(group.resources.get("GPU", 0))
+        here = sum((node.cpus, node.gpus) == (cpus, gpus) for node in nodes)
+        most = group.max_count if group.max_count > 0 else MOST_STARTABLE  # -1 where there is no limit
+        startable += [Node(cpus, gpus)] * max(0, min(most, MOST_STARTABLE) - here)
+    return tuple(node for node in startable if node.cpus)

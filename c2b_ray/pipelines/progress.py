@@ -1,0 +1,62 @@
+"""How far a stage is, told to a listener from the first batch on. It knows neither rows nor where they are computed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`rows` and `errors` written by this call so far; `resumed`: rows that `out` already held when it began.
+
+    `answered`: rows that the step has answered, of which the last may still be on their way into a part; the rate is
+    theirs.
+    """
+
+    rows: int
+    errors: int
+    resumed: int
+    total: int | None
+    rows_per_second: float
+    answered: int = 0
+
+
+class Teller:
+    """Counts what a stage has done and tells `listener`, one call at a time, from whichever thread learns of it."""
+
+    def __init__(self, listener: Callable[[Progress], None] | None, resumed: int, total: int | None) -> None:
+        self._listener, self._resumed, self._total = listener, resumed, total
+        self._began, self._lock = time.monotonic(), threading.RLock()
+        self.rows, self.errors, self._answered = 0, 0, 0
+        self._failure: BaseException | None = None
+
+    def tell(self) -> None:
+        if self._listener is not None:
+            rate = self._answered / max(time.monotonic() - self._began, 1e-9)
+            self._listener(Progress(self.rows, self.errors, self._resumed, self._total, rate, self._answered))
+
+    def wrote(self, rows: int, errors: int) -> None:
+        """Raises what the listener raised since, in another thread."""
+        with self._lock:
+            self.rows, self.errors = self.rows + rows, self.errors + errors
+            self._answered = max(self._answered, self.rows)
+            self.tell()
+        if self._failure is not None:
+            raise self._failure
+
+    def answered(self, written: int, waiting: int) -> None:
+        """`waiting` rows are answered and not written, besides those `written` when these were counted.
+
+        Never fewer than before: rows that a dead process had answered are answered again.
+        """
+        with self._lock:
+            rows = written + waiting if self._total is None else min(written + waiting, self._total)
+            if rows > self._answered and self._failure is None:
+                self._answered = rows
+                try:
+                    self.tell()
+                except BaseException as error:
+                    self._failure = error
