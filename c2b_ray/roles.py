@@ -122,6 +122,23 @@ class Neighbours:
     similarities: Floats
 
 
+@dataclass(frozen=True)
+class Description:
+    """What a model says of itself, known without its weights in memory; what its role does not have is empty.
+
+    `encoder`, `encoder_revision` and `count` are of an index: whose embeddings it holds, and of how many images.
+    `of_device`: the revision depends on the device, so it has to be asked for where the model will run.
+    """
+
+    revision: str
+    labels: tuple[str, ...] = ()
+    dimension: int = 0
+    encoder: str = ""
+    encoder_revision: str = ""
+    count: int | None = None
+    of_device: bool = False
+
+
 @runtime_checkable
 class LanguageModel(Protocol):
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:

@@ -20,7 +20,15 @@ from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, nearest
 from c2b_ray.extras import needed_by
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import (
+    Captioner,
+    Classifier,
+    Description,
+    ImageGenerator,
+    ImageIndex,
+    LanguageModel,
+    TextImageEncoder,
+)
 
 ENTRY_POINTS = "c2b_ray.models"
 
@@ -51,6 +59,31 @@ CATALOG: dict[tuple[str, str], str] = {
     ("classifier", "world"): "c2b_ray.world.zoo:load_classifier",
     ("index", "faiss"): "c2b_ray.models.index.faiss_index:load",
 }
+
+DESCRIBERS: dict[tuple[str, str], str] = {
+    ("encoder", "open_clip"): "c2b_ray.models.open_clip_encoder:describe",
+    ("encoder", "world"): "c2b_ray.world.zoo:describe_encoder",
+    ("image_generator", "diffusers"): "c2b_ray.models.diffusers_generator:describe",
+    ("image_generator", "world"): "c2b_ray.world.zoo:describe_image_generator",
+    ("captioner", "open_clip"): "c2b_ray.models.clip_captioner:describe",
+    ("captioner", "hf-vlm"): "c2b_ray.models.hf_vlm:describe",
+    ("captioner", "openai"): "c2b_ray.models.openai_captioner:describe",
+    ("captioner", "vllm"): "c2b_ray.models.vllm_revision:describe",
+    ("captioner", "scripted"): "c2b_ray.models.scripted:describe_captioner",
+    ("captioner", "world"): "c2b_ray.world.zoo:describe_captioner",
+    ("classifier", "timm"): "c2b_ray.models.timm_classifier:describe",
+    ("classifier", "torchvision"): "c2b_ray.models.torchvision_classifier:describe",
+    ("classifier", "hf"): "c2b_ray.models.hf_classifier:describe",
+    ("classifier", "open_clip"): "c2b_ray.models.zero_shot:describe",
+    ("classifier", "http"): "c2b_ray.models.http_classifier:describe",
+    ("classifier", "https"): "c2b_ray.models.http_classifier:describe",
+    ("classifier", "onnx"): "c2b_ray.models.onnx_classifier:describe",
+    ("classifier", "table"): "c2b_ray.models.table_classifier:describe",
+    ("classifier", "world"): "c2b_ray.world.zoo:describe_classifier",
+    ("index", "faiss"): "c2b_ray.models.index.faiss_index:describe",
+}
+"""What tells a model's description without its weights in memory: a function of a `Spec` that returns a `Description`
+equal to what the loaded model says, or None where only the loaded model knows. Third parties' models are loaded."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +122,10 @@ def loader(role: str, spec: Spec) -> Callable[[Spec], Any]:
     if target is None:
         schemes = {s for r, s in CATALOG if r == role} | set(_third_party(role))
         raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {nearest(spec.scheme, schemes)}")
+    return _imported(target, spec)
+
+
+def _imported(target: str, spec: Spec) -> Callable[[Spec], Any]:
     module, _, name = target.partition(":")
     with needed_by(spec.text, SpecError):
         return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
@@ -130,8 +167,48 @@ def classifier(text: str) -> Classifier:
 
 def index(path: str) -> ImageIndex:
     """An index directory, local or on an object store; `faiss:PATH` says the same at more length."""
-    spec = parse(path) if path.startswith("faiss:") else Spec(path, "faiss", path)
-    return loader("index", spec)(spec)  # type: ignore[no-any-return]
+    return load("index", path)  # type: ignore[no-any-return]
+
+
+def describe(role: str, text: str) -> Description | None:
+    """A model's description from its files or its service; None where it has to be loaded for that.
+
+    It raises what loading would, of what it meets: weights that do not fit their architecture show when they load.
+    """
+    return describe_spec(role, _spec_of(role, text))
+
+
+def describe_spec(role: str, spec: Spec) -> Description | None:
+    target = DESCRIBERS.get((role, spec.scheme)) if (role, spec.scheme) in CATALOG else None
+    if target is None:
+        loader(role, spec)  # raises where no such model can be loaded
+        return None
+    return _imported(target, spec)(spec)  # type: ignore[no-any-return]
+
+
+def load(role: str, text: str) -> Any:
+    """The model of any role."""
+    spec = _spec_of(role, text)
+    return loader(role, spec)(spec)
+
+
+def description_of(model: Any) -> Description:
+    """What a loaded model says of itself."""
+    return Description(
+        revision=model.revision,
+        labels=tuple(getattr(model, "labels", ())),
+        dimension=getattr(model, "dimension", 0),
+        encoder=getattr(model, "encoder", ""),
+        encoder_revision=getattr(model, "encoder_revision", ""),
+        count=getattr(model, "count", None),
+    )
+
+
+def _spec_of(role: str, text: str) -> Spec:
+    """An index may be given as a plain path."""
+    if role == "index" and not text.startswith("faiss:"):
+        return Spec(text, "faiss", text)
+    return parse(text)
 
 
 def schemes() -> dict[str, list[str]]:

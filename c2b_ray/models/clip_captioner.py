@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -30,7 +30,7 @@ from c2b_ray.models import open_clip_encoder
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers
 from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable
-from c2b_ray.roles import Answer, CaptionReply, Floats, Pixels, Question, TextImageEncoder
+from c2b_ray.roles import Answer, CaptionReply, Description, Floats, Pixels, Question, TextImageEncoder
 from c2b_ray.schemas import content_id
 
 Vocabulary = Mapping[str, Sequence[str]]
@@ -51,8 +51,7 @@ class ClipCaptioner:
     ) -> None:
         self._encoder, self._vocabulary, self._templates = encoder, vocabulary, tuple(templates)
         self._temperature = temperature
-        lists = [[name, *phrases] for name, phrases in vocabulary.items()]
-        self._revision = content_id("clip_captioner", encoder.revision, lists, list(templates), temperature, SURE)
+        self._revision = _revision(encoder.revision, vocabulary, templates, temperature)
         self._known: dict[str, Floats] = {}
 
     @property
@@ -124,6 +123,38 @@ def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
 
     `vocabulary`: what captions may say unless the spec names a file; everyday things by default.
     """
+    settings = _settings(spec, vocabulary)
+    encoder = open_clip_encoder.load(settings.encoder)
+    temperature = encoder.logit_scale if settings.temperature is None else settings.temperature
+    return ClipCaptioner(encoder, settings.vocabulary, settings.templates, temperature)
+
+
+def describe(spec: Spec, vocabulary: Vocabulary | None = None) -> Description | None:
+    """As `load`, from what the encoder's files say; None where they do not say its temperature."""
+    settings = _settings(spec, vocabulary)
+    encoder, scale = open_clip_encoder.describe_scaled(settings.encoder)
+    temperature = scale if settings.temperature is None else settings.temperature
+    if temperature is None:
+        return None
+    return Description(_revision(encoder.revision, settings.vocabulary, settings.templates, temperature))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """`encoder` is a spec; `temperature` None stands for the encoder's own."""
+
+    encoder: Spec
+    vocabulary: Vocabulary
+    templates: list[str]
+    temperature: float | None
+
+
+def _revision(encoder: str, vocabulary: Vocabulary, templates: Sequence[str], temperature: float) -> str:
+    lists = [[name, *phrases] for name, phrases in vocabulary.items()]
+    return content_id("clip_captioner", encoder, lists, list(templates), temperature, SURE)
+
+
+def _settings(spec: Spec, vocabulary: Vocabulary | None) -> _Settings:
     spec.options_among((*_OWN, *open_clip_encoder.OPTIONS))
     given = {name: spec.options[name] for name in _OWN if name in spec.options}
     templates = given.get("template", TEMPLATE).split("|")
@@ -138,8 +169,8 @@ def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
     temperature = numbers(spec, "temperature")
     if temperature and temperature[0] <= 0:
         raise SpecError(f"{spec.text}: temperature={temperature[0]} is not above 0")
-    encoder = open_clip_encoder.load(replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN}))
-    return ClipCaptioner(encoder, vocabulary, templates, temperature[0] if temperature else encoder.logit_scale)
+    encoder = replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN})
+    return _Settings(encoder, vocabulary, templates, temperature[0] if temperature else None)
 
 
 def read_vocabulary(path: str | Path, spec: str) -> Vocabulary:

@@ -29,7 +29,7 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive
 from c2b_ray.models.torch_runtime import device_of
-from c2b_ray.roles import GeneratedImage, GenerationRequest
+from c2b_ray.roles import Description, GeneratedImage, GenerationRequest
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("steps", "guidance", "size", "batch", "device", "dtype", "scheduler", "compile")
@@ -73,23 +73,49 @@ def load(spec: Spec) -> DiffusersGenerator:
     """The generator of a `diffusers:` spec; SpecError for names, WeightsError for weights that cannot be used."""
     options = spec.options_among(_OPTIONS)
     device, batch, size = device_of(spec), positive(spec, "batch", _BATCH), _size(spec)
-    dtype = options.get("dtype", "fp32")
-    if dtype not in _DTYPES:
-        raise SpecError(f"{spec.text}: no dtype {dtype!r}; {nearest(dtype, _DTYPES)}")
+    dtype = _dtype(spec)
     compiled = options.get("compile", "false")
     if compiled not in ("true", "false"):
         raise SpecError(f"{spec.text}: compile={compiled!r} is neither true nor false")
-    local = spec.name.startswith("local-dir:")
-    directory = Path(spec.name.removeprefix("local-dir:")) if local else _downloaded(spec)
+    directory = _directory(spec)
     files = _checked_files(spec, directory)
     pipeline = _pipeline(spec, directory, _DTYPES[dtype])
-    settings = _settings(spec, pipeline, size)
+    settings = _settings(spec, size)
+    _check_settings(spec, pipeline, settings)
     scheduler = _set_scheduler(spec, pipeline)
     pipeline.set_progress_bar_config(disable=True)
     pipeline.to(device)
     _quicken(pipeline, device, compiled == "true")
-    revision = content_id("diffusers", weights.file_revision(*files), settings, dtype, scheduler)
-    return DiffusersGenerator(pipeline, settings, size, revision, batch)
+    return DiffusersGenerator(pipeline, settings, size, _revision(files, settings, dtype, scheduler), batch)
+
+
+def describe(spec: Spec) -> Description:
+    """As `load`, from the hashes of its files and the name of its scheduler."""
+    options = spec.options_among(_OPTIONS)
+    directory = _directory(spec)
+    files = _checked_files(spec, directory)
+    try:
+        listed = json.loads((directory / _INDEX).read_text(encoding="utf-8")).get("scheduler") or [None, None]
+        scheduler = options.get("scheduler") or listed[1] or ""
+    except (ValueError, AttributeError, TypeError, IndexError) as error:
+        raise WeightsError(f"{spec.text}: diffusers cannot build its pipeline: {_INDEX}: {error}") from error
+    return Description(_revision(files, _settings(spec, _size(spec)), _dtype(spec), scheduler))
+
+
+def _revision(files: Sequence[Path], settings: dict[str, Any], dtype: str, scheduler: str) -> str:
+    return content_id("diffusers", weights.file_revision(*files), settings, dtype, scheduler)
+
+
+def _dtype(spec: Spec) -> str:
+    dtype = spec.options.get("dtype", "fp32")
+    if dtype not in _DTYPES:
+        raise SpecError(f"{spec.text}: no dtype {dtype!r}; {nearest(dtype, _DTYPES)}")
+    return dtype
+
+
+def _directory(spec: Spec) -> Path:
+    local = spec.name.startswith("local-dir:")
+    return Path(spec.name.removeprefix("local-dir:")) if local else _downloaded(spec)
 
 
 def _downloaded(spec: Spec) -> Path:
@@ -142,8 +168,8 @@ def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
     return pipeline
 
 
-def _settings(spec: Spec, pipeline: Any, size: tuple[int, int] | None) -> dict[str, Any]:
-    """What every call of the pipeline is given; SpecError for options that this pipeline does not have."""
+def _settings(spec: Spec, size: tuple[int, int] | None) -> dict[str, Any]:
+    """What every call of the pipeline is given."""
     found: dict[str, Any] = {}
     if "steps" in spec.options:
         found["num_inference_steps"] = positive(spec, "steps", 1)
@@ -151,10 +177,14 @@ def _settings(spec: Spec, pipeline: Any, size: tuple[int, int] | None) -> dict[s
         found["guidance_scale"] = _guidance(spec)
     if size is not None:
         found["height"], found["width"] = size
-    for name in found:
+    return found
+
+
+def _check_settings(spec: Spec, pipeline: Any, settings: dict[str, Any]) -> None:
+    """SpecError for options that this pipeline does not have."""
+    for name in settings:
         if name not in _parameters(pipeline):
             raise SpecError(f"{spec.text}: {type(pipeline).__name__} has no {name}")
-    return found
 
 
 def _parameters(pipeline: Any) -> list[str]:

@@ -9,18 +9,20 @@ config.json (`id2label`). Weights are read from safetensors alone, and no code o
 
 from __future__ import annotations
 
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import nn
-from transformers import AutoImageProcessor, AutoModelForImageClassification
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
 
 from c2b_ray.errors import WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names
 from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
+from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("revision", "labels", "device", "batch")
@@ -28,25 +30,40 @@ _OPTIONS = ("revision", "labels", "device", "batch")
 
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of an `hf:` spec. SpecError: nothing there to read. WeightsError: no safetensors, or of no use."""
-    options = spec.options_among(_OPTIONS)
     device = device_of(spec)
     batch = batch_of(spec, device)
-    directory = weights.directory(spec.name, spec.text, options.get("revision"), ["*.json"])
-    files = sorted(directory.glob("*.safetensors"))
+    directory = _directory(spec)
+    model = _from(directory, spec, AutoModelForImageClassification, use_safetensors=True)
+    processor = _from(directory, spec, AutoImageProcessor)
+    known = _known(spec, directory, model.config, processor)
+    return TorchClassifier(_Logits(model), _Processed(processor), known.labels, known.revision, device, batch)
+
+
+def describe(spec: Spec) -> Description:
+    """As `load`, from the configs of the model and of its processor, and the weights' hash."""
+    directory = _directory(spec)
+    config, processor = (_from(directory, spec, kind) for kind in (AutoConfig, AutoImageProcessor))
+    return _known(spec, directory, config, processor)
+
+
+def _directory(spec: Spec) -> Path:
+    options = spec.options_among(_OPTIONS)
+    return weights.directory(spec.name, spec.text, options.get("revision"), ["*.json"])
+
+
+def _from(directory: Path, spec: Spec, kind: Any, **options: Any) -> Any:
     try:
-        model = cast(Any, AutoModelForImageClassification).from_pretrained(
-            directory, use_safetensors=True, trust_remote_code=False, local_files_only=True
-        )
-        processor = cast(Any, AutoImageProcessor).from_pretrained(
-            directory, trust_remote_code=False, local_files_only=True
-        )
+        return kind.from_pretrained(directory, trust_remote_code=False, local_files_only=True, **options)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(f"{spec.text}: transformers makes no image classifier of it: {lines[:500]}") from error
-    own = tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels))
-    labels = label_names(spec, model.config.num_labels, own)
-    revision = content_id("hf", weights.file_revision(*files), processor.to_dict(), labels)
-    return TorchClassifier(_Logits(model), _Processed(processor), labels, revision, device, batch)
+
+
+def _known(spec: Spec, directory: Path, config: Any, processor: Any) -> Description:
+    own = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    labels = label_names(spec, config.num_labels, own)
+    files = sorted(directory.glob("*.safetensors"))
+    return Description(content_id("hf", weights.file_revision(*files), processor.to_dict(), labels), labels)
 
 
 class _Logits(nn.Module):

@@ -17,12 +17,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from jinja2 import TemplateError
 from torch import Tensor
-from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 
 from c2b_ray.errors import WeightsError
 from c2b_ray.extras import hint_for
@@ -34,7 +35,7 @@ from c2b_ray.models.text.chat_tokens import stop_ids
 from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_lm import dtype_of
-from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, Description, Pixels, Question
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("revision", "dtype", "device", "batch")
@@ -56,8 +57,27 @@ def load(spec: Spec) -> TransformersCaptioner:
         lines = " ".join(str(error).split())
         what = f"{lines[:500]}{hint_for(lines)}"
         raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {what}") from error
-    revision = content_id("hf-vlm", weights.directory_revision(directory), str(model.dtype), wording())
+    revision = _revision(directory, model.dtype)
     return TransformersCaptioner(model.to(device), processor, revision, batch, spec.text)
+
+
+def describe(spec: Spec) -> Description | None:
+    """As `load`, from its files' hashes; None where only the weights tell which dtype they have."""
+    options = spec.options_among(_OPTIONS)
+    dtype = dtype_of(spec, device_of(spec))
+    directory = weights.directory(spec.name, spec.text, options.get("revision"), weights.WITH_TOKENIZER)
+    if not isinstance(dtype, torch.dtype):
+        try:
+            dtype = cast(Any, AutoConfig).from_pretrained(directory, local_files_only=True).dtype
+        except (OSError, ValueError, KeyError) as error:
+            raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {error}") from error
+        if not isinstance(dtype, torch.dtype):
+            return None
+    return Description(_revision(directory, dtype), of_device="dtype" not in options)
+
+
+def _revision(directory: Path, dtype: torch.dtype) -> str:
+    return content_id("hf-vlm", weights.directory_revision(directory), str(dtype), wording())
 
 
 class TransformersCaptioner:

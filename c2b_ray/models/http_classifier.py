@@ -23,7 +23,7 @@ from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url
 from c2b_ray.models.spec_options import batches, to_pil
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.roles import Description, Floats, Pixels
 from c2b_ray.schemas import content_id
 
 KEY_VARIABLE = "C2B_HTTP_KEY"
@@ -37,6 +37,12 @@ def load(spec: Spec) -> HttpClassifier:
     """The classifier at a URL. ServiceError where it does not answer, SpecError where it says nothing of its labels."""
     check_url(spec.text, KEY_VARIABLE)
     return HttpClassifier(spec.text)
+
+
+def describe(spec: Spec) -> Description:
+    """What the service says of itself."""
+    classifier = load(spec)
+    return Description(classifier.revision, classifier.labels)
 
 
 class HttpClassifier:

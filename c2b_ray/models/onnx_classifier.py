@@ -21,6 +21,7 @@ taken. It knows neither what the labels mean nor where images come from.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.resize import Window, resize
 from c2b_ray.models.spec_options import BATCH, batches, label_names, numbers, positive
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.roles import Description, Floats, Pixels
 from c2b_ray.schemas import content_id
 
 _SETTINGS = ("mean", "std", "scale", "size", "resize", "layout")
@@ -138,26 +139,79 @@ class OnnxClassifier:
 
 def load(spec: Spec) -> OnnxClassifier:
     """The classifier of an `onnx:` spec; WeightsError where the file is none, or takes no image."""
-    options = spec.options_among(_OPTIONS)
+    spec.options_among(_OPTIONS)
     path = Path(spec.name)
     model = _model(path)
     session = _session(spec, path)
-    own = dict(session.get_modelmeta().custom_metadata_map)
-    settings = {key: own[key] for key in _SETTINGS if key in own} | options
-    settled = Spec(spec.text, spec.scheme, spec.name, settings)
-    graph = _graph(settled, session, model)
+    settled = _settled(spec, model)
+    graph = _graph(settled, session.get_inputs(), session.get_outputs(), model)
     prepare = _preprocessing(settled, graph)
     classifier = OnnxClassifier(session, graph, prepare, positive(spec, "batch", BATCH))
     try:
         count = classifier.logits([np.zeros((prepare.height, prepare.width, 3), np.uint8)], [""]).shape[1]
     except ServiceError as error:
         raise WeightsError(f"{spec.text}: {error}") from error
-    labels = label_names(settled, count, _names(own.get("labels", "")))
-    external = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
-    content = [file.read_bytes() for file in (path, *(path.parent / name for name in sorted(external)))]
-    classifier.labels = labels
-    classifier.revision = content_id("onnx", *content, repr(prepare), graph.output, labels)
+    known = _known(settled, model, graph, count)
+    classifier.labels, classifier.revision = known.labels, known.revision
     return classifier
+
+
+def describe(spec: Spec) -> Description | None:
+    """As `load`, from what the file says of its input and output; None where it leaves the output's size open."""
+    spec.options_among(_OPTIONS)
+    model = _model(Path(spec.name))
+    settled, weights = _settled(spec, model), {tensor.name for tensor in model.graph.initializer}
+    inputs = [_declared(value) for value in model.graph.input if value.name not in weights]
+    graph = _graph(settled, inputs, outputs := [_declared(value) for value in model.graph.output], model)
+    declared = next(output.shape for output in outputs if output.name == graph.output)[1:]
+    sizes = [size for size in declared if isinstance(size, int) and size > 0]
+    if not sizes or len(sizes) < len(declared):
+        return None
+    return _known(settled, model, graph, math.prod(sizes))
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """An input or output as the file declares it, in onnxruntime's terms."""
+
+    name: str
+    type: str
+    shape: list[int | str]
+
+
+def _declared(value: Any) -> _Declared:
+    tensor = value.type.tensor_type
+    kinds = {
+        onnx.TensorProto.FLOAT: "tensor(float)",
+        onnx.TensorProto.FLOAT16: "tensor(float16)",
+        onnx.TensorProto.DOUBLE: "tensor(double)",
+        onnx.TensorProto.UINT8: "tensor(uint8)",
+    }
+    shape = [side.dim_value if side.HasField("dim_value") else side.dim_param for side in tensor.shape.dim]
+    return _Declared(value.name, kinds.get(tensor.elem_type, f"tensor of kind {tensor.elem_type}"), shape)
+
+
+def _settled(spec: Spec, model: Any) -> Spec:
+    """The spec with what the file's metadata says besides."""
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    settings = {key: metadata[key] for key in _SETTINGS if key in metadata} | spec.options
+    return Spec(spec.text, spec.scheme, spec.name, settings)
+
+
+def _known(settled: Spec, model: Any, graph: Graph, count: int) -> Description:
+    """The description of a graph with `count` outputs."""
+    path, metadata = Path(settled.name), {entry.key: entry.value for entry in model.metadata_props}
+    labels = label_names(settled, count, _names(metadata.get("labels", "")))
+    external = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
+    content = [_mapped(file) for file in (path, *(path.parent / name for name in sorted(external)))]
+    prepare = _preprocessing(settled, graph)
+    return Description(content_id("onnx", *content, repr(prepare), graph.output, labels), labels)
+
+
+def _mapped(path: Path) -> memoryview:
+    """The bytes of a file, which are read as they are looked at."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _model(path: Path) -> Any:
@@ -188,16 +242,16 @@ def _session(spec: Spec, path: Path) -> Any:
         raise WeightsError(f"{path}: onnxruntime cannot load it: {error}") from error
 
 
-def _graph(spec: Spec, session: Any, model: Any) -> Graph:
-    taken = _chosen(spec, "input", session.get_inputs())
-    given = _chosen(spec, "output", session.get_outputs())
+def _graph(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: Any) -> Graph:
+    taken = _chosen(spec, "input", inputs)
+    given = _chosen(spec, "output", outputs)
     shape = [side if isinstance(side, int) and side > 0 else None for side in taken.shape]
     dtype = _DTYPES.get(taken.type)
     layouts = [name for name, axis in (("nchw", 1), ("nhwc", 3)) if len(shape) == 4 and shape[axis] in (3, None)]
     layout = spec.options.get("layout", layouts[0] if layouts else "").lower()
-    if dtype is None or not layouts or len(session.get_inputs()) > 1:
-        inputs = ", ".join(f"{i.name} {i.type} {i.shape}" for i in session.get_inputs())
-        raise WeightsError(f"{spec.text}: expected one image input, N×3×H×W or N×H×W×3; the graph takes {inputs}")
+    if dtype is None or not layouts or len(inputs) > 1:
+        listed = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
+        raise WeightsError(f"{spec.text}: expected one image input, N×3×H×W or N×H×W×3; the graph takes {listed}")
     if layout not in layouts:
         raise SpecError(
             f"{spec.text}: layout={layout!r} does not fit the input {taken.shape}; {nearest(layout, layouts)}"

@@ -11,7 +11,11 @@ that are published as pickles alone are refused. It knows nothing of captions, i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +32,13 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.packed import pack
 from c2b_ray.models.pixels.preprocess import batched
 from c2b_ray.models.torch_runtime import batch_of, device_of, run
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.roles import Description, Floats, Pixels
 from c2b_ray.schemas import content_id
 
 OPTIONS = ("weights", "device", "batch", "precision")
 _FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors")
+_WITH_WEIGHTS: dict[str, bool] = {"require_pretrained": True}
+_WITHOUT: dict[str, bool] = {"load_weights": False, "pretrained_text": False}
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
 _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model", "added_tokens.json")
 
@@ -92,28 +98,87 @@ class OpenClipEncoder:
 
 def load(spec: Spec) -> OpenClipEncoder:
     """The encoder of an `open_clip:` spec; SpecError for names, WeightsError for weights that cannot be used."""
-    options = spec.options_among(OPTIONS)
-    precision = options.get("precision", "fp32")
-    if precision not in _PRECISIONS:
-        raise SpecError(f"{spec.text}: no precision {precision!r}; {nearest(precision, _PRECISIONS)}")
+    precision = _precision(spec)
     device = device_of(spec)
     batch = batch_of(spec, device)
-    model, tokenizer, files = _parts(spec, {"precision": precision, "device": device})
-    revision = content_id("open_clip", weights.file_revision(*files), model.visual.preprocess_cfg, precision)
+    sources = _sources(spec)
+    model = _created(spec, sources.name, precision=precision, device=device, **sources.arguments, **_WITH_WEIGHTS)
+    tokenizer = _tokenizer(sources)
     try:
-        return OpenClipEncoder(model, tokenizer, revision, device, batch, precision)
+        return OpenClipEncoder(model, tokenizer, _revision(sources, model, precision), device, batch, precision)
     except (IndexError, RuntimeError) as error:  # the first text goes through the model at once
         raise WeightsError(f"{spec.text}: its tokenizer does not fit its text model ({error})") from error
 
 
-def _parts(spec: Spec, place: dict[str, Any]) -> tuple[Any, Any, list[Path]]:
-    """The model with its weights, its tokenizer, and the files that its revision depends on."""
+def describe(spec: Spec) -> Description:
+    """As `load`, of a model without memory for its weights; of those, the file's hash alone is needed."""
+    return _described(spec)[0]
+
+
+def describe_scaled(spec: Spec) -> tuple[Description, float | None]:
+    """The description, and the `logit_scale` that the loaded encoder has; None where its file does not name it."""
+    known, model, file = _described(spec)
+    if "logit_scale" not in weights.read_shapes(file):
+        return known, None
+    return known, float(weights.read_tensor(file, "logit_scale").to(model.logit_scale.dtype).exp())
+
+
+def _described(spec: Spec) -> tuple[Description, Any, Path]:
+    precision, sources = _precision(spec), _sources(spec)
+    with torch.device("meta"), _silent():
+        model = _created(spec, sources.name, precision=precision, device="meta", **sources.arguments, **_WITHOUT)
+    revision = _revision(sources, model, precision)
+    return Description(revision, dimension=int(sources.config["embed_dim"])), model, sources.files[0]
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """open_clip warns of a model without weights, which is what is asked for here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _precision(spec: Spec) -> str:
+    precision = spec.options_among(OPTIONS).get("precision", "fp32")
+    if precision not in _PRECISIONS:
+        raise SpecError(f"{spec.text}: no precision {precision!r}; {nearest(precision, _PRECISIONS)}")
+    return precision
+
+
+def _revision(sources: _Sources, model: Any, precision: str) -> str:
+    files = weights.file_revision(*sources.files)
+    return content_id("open_clip", files, model.visual.preprocess_cfg, precision)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """`name` and `arguments` of open_clip's constructor, the `files` that the revision depends on (weights first), the
+    model's `config`."""
+
+    name: str
+    arguments: dict[str, Any]
+    files: list[Path]
+    config: dict[str, Any]
+
+
+def _tokenizer(sources: _Sources) -> Any:
+    try:
+        return open_clip.get_tokenizer(sources.name)
+    except (OSError, ValueError, KeyError) as error:
+        raise WeightsError(f"no tokenizer can be read from {sources.name}: {error}") from error
+
+
+def _sources(spec: Spec) -> _Sources:
     if spec.name.startswith(("local-dir:", "hf-hub:")):
         if "weights" in spec.options:
             raise SpecError(f"{spec.text}: it brings its own weights, weights= does not go with it")
         local = spec.name.startswith("local-dir:")
         directory = Path(spec.name.removeprefix("local-dir:")) if local else _downloaded(spec)
-        return _from_directory(spec, directory, place)
+        return _of_directory(spec, directory)
     name, _, tag = spec.name.partition("/")
     if name not in open_clip.list_models():
         raise SpecError(f"{spec.text}: open_clip has no model {name!r}; {nearest(name, open_clip.list_models())}")
@@ -122,30 +187,26 @@ def _parts(spec: Spec, place: dict[str, Any]) -> tuple[Any, Any, list[Path]]:
         file = weights.checked(spec.options["weights"])
     else:
         file, config = _published(spec, name, tag)
-    model = _created(
-        spec,
-        name,
-        pretrained=str(file),
-        force_quick_gelu=bool(config.get("quick_gelu")),  # open_clip itself only warns where a tag was trained with it
-        force_preprocess_cfg=merge_preprocess_dict({}, config),
-        **place,
-    )
-    return model, open_clip.get_tokenizer(name), [file]
+    arguments = {
+        "pretrained": str(file),
+        "force_quick_gelu": bool(config.get("quick_gelu")),  # open_clip only warns where a tag was trained with it
+        "force_preprocess_cfg": merge_preprocess_dict({}, config),
+    }
+    return _Sources(name, arguments, [file], open_clip.get_model_config(name))
 
 
-def _from_directory(spec: Spec, directory: Path, place: dict[str, Any]) -> tuple[Any, Any, list[Path]]:
+def _of_directory(spec: Spec, directory: Path) -> _Sources:
     config = directory / "open_clip_config.json"
     if not config.is_file():
         raise SpecError(f"{spec.text}: {directory} holds no open_clip_config.json")
     # Under any other name open_clip would read a pickle first, were one beside it.
     file = weights.checked(next((directory / f for f in _FILES if (directory / f).is_file()), directory / _FILES[0]))
-    model = _created(spec, f"local-dir:{directory}", **place)
     try:
-        tokenizer = open_clip.get_tokenizer(f"local-dir:{directory}")
-    except (OSError, ValueError, KeyError) as error:
-        raise WeightsError(f"{spec.text}: no tokenizer can be read from {directory}: {error}") from error
+        about = dict(json.loads(config.read_text(encoding="utf-8"))["model_cfg"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"{spec.text}: open_clip cannot build it from its config and weights: {error}") from error
     extra = sorted({path for pattern in _TOKENIZER for path in directory.glob(pattern) if path.is_file()})
-    return model, tokenizer, [file, config, *extra]
+    return _Sources(f"local-dir:{directory}", {}, [file, config, *extra], about)
 
 
 def _published(spec: Spec, name: str, tag: str) -> tuple[Path, dict[str, Any]]:
@@ -178,7 +239,7 @@ def _downloaded(spec: Spec) -> Path:
 
 def _created(spec: Spec, name: str, **arguments: Any) -> Any:
     try:
-        return open_clip.create_model(name, require_pretrained=True, weights_only=True, **arguments)
+        return open_clip.create_model(name, weights_only=True, **arguments)
     except (KeyError, TypeError, AssertionError, OSError, ValueError, RuntimeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(

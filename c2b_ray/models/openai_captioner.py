@@ -20,7 +20,7 @@ from c2b_ray.models.openai_lm import OpenAILanguageModel
 from c2b_ray.models.spec_options import to_pil
 from c2b_ray.models.text.captioned import among_usable, answered, no_answer, no_caption
 from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
-from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Message, Pixels, Question
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Description, Message, Pixels, Question
 from c2b_ray.schemas import content_id
 
 ANSWER_TOKENS = 64
@@ -30,6 +30,13 @@ LARGE = 4 * 2**20  # bytes of pixels from which an image travels as JPEG
 def load(spec: Spec) -> OpenAICaptioner:
     """The model of `openai:http://host/v1#model`. SpecError where the URL or the model is missing. Asks nothing yet."""
     return OpenAICaptioner(openai_lm.load(spec), spec.name)
+
+
+def describe(spec: Spec) -> Description:
+    """Of its address and our prompts; the service is not asked."""
+    captioner = load(spec)
+    captioner.close()
+    return Description(captioner.revision)
 
 
 class OpenAICaptioner:

@@ -14,7 +14,7 @@ from c2b_ray.errors import InputError, ServiceError, SpecError
 from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.text.captioned import among_usable, answered, captioned, no_answer, no_caption
-from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Pixels, Question, TokenLogProb
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Description, Pixels, Question, TokenLogProb
 from c2b_ray.schemas import content_id
 
 Asked = TypeVar("Asked")
@@ -45,6 +45,10 @@ def load_captioner(spec: Spec) -> ScriptedCaptioner:
     return ScriptedCaptioner(
         script.get("captions", ()), script.get("answers", ()), content_id("scripted_captioner", script)
     )
+
+
+def describe_captioner(spec: Spec) -> Description:
+    return Description(load_captioner(spec).revision)
 
 
 def _read(spec: Spec) -> Any:

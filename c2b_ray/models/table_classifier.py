@@ -32,7 +32,7 @@ from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import read_labels
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.roles import Description, Floats, Pixels
 from c2b_ray.schemas import content_id
 
 FILE = ("file", "key", "path", "filename", "file_name")
@@ -41,6 +41,9 @@ PROBABILITY = ("probability", "prob", "predicted_probability")
 
 FLOOR = float(np.finfo(np.float32).tiny)
 """Stands for probability 0: its logarithm, −87, is finite, and softmax makes 0 of it."""
+
+SMALL = 16 * 2**20
+"""Bytes of a table up to which it is read for its description: a larger one is better read where it is used."""
 
 SUM_TOLERANCE = 0.01
 """Of probabilities that were rounded to two digits or three."""
@@ -94,6 +97,19 @@ def load(spec: Spec) -> TableClassifier:
             raise SpecError(f"{spec.text}: the table has a column for each label, so `labels` has nothing to add")
         return _wide(path, files.to_pylist(), table.drop_columns([file]))
     return _long(path, files, table, label, known)
+
+
+def describe(spec: Spec) -> Description | None:
+    """Of a small table; None where it is large, for all of it has to be read."""
+    try:
+        system, name = resolve(spec.name)
+        size = system.get_file_info(name).size
+    except OSError:
+        size = None
+    if size is not None and size > SMALL:
+        return None
+    table = load(spec)
+    return Description(table.revision, table.labels)
 
 
 def _table(path: str) -> pa.Table:

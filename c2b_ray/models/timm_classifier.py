@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import timm
+import torch
 from timm.data.config import resolve_model_data_config
 from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from timm.data.transforms_factory import create_transform
@@ -27,6 +28,7 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names
 from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
+from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("weights", "labels", "device", "batch")
@@ -38,47 +40,60 @@ def load(spec: Spec) -> TorchClassifier:
     spec.options_among(_OPTIONS)
     device = device_of(spec)
     batch = batch_of(spec, device)
-    module, file = _module(spec)
+    module, file = _module(spec, loaded=True)
+    known, data = _known(spec, module, file)
+    transform = create_transform(**data, is_training=False)
+    return TorchClassifier(module, transform, known.labels, known.revision, device, batch)
+
+
+def describe(spec: Spec) -> Description:
+    """As `load`, of a module without memory for its weights; of those, the file's hash alone is needed."""
+    spec.options_among(_OPTIONS)
+    with torch.device("meta"):
+        return _known(spec, *_module(spec, loaded=False))[0]
+
+
+def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, Any]]:
+    """The description of a module, and timm's settings of its preprocessing."""
     if module.num_classes <= 0:
         raise SpecError(f"{spec.text}: has no classification layer, it only gives features")
     data: dict[str, Any] = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     labels = label_names(spec, module.num_classes, _own_labels(module))
-    revision = content_id("timm", weights.file_revision(file), data, labels)
-    return TorchClassifier(module, create_transform(**data, is_training=False), labels, revision, device, batch)
+    return Description(content_id("timm", weights.file_revision(file), data, labels), labels), data
 
 
-def _module(spec: Spec) -> tuple[Any, Path]:
-    """The module with its weights in it, and the file they came from."""
+def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:
+    """The module, with its weights in it where it is `loaded`, and the file they come from."""
     name = spec.name
     if name.startswith("hf-hub:"):
         repository, _, revision = name.removeprefix("hf-hub:").partition("@")
         for file in (_FILE, "config.json"):
             config = weights.from_hub(repository, file, spec.text, revision or None)
-        return _from_directory(spec, config.parent)
+        return _from_directory(spec, config.parent, loaded)
     registered = "/" not in name and "\\" not in name and timm.is_model(name)
     if name.startswith("local-dir:") or (not registered and Path(name).is_dir()):
-        return _from_directory(spec, Path(name.removeprefix("local-dir:")))
+        return _from_directory(spec, Path(name.removeprefix("local-dir:")), loaded)
     if not registered:
         known = set(timm.list_models()) | set(timm.list_pretrained())
         raise SpecError(f"{spec.text}: timm has no model {name!r}; {nearest(name, known)}")
     if "weights" in spec.options:
-        return _with_own_weights(spec, weights.checked(spec.options["weights"]))
-    return _from_hub(spec)
+        return _with_own_weights(spec, weights.checked(spec.options["weights"]), loaded)
+    return _from_hub(spec, loaded)
 
 
-def _from_directory(spec: Spec, directory: Path) -> tuple[Any, Path]:
+def _from_directory(spec: Spec, directory: Path, loaded: bool) -> tuple[Any, Path]:
     if "weights" in spec.options:
         raise SpecError(f"{spec.text}: a directory brings its own weights, weights= does not go with it")
     if not (directory / "config.json").is_file():
         raise SpecError(f"{spec.text}: {directory} holds no config.json; expected a directory that timm saved")
     # Under any other name timm would read a pickle first, were one beside it.
     file = weights.checked(directory / _FILE)
-    return _created(spec, f"local-dir:{directory}", pretrained=True), file
+    return _created(spec, f"local-dir:{directory}", pretrained=loaded), file
 
 
-def _from_hub(spec: Spec) -> tuple[Any, Path]:
+def _from_hub(spec: Spec, loaded: bool) -> tuple[Any, Path]:
     config = _config(spec)
     if not config.hf_hub_id:
         raise SpecError(f"{spec.text}: timm publishes no safetensors for it; give ?weights=PATH.safetensors")
@@ -88,17 +103,18 @@ def _from_hub(spec: Spec) -> tuple[Any, Path]:
     file = weights.checked(weights.from_hub(config.hf_hub_id, name, spec.text))
     # custom_load is for weights in another framework's format; what lies on the hub as safetensors is timm's own.
     overlay = {"file": str(file), "custom_load": False}
-    return _created(spec, spec.name, pretrained=True, pretrained_cfg_overlay=overlay), file
+    return _created(spec, spec.name, pretrained=loaded, pretrained_cfg_overlay=overlay), file
 
 
-def _with_own_weights(spec: Spec, file: Path) -> tuple[Any, Path]:
-    tensors = weights.read_safetensors(file)
+def _with_own_weights(spec: Spec, file: Path, loaded: bool) -> tuple[Any, Path]:
+    shapes = weights.read_shapes(file)
     layer = _config(spec).classifier
     head = f"{layer[0] if isinstance(layer, (tuple, list)) else layer}.weight"
-    if head not in tensors or tensors[head].ndim == 0:
+    if not shapes.get(head):
         raise WeightsError(f"{file}: no tensor {head!r}, the classification layer of {spec.name}")
-    module = _created(spec, spec.name, num_classes=len(tensors[head]))
-    weights.load_into(module, tensors, file)
+    module = _created(spec, spec.name, num_classes=shapes[head][0])
+    if loaded:
+        weights.load_into(module, weights.read_safetensors(file), file)
     return module, file
 
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -33,6 +34,7 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names, numbers, positive
 from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
+from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("weights", "labels", "device", "batch", "mean", "std", "size", "resize", "crop")
@@ -43,30 +45,52 @@ _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
 
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of a `torchvision:` spec; SpecError for names, WeightsError for weights that cannot be used."""
-    options = spec.options_among(_OPTIONS)
+    spec.options_among(_OPTIONS)
     device = device_of(spec)
     batch = batch_of(spec, device)
+    chosen = _chosen(spec)
+    file = chosen.file
+    module = _published(spec, chosen.published) if file is None else _with_own_weights(spec, file)
+    known = _known(spec, chosen)
+    return TorchClassifier(module, chosen.transform, known.labels, known.revision, device, batch)
+
+
+def describe(spec: Spec) -> Description:
+    """As `load`; published weights are known by their names, others by their file's hash and header."""
+    spec.options_among(_OPTIONS)
+    return _known(spec, _chosen(spec))
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What a spec means: published weights and preprocessing, or the `file` of others."""
+
+    published: Any
+    transform: Any
+    file: Path | None
+
+
+def _chosen(spec: Spec) -> _Chosen:
     known = torchvision.models.list_models(module=torchvision.models)
     if spec.name not in known:
         raise SpecError(f"{spec.text}: torchvision has no classifier {spec.name!r}; {nearest(spec.name, known)}")
     enum = torchvision.models.get_model_weights(spec.name)
-    chosen = options.get("weights", "DEFAULT")
-    named = chosen in enum.__members__
-    if not named and not Path(chosen).suffix and not Path(chosen).exists():
-        raise SpecError(f"{spec.text}: no weights {chosen!r}; {nearest(chosen, enum.__members__)} or PATH.safetensors")
-    published = enum[chosen] if named else enum.DEFAULT
-    transform = _preprocessing(spec, published)
-    if named:
-        module, count = _published(spec, published), len(published.meta["categories"])
-        identity = published.url  # its last digits are the file's checksum
+    name = spec.options.get("weights", "DEFAULT")
+    named = name in enum.__members__
+    if not named and not Path(name).suffix and not Path(name).exists():
+        raise SpecError(f"{spec.text}: no weights {name!r}; {nearest(name, enum.__members__)} or PATH.safetensors")
+    published = enum[name] if named else enum.DEFAULT
+    return _Chosen(published, _preprocessing(spec, published), None if named else weights.checked(name))
+
+
+def _known(spec: Spec, chosen: _Chosen) -> Description:
+    published = chosen.published
+    if chosen.file is None:
+        count, identity = len(published.meta["categories"]), published.url  # its last digits are the file's checksum
     else:
-        file = weights.checked(chosen)
-        module, count = _with_own_weights(spec, file)
-        identity = weights.file_revision(file)
-    own = published.meta["categories"] if count == _IMAGENET else None
-    labels = label_names(spec, count, own)
-    revision = content_id("torchvision", spec.name, identity, repr(transform), labels)
-    return TorchClassifier(module, transform, labels, revision, device, batch)
+        count, identity = _classes(weights.read_shapes(chosen.file), chosen.file), weights.file_revision(chosen.file)
+    labels = label_names(spec, count, published.meta["categories"] if count == _IMAGENET else None)
+    return Description(content_id("torchvision", spec.name, identity, repr(chosen.transform), labels), labels)
 
 
 def _preprocessing(spec: Spec, published: Any) -> Any:
@@ -113,20 +137,25 @@ def _restricted_unpickling() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _with_own_weights(spec: Spec, file: Path) -> tuple[nn.Module, int]:
-    """The module with the file's tensors in it, and the number of classes that the file's last layer says."""
+def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
+    """How many classes the last layer of a file has."""
+    layers = sorted((int(found[2] or 0), name) for name in shapes if (found := _HEAD.fullmatch(name)))
+    if not layers or not shapes[layers[-1][1]]:
+        raise WeightsError(
+            f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight)"
+        )
+    return shapes[layers[-1][1]][0]
+
+
+def _with_own_weights(spec: Spec, file: Path) -> nn.Module:
+    """The module with the file's tensors in it."""
     tensors = weights.read_safetensors(file)
     arguments: dict[str, Any] = {}
     if spec.name in ("googlenet", "inception_v3"):
         # Their auxiliary heads serve training alone and exist where the file has them; left to themselves they warn.
         auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in tensors)
         arguments = {"init_weights": False, "aux_logits": auxiliary}
-    layers = sorted((int(found[2] or 0), name) for name in tensors if (found := _HEAD.fullmatch(name)))
-    if not layers or tensors[layers[-1][1]].ndim == 0:
-        raise WeightsError(
-            f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight)"
-        )
-    count = len(tensors[layers[-1][1]])
-    module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
+    count = _classes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, file)
+    module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
     weights.load_into(module, tensors, file)
-    return module, count
+    return module

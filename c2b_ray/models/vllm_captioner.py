@@ -11,52 +11,36 @@ is reached by `openai:URL#model`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vllm import LLM, SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
-from c2b_ray.errors import SpecError, WeightsError
-from c2b_ray.models import weights
+from c2b_ray.errors import WeightsError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.openai_captioner import ANSWER_TOKENS, data_uri
 from c2b_ray.models.text.captioned import among_usable, answered, no_answer, no_caption
-from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
+from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt
+from c2b_ray.models.vllm_revision import captioner_of
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
-from c2b_ray.schemas import content_id
-
-_SETTINGS: dict[str, Callable[[str], Any]] = {
-    "dtype": str,
-    "max_model_len": int,
-    "gpu_memory_utilization": float,
-    "tensor_parallel_size": int,
-}
 
 
 def load(spec: Spec) -> VLLMCaptioner:
     """The captioner of a `vllm:` spec. SpecError: nothing there, or no number. WeightsError: of no use."""
-    options = spec.options_among(("revision", *_SETTINGS))
-    revision = options.pop("revision", None)
-    try:
-        settings = {name: _SETTINGS[name](value) for name, value in options.items()}
-    except ValueError as error:
-        raise SpecError(f"{spec.text}: {error}") from error
-    directory = weights.directory(spec.name, spec.text, revision, weights.WITH_TOKENIZER)
+    files = captioner_of(spec)
     try:
         engine = LLM(
-            str(directory),
+            str(files.directory),
             trust_remote_code=False,
             load_format="safetensors",
             limit_mm_per_prompt={"image": 1},
-            **settings,
+            **files.settings,
         )
     except (OSError, ValueError, RuntimeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(f"{spec.text}: vLLM cannot serve it: {lines[:500]}") from error
-    return VLLMCaptioner(
-        engine, content_id("vllm_captioner", weights.directory_revision(directory), options, wording())
-    )
+    return VLLMCaptioner(engine, files.revision)
 
 
 class VLLMCaptioner:

@@ -55,6 +55,20 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
 
 
+def read_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of a file, from its header alone. WeightsError where it is refused."""
+    path = checked(path)
+    with safe_open(path, framework="pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (no mapping)
+
+
+def read_tensor(path: str | Path, name: str) -> torch.Tensor:
+    """One tensor of a file that has it, on the CPU."""
+    with safe_open(checked(path), framework="pt") as file:
+        tensor: torch.Tensor = file.get_tensor(name)
+        return tensor
+
+
 def load_into(module: nn.Module, tensors: dict[str, torch.Tensor], source: str | Path) -> None:
     """Copy `tensors` into `module`, each name and shape accounted for, floats cast to the module's own dtype.
 

@@ -11,7 +11,7 @@ and those of the encoder. It knows the encoder's role and nothing of its library
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers, read_labels
-from c2b_ray.roles import Floats, Pixels, TextImageEncoder
+from c2b_ray.roles import Description, Floats, Pixels, TextImageEncoder
 from c2b_ray.schemas import content_id
 
 TEMPLATE = "a photo of a {}."
@@ -35,7 +35,7 @@ class ZeroShotClassifier:
         self, encoder: TextImageEncoder, labels: Sequence[str], templates: Sequence[str], temperature: float
     ) -> None:
         self._encoder, self.labels, self._temperature = encoder, tuple(labels), temperature
-        self.revision = content_id("zero_shot", encoder.revision, list(labels), list(templates), temperature)
+        self.revision = _revision(encoder.revision, labels, templates, temperature)
         texts = encoder.encode_texts([template.format(label) for label in labels for template in templates])
         means = texts.reshape(len(self.labels), len(templates), -1).mean(axis=1)
         self._anchors: Floats = means.astype(np.float32) / np.linalg.norm(means, axis=1, keepdims=True)
@@ -48,6 +48,34 @@ class ZeroShotClassifier:
 
 def load(spec: Spec) -> ZeroShotClassifier:
     """The classifier of an encoder's spec with `labels`. SpecError: no labels, one label, a template without {}."""
+    settings, inner = _settings(spec)
+    encoder: TextImageEncoder = catalog.loader("encoder", inner)(inner)
+    return ZeroShotClassifier(encoder, settings.labels, settings.templates, settings.temperature)
+
+
+def describe(spec: Spec) -> Description | None:
+    """As `load`, from what the encoder's files say."""
+    settings, inner = _settings(spec)
+    encoder = catalog.describe_spec("encoder", inner)
+    if encoder is None:
+        return None
+    revision = _revision(encoder.revision, settings.labels, settings.templates, settings.temperature)
+    return Description(revision, settings.labels, of_device=encoder.of_device)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    labels: tuple[str, ...]
+    templates: list[str]
+    temperature: float
+
+
+def _revision(encoder: str, labels: Sequence[str], templates: Sequence[str], temperature: float) -> str:
+    return content_id("zero_shot", encoder, list(labels), list(templates), temperature)
+
+
+def _settings(spec: Spec) -> tuple[_Settings, Spec]:
+    """What the spec says of labels and templates, and the encoder's own spec."""
     given = {name: spec.options[name] for name in _OWN if name in spec.options}
     labels = _labels(spec, given.get("labels"))
     templates = given.get("template", TEMPLATE).split("|")
@@ -58,8 +86,7 @@ def load(spec: Spec) -> ZeroShotClassifier:
     if temperature <= 0:
         raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
     inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN})
-    encoder: TextImageEncoder = catalog.loader("encoder", inner)(inner)
-    return ZeroShotClassifier(encoder, labels, templates, temperature)
+    return _Settings(labels, templates, temperature), inner
 
 
 def _labels(spec: Spec, given: str | None) -> tuple[str, ...]:

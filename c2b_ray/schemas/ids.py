@@ -12,10 +12,11 @@ from typing import Any
 
 
 def content_id(*parts: Any) -> str:
-    """20 hexadecimal digits that depend on every part; parts are JSON values or bytes."""
+    """20 hexadecimal digits that depend on every part; parts are JSON values, bytes or views of bytes."""
     digest = hashlib.blake2b(digest_size=10)
     for part in parts:
-        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
+        raw = isinstance(part, bytes | memoryview)
+        data = part if raw else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
         # The length keeps ("ab", "c") apart from ("a", "bc").
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.extras import needed_by
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, Description, ImageGenerator, LanguageModel, TextImageEncoder
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.planting import ZOO, Member
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
@@ -67,19 +67,42 @@ def load_classifier(spec: Spec) -> Classifier:
     if spec.name == "clip":
         from c2b_ray.models import zero_shot
 
-        inner = _inner(spec, "encoder", "open_clip", "local-dir:")
-        return zero_shot.load(replace(inner, options={"labels": ",".join(CLASSES), **inner.options}))
-    from c2b_ray.models import timm_classifier  # loads torch and timm, only when asked
+        return zero_shot.load(_zero_shot(spec))
+    from c2b_ray.models import timm_classifier  # loads torch and timm, only where it is used
 
     return timm_classifier.load(_inner(spec, "classifier", "timm", "local-dir:"))
+
+
+def describe_classifier(spec: Spec) -> Description | None:
+    if spec.name == "clip":
+        from c2b_ray.models import zero_shot
+
+        return zero_shot.describe(_zero_shot(spec))
+    from c2b_ray.models import timm_classifier
+
+    return timm_classifier.describe(_inner(spec, "classifier", "timm", "local-dir:"))
+
+
+def _zero_shot(spec: Spec) -> Spec:
+    inner = _inner(spec, "encoder", "open_clip", "local-dir:")
+    return replace(inner, options={"labels": ",".join(CLASSES), **inner.options})
 
 
 def load_captioner(spec: Spec) -> Captioner:
     """The captioner of `world:clip`, which speaks of the world's attributes; SpecError for another name."""
     from c2b_ray.models import clip_captioner
 
-    vocabulary = {name: [PHRASES[name][value][0] for value in values] for name, values in ATTRIBUTES.items()}
-    return clip_captioner.load(_inner(spec, "captioner", "open_clip", "local-dir:"), vocabulary)
+    return clip_captioner.load(_inner(spec, "captioner", "open_clip", "local-dir:"), _vocabulary())
+
+
+def describe_captioner(spec: Spec) -> Description | None:
+    from c2b_ray.models import clip_captioner
+
+    return clip_captioner.describe(_inner(spec, "captioner", "open_clip", "local-dir:"), _vocabulary())
+
+
+def _vocabulary() -> dict[str, list[str]]:
+    return {name: [PHRASES[name][value][0] for value in values] for name, values in ATTRIBUTES.items()}
 
 
 def load_encoder(spec: Spec) -> TextImageEncoder:
@@ -87,6 +110,12 @@ def load_encoder(spec: Spec) -> TextImageEncoder:
     from c2b_ray.models import open_clip_encoder
 
     return open_clip_encoder.load(_inner(spec, "encoder", "open_clip", "local-dir:"))
+
+
+def describe_encoder(spec: Spec) -> Description:
+    from c2b_ray.models import open_clip_encoder
+
+    return open_clip_encoder.describe(_inner(spec, "encoder", "open_clip", "local-dir:"))
 
 
 def load_language_model(spec: Spec) -> LanguageModel:
@@ -102,10 +131,24 @@ def load_image_generator(spec: Spec) -> ImageGenerator:
         from c2b_ray.world import renderer
 
         return renderer.load(spec)
-    inner = _inner(spec, "image_generator", "diffusers", "local-dir:")
     with needed_by(spec.text, SpecError):
         from c2b_ray.models import diffusers_generator
-    return diffusers_generator.load(replace(inner, options={**dict(parse_qsl(GENERATION)), **inner.options}))
+    return diffusers_generator.load(_diffusion(spec))
+
+
+def describe_image_generator(spec: Spec) -> Description:
+    if spec.name == "renderer":
+        from c2b_ray.world import renderer
+
+        return Description(renderer.load(spec).revision)
+    with needed_by(spec.text, SpecError):
+        from c2b_ray.models import diffusers_generator
+    return diffusers_generator.describe(_diffusion(spec))
+
+
+def _diffusion(spec: Spec) -> Spec:
+    inner = _inner(spec, "image_generator", "diffusers", "local-dir:")
+    return replace(inner, options={**dict(parse_qsl(GENERATION)), **inner.options})
 
 
 def _at_hand(name: str) -> bool:

@@ -83,6 +83,27 @@ def captioner(request: pytest.FixtureRequest) -> Iterator[Captioner]:
         yield scripted() if request.param == "scripted" else catalog.captioner("world:clip?device=cpu")
 
 
+@pytest.mark.parametrize("options", ["", "&precision=pure_bf16", "&temperature=7", "&template={choice}|a {choice}"])
+def test_the_worlds_is_described_without_being_loaded(options: str) -> None:
+    spec = f"world:clip?device=cpu{options}"
+    assert catalog.describe("captioner", spec) == catalog.description_of(catalog.captioner(spec))
+
+
+@pytest.mark.parametrize("options", ["", "&dtype=bfloat16"])
+def test_a_vision_language_model_is_described_without_being_loaded(tiny: Path, options: str) -> None:
+    spec = f"hf-vlm:{tiny}?device=cpu{options}"
+    known = catalog.describe("captioner", spec)
+    assert known is not None
+    assert known.revision == catalog.captioner(spec).revision
+    assert known.of_device == (not options)
+
+
+def test_scripts_and_services_are_described(tmp_path: Path) -> None:
+    (tmp_path / "script.json").write_text('{"answers": ["day"]}')
+    for spec in (f"scripted:{tmp_path / 'script.json'}", "openai:http://127.0.0.1:9/v1#tiny"):
+        assert catalog.describe("captioner", spec) == catalog.description_of(catalog.captioner(spec))
+
+
 def test_it_is_the_role(captioner: Captioner) -> None:
     assert isinstance(captioner, Captioner)
     assert captioner.revision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,10 @@ from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 from timm.models import save_for_hf
 
+from c2b_ray.errors import WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier, Floats, Pixels
+from c2b_ray.world.zoo import names
 
 LABELS = ("cat", "dog", "owl", "rat", "yak")
 KINDS = ["timm", "torchvision", "hf", "onnx", "zero_shot", "http", "table"]
@@ -146,6 +149,74 @@ def test_a_batch_of_any_size_gives_the_same(classifier: Classifier) -> None:
 def test_no_images(classifier: Classifier) -> None:
     assert classifier.logits([], []).shape == (0, 5)
     assert classifier.logits([], []).dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", ["", "labels"])
+def test_it_is_described_without_being_loaded(kind: str, options: str, specs: dict[str, str], tmp_path: Path) -> None:
+    spec = specs[kind]
+    if options and kind in ("timm", "hf", "onnx", "torchvision"):
+        names = tmp_path / "other.txt"
+        names.write_text("\n".join("abcde") + "\n")
+        spec = re.sub(r"[&?]labels=[^&]*", "", spec)
+        spec += ("&" if "?" in spec else "?") + f"labels={names}"
+    known = catalog.describe("classifier", spec)
+    assert known is not None
+    assert known == catalog.description_of(catalog.classifier(spec))
+    assert known.labels
+
+
+@pytest.mark.parametrize("name", names("classifier"))
+def test_the_worlds_classifiers_are_described(name: str) -> None:
+    known = catalog.describe("classifier", f"world:{name}")
+    assert known is not None
+    assert known == catalog.description_of(catalog.classifier(f"world:{name}"))
+
+
+def test_weights_of_ones_own_are_described_from_their_header(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    file = tmp_path / "w.safetensors"
+    tensors = timm.create_model("test_resnet", num_classes=7).state_dict()
+    save_file(tensors, file)
+    spec = f"timm:test_resnet?weights={file}"
+    known = catalog.describe("classifier", spec)
+    assert known is not None
+    assert known == catalog.description_of(catalog.classifier(spec))
+    assert len(known.labels) == 7
+    # What only its weights tell is told when they are loaded.
+    save_file({**tensors, "conv1.0.weight": torch.zeros(1)}, file)
+    other = catalog.describe("classifier", spec)
+    assert other is not None
+    assert other.revision != known.revision
+    with pytest.raises(WeightsError):
+        catalog.classifier(spec)
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_onnx_files_are_described(tmp_path: Path, softmax: bool) -> None:
+    model = onnx.load(onnx_file(tmp_path / "m.onnx", ["n", 16, 16, 3], softmax, TensorProto.UINT8))
+    helper.set_model_props(model, {"mean": "0.5", "labels": json.dumps(LABELS)})
+    beside = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 64}  # `axes` stays inside
+    onnx.save(model, tmp_path / "m.onnx", **beside)
+    spec = f"onnx:{tmp_path / 'm.onnx'}?layout=nhwc&resize=20"
+    known = catalog.describe("classifier", spec)
+    assert known is not None
+    assert known == catalog.description_of(catalog.classifier(spec))
+    assert known.labels == LABELS
+
+
+def test_an_onnx_file_that_leaves_its_outputs_open_has_to_be_loaded(tmp_path: Path) -> None:
+    model = onnx.load(onnx_file(tmp_path / "m.onnx", ["n", 3, 16, 16]))
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "classes"
+    onnx.save(model, tmp_path / "m.onnx")
+    assert catalog.describe("classifier", f"onnx:{tmp_path / 'm.onnx'}") is None
+
+
+def test_a_large_table_of_predictions_is_not_read_for_its_description(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    rows = (f"images/{i:040d}.jpg,cat,1.0" for i in range(400_000))
+    path.write_text("\n".join(["file,class,probability", *rows]))
+    assert catalog.describe("classifier", f"table:{path}") is None
 
 
 @pytest.mark.parametrize("kind", ["timm", "hf", "onnx", "table"])

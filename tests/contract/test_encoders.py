@@ -100,6 +100,14 @@ def test_embeddings_are_unit_norm_and_in_order(encoder: TextImageEncoder, images
         np.testing.assert_allclose(found, swapped[::-1], atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "pure_bf16"])
+def test_it_is_described_without_being_loaded(directory: Path, precision: str) -> None:
+    for spec in (f"open_clip:local-dir:{directory}?device=cpu&precision={precision}", "world:clip?device=cpu"):
+        known = catalog.describe("encoder", spec)
+        assert known is not None
+        assert known == catalog.description_of(catalog.encoder(spec))
+
+
 def test_no_rows(encoder: TextImageEncoder) -> None:
     assert encoder.encode_images([]).shape == (0, 16)
     assert encoder.encode_texts([]).shape == (0, 16)

@@ -110,6 +110,15 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.parametrize("options", ["", "&scheduler=EulerDiscreteScheduler&size=16x16&dtype=bf16"])
+def test_it_is_described_without_being_loaded(kind: str, directory: Path, options: str) -> None:
+    names = {"renderer": "world:renderer?mislabel=0.5", "world": f"world:diffusion?device=cpu{options}"}
+    spec = names.get(kind, f"diffusers:local-dir:{directory}?{STEPS}{options}")
+    known = catalog.describe("image_generator", spec)
+    assert known is not None
+    assert known == catalog.description_of(catalog.image_generator(spec))
+
+
 @pytest.fixture(scope="module")
 def whole(kind: str, make: Callable[[str, str], ImageGenerator]) -> list[GeneratedImage]:
     return make(kind, "batch=5").generate(REQUESTS)

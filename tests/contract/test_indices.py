@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,15 @@ def test_the_catalogue_opens_it_by_path_and_by_scheme(directory: Path) -> None:
         assert len(index.revision) == 20
     with pytest.raises(SpecError, match="unknown option"):
         catalog.index(f"faiss:{directory}?k=3")
+
+
+def test_it_is_described_from_its_manifest_alone(directory: Path, tmp_path: Path) -> None:
+    for spec in (str(directory), f"faiss:{directory}?device=cpu"):
+        assert catalog.describe("index", spec) == catalog.description_of(catalog.index(spec))
+    shutil.copy(directory / "manifest.json", tmp_path)
+    assert catalog.describe("index", str(tmp_path)) == catalog.describe("index", str(directory))
+    with pytest.raises(SpecError, match="unknown option"):
+        catalog.describe("index", f"faiss:{directory}?k=3")
 
 
 def test_search_agrees_with_brute_force(directory: Path, vectors: Floats) -> None:

@@ -23,7 +23,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.index.images import Images, as_ids
 from c2b_ray.models.index.manifest import MANIFEST, ROWS, VECTORS, Manifest
 from c2b_ray.models.index.vectors import Effort, Vectors
-from c2b_ray.roles import Floats, Neighbours
+from c2b_ray.roles import Description, Floats, Neighbours
 
 CACHE = "C2B_CACHE"
 DEVICES = ("auto", "cpu", "gpu")
@@ -39,7 +39,7 @@ class FaissIndex:
     def __init__(self, path: str, effort: Effort = Effort()) -> None:  # noqa: B008  # frozen
         self._path = path.rstrip("/")
         self._files, self._root = resolve(self._path)
-        self.manifest = Manifest.from_json(self._read(MANIFEST).decode("utf-8", "replace"), self._path)
+        self.manifest = read_manifest(self._path)
         place = self._local()
         self._vectors = Vectors(place, self.manifest, effort)
         self._images = Images(self._path, self.manifest, lambda name: str(place / name))
@@ -96,16 +96,6 @@ class FaissIndex:
         """
         return self._images.fetch(as_ids(ids, self.count, self._path))
 
-    def _read(self, name: str) -> bytes:
-        try:
-            with self._files.open_input_stream(f"{self._root}/{name}", compression=None) as stream:
-                return bytes(stream.read())
-        except OSError as error:
-            refused = absent_bucket(self._path) if isinstance(error, FileNotFoundError) else refusal(self._path, error)
-            raise SourceError(
-                refused or f"{self._path}: no image index ({name}: {error}); build one with c2b index build"
-            ) from error
-
     def _local(self) -> Path:
         """A local directory with the files that must be local."""
         if isinstance(self._files, fs.LocalFileSystem):
@@ -141,6 +131,20 @@ class FaissIndex:
             temporary.unlink(missing_ok=True)
 
 
+def read_manifest(path: str) -> Manifest:
+    """SourceError where `path` is no index."""
+    files, root = resolve(path)
+    try:
+        with files.open_input_stream(f"{root}/{MANIFEST}", compression=None) as stream:
+            text = bytes(stream.read())
+    except OSError as error:
+        refused = absent_bucket(path) if isinstance(error, FileNotFoundError) else refusal(path, error)
+        raise SourceError(
+            refused or f"{path}: no image index ({MANIFEST}: {error}); build one with c2b index build"
+        ) from error
+    return Manifest.from_json(text.decode("utf-8", "replace"), path)
+
+
 def cache() -> Path:
     """Where remote indexes are kept on this machine, a folder for each revision."""
     return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "c2b-ray") / "indexes"
@@ -148,12 +152,29 @@ def cache() -> Path:
 
 def load(spec: Spec) -> FaissIndex:
     """The index of a `faiss:` spec or of a plain path; options `probes`, `shortlist` and `device`."""
+    return FaissIndex(spec.name, _effort(spec))
+
+
+def describe(spec: Spec) -> Description:
+    """From the manifest alone: no vector is read."""
+    _effort(spec)
+    found = read_manifest(spec.name.rstrip("/"))
+    return Description(
+        revision=found.revision,
+        dimension=found.dimension,
+        encoder=found.encoder,
+        encoder_revision=found.encoder_revision,
+        count=found.count,
+    )
+
+
+def _effort(spec: Spec) -> Effort:
     options = spec.options_among(("probes", "shortlist", "device"))
     device = options.get("device", "auto")
     if device not in DEVICES:
         raise SpecError(f"{spec.text}: device={device}; expected one of {', '.join(DEVICES)}")
     numbers = {name: _number(spec, name, options[name]) for name in ("probes", "shortlist") if name in options}
-    return FaissIndex(spec.name, Effort(**numbers, device=device))
+    return Effort(**numbers, device=device)
 
 
 def _number(spec: Spec, name: str, value: str) -> int:

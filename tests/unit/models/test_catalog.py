@@ -32,6 +32,17 @@ def test_an_unknown_scheme_offers_the_nearest() -> None:
         catalog.encoder("timm:resnet50")
 
 
+def test_all_that_an_audit_names_in_its_manifest_is_described_without_being_loaded() -> None:
+    noted = {key for key in catalog.CATALOG if key[0] != "language_model"}
+    assert set(catalog.DESCRIBERS) == noted
+
+
+def test_a_model_without_a_describer_has_to_be_loaded_and_one_without_a_loader_is_refused() -> None:
+    assert catalog.describe("language_model", "world:lm") is None
+    with pytest.raises(SpecError, match="did you mean 'torchvision'"):
+        catalog.describe("classifier", "torchvison:resnet50")
+
+
 @pytest.mark.parametrize("target", sorted(set(catalog.CATALOG.values())))
 def test_targets_are_written_as_module_and_name(target: str) -> None:
     module, _, name = target.partition(":")

@@ -1,0 +1,49 @@
+"""What of a `vllm:` captioner is known without vLLM: its directory, its settings and its revision.
+
+A machine that starts an audit may have neither a GPU nor vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from c2b_ray.errors import SpecError
+from c2b_ray.models import weights
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.text.prompted import wording
+from c2b_ray.roles import Description
+from c2b_ray.schemas import content_id
+
+_SETTINGS: dict[str, Callable[[str], Any]] = {
+    "dtype": str,
+    "max_model_len": int,
+    "gpu_memory_utilization": float,
+    "tensor_parallel_size": int,
+}
+
+
+@dataclass(frozen=True)
+class CaptionerFiles:
+    directory: Path
+    settings: dict[str, Any]
+    revision: str
+
+
+def captioner_of(spec: Spec) -> CaptionerFiles:
+    """SpecError: nothing there, or a setting that is no number. WeightsError: no safetensors."""
+    options = spec.options_among(("revision", *_SETTINGS))
+    revision = options.pop("revision", None)
+    try:
+        settings = {name: _SETTINGS[name](value) for name, value in options.items()}
+    except ValueError as error:
+        raise SpecError(f"{spec.text}: {error}") from error
+    directory = weights.directory(spec.name, spec.text, revision, weights.WITH_TOKENIZER)
+    identity = content_id("vllm_captioner", weights.directory_revision(directory), options, wording())
+    return CaptionerFiles(directory, settings, identity)
+
+
+def describe(spec: Spec) -> Description:
+    return Description(captioner_of(spec).revision)
