@@ -117,7 +117,7 @@ def covered(rows: list[dict], phi: dict) -> float:
     return round(sum(inside) / max(1, len(inside)), 4)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", choices=["retrieve", "labelled", "generate"])
     parser.add_argument("--scenes", type=int, default=40_000)
@@ -132,7 +132,11 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="of the zoo's classifiers, every so many")
     parser.add_argument("--fewer", type=int, nargs="*", default=[], help="images of a cell to judge on as well")
     parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
     names = [f"world:{name}" for name in list(ZOO)[:: args.every]]
     place = args.out or Path(tempfile.mkdtemp())
     place.mkdir(parents=True, exist_ok=True)

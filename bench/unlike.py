@@ -146,63 +146,81 @@ def main() -> None:
     print(json.dumps(judged(run, made, args), indent=1))
 
 
+Truths = list[tuple[dict, float]]
+"""Rows of a run's table, each with the true value of what it estimates."""
+
+
 def judged(run: c2b_ray.Run, made: dict, args: argparse.Namespace) -> dict[str, object]:
     true = {(name, c): truth(*of, c) for name, of in made.items() for c in CLASSES[: args.classes]}
     cells = [
         (row, true[row["classifier"], row["target_class"]][0][row["attribute"], row["bias_class"]])
         for row in run.scores.to_pylist()
     ]
-    strong = [(row, phi) for row, phi in cells if abs(phi) >= STRONG]
-    found = [(row, phi) for row, phi in cells if row["verdict"] in ("for", "against")]
-    right = [abs(phi) > TAU and (phi > 0) == (row["verdict"] == "for") for row, phi in found]
+    names = ("attribute_a", "attribute_b", "value_a", "value_b")
     pairs = [
-        (
-            row,
-            true[row["classifier"], row["target_class"]][1][
-                tuple(row[n] for n in ("attribute_a", "attribute_b", "value_a", "value_b"))
-            ],
-        )
+        (row, true[row["classifier"], row["target_class"]][1][tuple(row[name] for name in names)])
         for row in run.intersections.to_pylist()
     ]
-    called = [(row, value) for row, value in pairs if row["verdict"] in ("for", "against")]
-    true_pairs = [(value > 0) == (row["verdict"] == "for") and abs(value) > TAU for row, value in called]
-    big = [row for row, value in pairs if value <= -0.25]
+    return {**of_cells(cells), **of_pairs(pairs), "seconds": run.manifest["seconds"]}
+
+
+def of_cells(cells: Truths) -> dict[str, object]:
+    strong = [(row, phi) for row, phi in cells if abs(phi) >= STRONG]
+    findings = [(row, phi) for row, phi in cells if is_finding(row)]
+    right = [abs(phi) > TAU and same_sign(row, phi) for row, phi in findings]
     none = [abs(phi) > TAU for row, phi in cells if row["verdict"] == "none"]
-
-    def share(hits: list[bool]) -> float | None:
-        return round(float(np.mean(hits)), 4) if hits else None
-
-    def inside(rows: list[tuple[dict, float]]) -> float | None:
-        return share([row["phi_low"] <= phi <= row["phi_high"] for row, phi in rows if row["doubt"] is None])
-
-    def named(rows: list[tuple[dict, float]]) -> list[str]:
-        keys = ("classifier", "target_class", "attribute", "bias_class")
-        return sorted(
-            "/".join(r[k] for k in keys) + f" true {v:+.2f}, φ {r['phi']:+.2f}, {r.get('doubt')}" for r, v in rows
-        )[:12]
-
-    hit = [row["verdict"] in ("for", "against") and (phi > 0) == (row["verdict"] == "for") for row, phi in strong]
+    hit = [is_finding(row) and same_sign(row, phi) for row, phi in strong]
     return {
         "cells": len(cells),
         "images a cell, least and median": [int(np.quantile([row["n"] for row, _ in cells], q)) for q in (0, 0.5)],
         "strong": len(strong),
         "strong found": share(hit),
-        "findings": len(found),
+        "findings": len(findings),
         "findings true": share(right),
         "strong cells' intervals hold": inside(strong),
         "all intervals hold": inside(cells),
         "none": len(none),
         "false none": share(none),
         "doubted": share([row["doubt"] is not None for row, _ in cells]),
-        "intersections called": len(called),
-        "intersections true": share(true_pairs),
-        "strong intersections": len(big),
-        "strong intersections found": share([row["verdict"] == "against" for row in big]),
         "missed": named([one for one, ok in zip(strong, hit, strict=True) if not ok]),
-        "wrong": named([one for one, ok in zip(found, right, strict=True) if not ok]),
-        "wrong intersections": named([one for one, ok in zip(called, true_pairs, strict=True) if not ok]),
-        "seconds": run.manifest["seconds"],
+        "wrong": named([one for one, ok in zip(findings, right, strict=True) if not ok]),
     }
+
+
+def of_pairs(pairs: Truths) -> dict[str, object]:
+    findings = [(row, value) for row, value in pairs if is_finding(row)]
+    right = [same_sign(row, value) and abs(value) > TAU for row, value in findings]
+    strong = [row for row, value in pairs if value <= -0.25]
+    return {
+        "intersections called": len(findings),
+        "intersections true": share(right),
+        "strong intersections": len(strong),
+        "strong intersections found": share([row["verdict"] == "against" for row in strong]),
+        "wrong intersections": named([one for one, ok in zip(findings, right, strict=True) if not ok]),
+    }
+
+
+def is_finding(row: dict) -> bool:
+    return row["verdict"] in ("for", "against")
+
+
+def same_sign(row: dict, value: float) -> bool:
+    return (value > 0) == (row["verdict"] == "for")
+
+
+def share(hits: list[bool]) -> float | None:
+    return round(float(np.mean(hits)), 4) if hits else None
+
+
+def inside(rows: Truths) -> float | None:
+    return share([row["phi_low"] <= phi <= row["phi_high"] for row, phi in rows if row["doubt"] is None])
+
+
+def named(rows: Truths) -> list[str]:
+    keys = ("classifier", "target_class", "attribute", "bias_class")
+    return sorted(
+        "/".join(r[k] for k in keys) + f" true {v:+.2f}, φ {r['phi']:+.2f}, {r.get('doubt')}" for r, v in rows
+    )[:12]
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def _drawn_in(raw: Floats, spread: Floats, of: Whole, held: Mask) -> tuple[Float
     return apart, kept, doubt, hidden
 
 
-def standardised(images: Shown, found: Effects, right: ArrayLike, spread: Composition) -> Standardised:
+def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Composition) -> Standardised:
     """What the other attributes make of an attribute's bias scores, on the images that were drawn for its values.
 
     The variance of phi - moved is that of accuracies net of the others' effects as far as `moved` takes them away, plus
@@ -128,61 +128,81 @@ def standardised(images: Shown, found: Effects, right: ArrayLike, spread: Compos
     every = np.asarray(right, np.float64)
     y, rows = every[spread.rows], spread.rows
     others, share, held = spread.others, spread.share, spread.held
-    x, mean = images.columns[rows][:, others], found.mean[others]
+    x, mean = images.columns[rows][:, others], effects.mean[others]
     contrast = _contrasts(held)
     apart = contrast @ spread.apart
-    own_effects, own_doubt = _interactions(images, found, every, spread)
+    own_effects, own_doubt = _interactions(images, effects, every, spread)
     changed = spread.apart * (mean + own_effects)
     moved = contrast @ changed.sum(axis=1)
     accuracy = share.T @ y
     own = (share * (y[:, None] - accuracy)) @ contrast.T
     gone = share * (x @ np.einsum("jxy,x->yj", spread.kept, mean))
     gone = (gone - share * gone.sum(axis=0)) @ contrast.T
-    away = found.influence[:, others] @ apart.T  # what images change in `moved` by the effects
+    away = effects.influence[:, others] @ apart.T  # what images change in `moved` by the effects
     plain = (own**2).sum(axis=0)
     elsewhere = (away[~rows] ** 2).sum(axis=0)
     left = ((own - gone - away[rows]) ** 2).sum(axis=0) + elsewhere
     moving = ((gone + away[rows]) ** 2).sum(axis=0) + elsewhere
-    prior = found.prior[np.ix_(others, others)]
-    influence = found.influence[:, others]
-    covariance = prior + influence.T @ influence
-    doubt = np.einsum("jx,xy,jy->j", apart, prior, apart) + _of_calibration(images, found, apart, spread)
-    doubt = doubt + contrast**2 @ np.einsum("jxy,xy->j", spread.doubt, covariance)
-    doubt = doubt + contrast**2 @ np.einsum("jxy,xy->j", spread.hidden, np.outer(mean, mean))
-    doubt = doubt + contrast**2 @ np.einsum("jx,jxy,jy->j", spread.apart, own_doubt, spread.apart)
+    doubt = _doubt(images, effects, (apart, contrast, own_doubt), spread)
     added = np.maximum(left + doubt - plain, 0.0)
-    parts = np.zeros((len(held), len(images.blocks)))
-    place = np.cumsum(others) - 1
-    for b, columns in enumerate(images.blocks):
-        if others[columns].any():
-            at = place[columns]
-            parts[:, b] = contrast @ changed[:, at].sum(axis=1)
+    parts = _by_attribute(images, spread, contrast, changed)
     none = np.where(held & (held.sum() >= 2), 0.0, np.nan)
     return Standardised(moved + none, np.sqrt(moving + doubt) + none, added + none, parts + none[:, None])
 
 
-def _interactions(images: Shown, found: Effects, right: Floats, spread: Composition) -> tuple[Floats, Floats]:
+def _doubt(images: Shown, effects: Effects, slopes: tuple[Floats, Floats, Floats], spread: Composition) -> Floats:
+    """The variance of `moved` (n,) that comes from what is not known of effects, of the verifier and of composition.
+
+    `slopes`: what effects change in `moved` (n, others), the contrasts (n, n), and the covariances of what effects
+    differ by on each value (n, others, others).
+    """
+    apart, contrast, own_doubt = slopes
+    others, mean = spread.others, effects.mean[spread.others]
+    prior = effects.prior[np.ix_(others, others)]
+    influence = effects.influence[:, others]
+    covariance = prior + influence.T @ influence
+    of_composition = (
+        np.einsum("jxy,xy->j", spread.doubt, covariance)
+        + np.einsum("jxy,xy->j", spread.hidden, np.outer(mean, mean))
+        + np.einsum("jx,jxy,jy->j", spread.apart, own_doubt, spread.apart)
+    )
+    of_effects = np.einsum("jx,xy,jy->j", apart, prior, apart) + _of_calibration(images, effects, apart, spread)
+    doubt: Floats = of_effects + contrast**2 @ of_composition
+    return doubt
+
+
+def _by_attribute(images: Shown, spread: Composition, contrast: Floats, changed: Floats) -> Floats:
+    """How far each attribute (columns) moves the score of each value (rows)."""
+    parts = np.zeros((len(contrast), len(images.blocks)))
+    position = np.cumsum(spread.others) - 1
+    for b, columns in enumerate(images.blocks):
+        if spread.others[columns].any():
+            parts[:, b] = contrast @ changed[:, position[columns]].sum(axis=1)
+    return parts
+
+
+def _interactions(images: Shown, effects: Effects, right: Floats, spread: Composition) -> tuple[Floats, Floats]:
     """By how much effects differ on each value of the attribute (n, others), and the covariances of that.
 
     The normal equations of each value's images alone, with what the common effects leave of them.
     """
     chosen = spread.others.copy()
     chosen[0] = True
-    left = residuals(images, right, found.mean, centred=False)[spread.rows][:, chosen]
+    left = residuals(images, right, effects.mean, centred=False)[spread.rows][:, chosen]
     n, size = spread.share.shape[1], int(chosen.sum()) - 1
-    effects, doubt = np.zeros((n, size)), np.zeros((n, size, size))
+    differences, doubt = np.zeros((n, size)), np.zeros((n, size, size))
     of = np.concatenate([np.full(c.stop - c.start, b) for b, c in enumerate(images.blocks)])[spread.others[1:]]
     variances = np.concatenate([[FLAT**2], np.full(size, (5 * INTERACTION) ** 2)])
     cells = [_equations(images, spread, chosen, left, j) for j in range(n) if spread.held[j]]
     for _ in range(FEW):
         for j, (information, score) in zip(np.flatnonzero(spread.held), cells, strict=True):
             covariance = np.linalg.inv(information + np.diag(1 / variances))
-            effects[j], doubt[j] = (covariance @ score)[1:], covariance[1:, 1:]
-        square = (effects**2 + np.einsum("jxx->jx", doubt))[spread.held]
+            differences[j], doubt[j] = (covariance @ score)[1:], covariance[1:, 1:]
+        square = (differences**2 + np.einsum("jxx->jx", doubt))[spread.held]
         for b in np.unique(of):
             at = of == b
             variances[1:][at] = (INTERACTION**2 * BELIEF + square[:, at].sum()) / (BELIEF + square[:, at].size)
-    return effects, doubt
+    return differences, doubt
 
 
 def _equations(images: Shown, spread: Composition, chosen: Mask, left: Floats, j: int) -> tuple[Floats, Floats]:
@@ -202,14 +222,14 @@ def _equations(images: Shown, spread: Composition, chosen: Mask, left: Floats, j
     return weighted @ moments, weighted @ (weights @ left)
 
 
-def _of_calibration(images: Shown, found: Effects, apart: Floats, spread: Composition) -> Floats:
+def _of_calibration(images: Shown, effects: Effects, apart: Floats, spread: Composition) -> Floats:
     """What the errors of the confusion matrices add to the variance of `moved`, by composition and effects at once."""
     variance = np.zeros(len(apart))
-    every = np.zeros((len(apart), len(found.mean)))
+    every = np.zeros((len(apart), len(effects.mean)))
     every[:, spread.others] = apart
     for b, block in enumerate(images.blocks):
-        slopes = np.einsum("je,ekw->jkw", every, found.slopes[b])
-        slopes -= np.einsum("jk,w->jkw", every[:, block], images.inverses[b] @ found.mean[block])
+        slopes = np.einsum("je,ekw->jkw", every, effects.slopes[b])
+        slopes -= np.einsum("jk,w->jkw", every[:, block], images.inverses[b] @ effects.mean[block])
         variance += np.einsum("jkw,kwv,jkv->j", slopes, images.spread[b], slopes)
     return variance
 

@@ -6,7 +6,7 @@ walks the tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from c2b_ray.report.c2b.notes import notes
 from c2b_ray.report.c2b.overview import Overview, overviews, taken
 from c2b_ray.report.c2b.pooled import PooledView, pooled_view
 from c2b_ray.report.c2b.problems import Problems, problems
-from c2b_ray.report.c2b.ranking import Group, Key, folded, leading, ranked, worst_first
+from c2b_ray.report.c2b.ranking import Cell, Group, Key, folded, leading, ranked, worst_first
 from c2b_ray.report.c2b.remainder import ClearSection, Undetermined, clear, no_clear, undetermined
 from c2b_ray.report.c2b.shown import Shown, shown
 from c2b_ray.report.c2b.sources import Sources, sources
@@ -94,15 +94,33 @@ class Section:
 
 
 @dataclass(frozen=True)
-class View:
+class Headline:
+    """What stands at the top of the page."""
+
     title: str
-    classifiers: tuple[str, ...]
     date: str
     unfinished: str
     tally: str
     scale: str
     paper: str
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings as sentences, strongest first; `line` introduces them, `none` stands where there are none."""
+
+    line: str
+    cues: tuple[str, ...]
+    sentences: tuple[Finding, ...]
+    more: int
+    none: str
+
+
+@dataclass(frozen=True)
+class View:
+    headline: Headline
+    classifiers: tuple[str, ...]
     interval_name: str
     tau: str
     alpha: str
@@ -110,11 +128,7 @@ class View:
     overviews: tuple[Overview, ...]
     pooled: PooledView
     versus: Versus
-    findings_line: str
-    cues: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    findings_more: int
-    no_findings: str
+    findings: Findings
     sections: tuple[Section, ...]
     intersections: Intersections
     shown: Shown
@@ -150,33 +164,22 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         for group in worst_first(list(groups))
         if (item := finding(group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ())))
     }
-    told = [findings[group.key] for group, _ in leading(groups)]
     cells = [cell for group in groups for cell in group.cells]
-    told_in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
+    in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
     answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
     keys = dict(zip(*(tables.images[name].to_pylist() for name in ("image_id", "key")), strict=True))
     by_link, shelf = {item.link: item for item in findings.values()}, Shelf(thumbnails, keys)
     return View(
-        title=clean(str(config.get("task") or "Classifier audit")),
+        headline=_headline(manifest, config, cells, tables.draws),
         classifiers=tuple(names.values()),
-        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
-        unfinished=headline.unfinished(manifest),
-        tally=headline.tally(cells),
-        scale=headline.scale(cells, tables.draws),
-        paper=headline.paper(cells),
-        notes=notes(config, cells),
         interval_name=words.percent(1 - alpha),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         summaries=tuple(summaries(cells, names)),
-        overviews=overviews(groups, names, answers, 1 - alpha, told_in_detail),
+        overviews=overviews(groups, names, answers, 1 - alpha, in_detail),
         pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
-        versus=versus(groups, names, told_in_detail),
-        findings_line=headline.findings_line(cells, len(told)),
-        cues=cues(cells, names, 1 - alpha),
-        findings=tuple(told[:MOST_SENTENCES]),
-        findings_more=max(len(told) - MOST_SENTENCES, 0),
-        no_findings=headline.no_findings(cells, tau),
+        versus=versus(groups, names, in_detail),
+        findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
         sections=tuple(_sections(planned, names, links, by_link, shelf, tau)),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
@@ -189,6 +192,34 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
         method=method(manifest),
         merges=merges(tables.proposals),
+    )
+
+
+def _headline(
+    manifest: Mapping[str, Any], config: Mapping[str, Any], cells: Sequence[Cell], draws: pa.Table
+) -> Headline:
+    return Headline(
+        title=clean(str(config.get("task") or "Classifier audit")),
+        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
+        unfinished=headline.unfinished(manifest),
+        tally=headline.tally(cells),
+        scale=headline.scale(cells, draws),
+        paper=headline.paper(cells),
+        notes=notes(config, cells),
+    )
+
+
+def _findings(
+    leads: Sequence[Finding], cells: Sequence[Cell], names: Mapping[str, str], levels: tuple[float, float]
+) -> Findings:
+    """`leads`: the finding that leads each group."""
+    tau, alpha = levels
+    return Findings(
+        line=headline.findings_line(cells, len(leads)),
+        cues=cues(cells, names, 1 - alpha),
+        sentences=tuple(leads[:MOST_SENTENCES]),
+        more=max(len(leads) - MOST_SENTENCES, 0),
+        none=headline.no_findings(cells, tau),
     )
 
 

@@ -296,15 +296,15 @@ def test_view_of_a_whole_run(showcase_run: Run) -> None:
     verdicts = showcase_run.scores["verdict"].to_pylist()
     found = verdicts.count("for") + verdicts.count("against")
     clear_cells, open_cells = verdicts.count("none"), verdicts.count("undetermined")
-    assert view.tally == f"{found} findings, {clear_cells} clear, {open_cells} undetermined"
-    assert [text(f.sentence).split(": ")[0] for f in view.findings] == [
+    assert view.headline.tally == f"{found} findings, {clear_cells} clear, {open_cells} undetermined"
+    assert [text(f.sentence).split(": ")[0] for f in view.findings.sentences] == [
         "world:resnet-planted-3 recognises a bus less well when weather is snow",
         "world:resnet-planted-3 recognises a boat less well when lighting is night",
         "world:resnet-planted-3 recognises an umbrella less well when size is small",
     ]
     assert [len(section.detailed) for section in view.sections] == [3, 0]
     assert view.problems.unusable == 5
-    assert view.date == "20 November 2026, 17:11 UTC"
+    assert view.headline.date == "20 November 2026, 17:11 UTC"
 
 
 def test_method_hides_places_and_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
