@@ -29,7 +29,7 @@ demo: $(STAMP)  ## audit planted classifiers of the embedded world, end to end
 
 # A process for each kind: what one starts (a Ray cluster, Serve apps) is gone before the next begins.
 test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest tests/unit tests/contract tests/golden tests/browser
+	$(BIN)/python -m pytest tests/unit tests/audits tests/contract tests/golden tests/browser
 	$(BIN)/python -m pytest tests/ray
 	$(BIN)/python -m pytest tests/serve
 	$(BIN)/python -m pytest tests/faults

@@ -14,13 +14,19 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.store.run import Run
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Via = Annotated[str, typer.Option(help="Where models run: actors (Ray Data's own) or serve (behind Ray Serve).")]
+Via = Annotated[
+    str,
+    typer.Option(
+        help="Where models run: here (this process, without Ray), actors (Ray Data's own) or serve (behind Ray Serve); "
+        "auto: here for small runs, else actors."
+    ),
+]
 
 
 def audit(
     file: Annotated[str | None, typer.Argument(metavar="AUDIT.yaml", help="The audit file.")] = None,
     out: Annotated[str | None, typer.Option(help="The run directory; by default runs/c2b-<id>.")] = None,
-    via: Via = "actors",
+    via: Via = "auto",
     as_json: Json = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the audit would cost, by a short trial of its models, and stop.")
@@ -36,7 +42,7 @@ def audit(
     if file is None:
         raise ConfigError("", "name an audit file; c2b audit --print-schema shows what it holds")
     if dry_run:
-        show_estimate(file, as_json)
+        show_estimate(file, via, as_json)
         return
     from c2b_ray.audits.c2b.audit import audit as run_audit
 
@@ -45,10 +51,10 @@ def audit(
     show_run(run, as_json)
 
 
-def show_estimate(file: str, as_json: bool) -> None:
+def show_estimate(file: str, via: str, as_json: bool) -> None:
     from c2b_ray.audits.c2b.estimate import estimate
 
-    costs = estimate(file)
+    costs = estimate(file, via)
     if as_json:
         show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
     else:

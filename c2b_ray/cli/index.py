@@ -29,7 +29,7 @@ def build(
     ],
     encoder: Encoder,
     out: Out,
-    via: Annotated[str, typer.Option(help="Where the encoder runs: actors or serve.")] = "actors",
+    via: Annotated[str, typer.Option(help="Where the encoder runs: auto, here, actors or serve.")] = "auto",
     kind: Kind = None,
     memory: Memory = "4GiB",
     shards: Shards = None,
@@ -80,7 +80,7 @@ def search(
         str | None, typer.Option(help="Many captions: a .txt file, one a line, or a .parquet file.")
     ] = None,
     out: Annotated[str | None, typer.Option(help="The directory for the answers to many captions.")] = None,
-    via: Annotated[str, typer.Option(help="Where many captions are answered: actors or serve.")] = "actors",
+    via: Annotated[str, typer.Option(help="Where many captions are answered: auto, here, actors or serve.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
     """The images nearest to a caption, or to each of many; interrupted, the same command goes on."""

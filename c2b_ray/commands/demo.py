@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from c2b_ray.audits.c2b.audit import audit
-from c2b_ray.audits.kit.backend import backend
+from c2b_ray.audits.kit.backend import backend, chosen_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.commands import index
 from c2b_ray.store.c2b_run import C2BRun
@@ -26,7 +26,7 @@ CALIBRATION = 1500
 def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> C2BRun:
     """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
     table, known, indexed = out / "scenes.parquet", out / "calibration.parquet", out / "index"
-    steps = Steps(listener)
+    steps, via = Steps(listener), chosen_via(via, lambda: images)
     # The models start in other processes, so this one has time to render.
     with ThreadPoolExecutor(1) as background:
         rendered = background.submit(_render, {table: (images, SEED), known: (CALIBRATION, SEED + 1)})

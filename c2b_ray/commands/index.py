@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from c2b_ray.audits.kit.backend import backend
+from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.models import catalog
 from c2b_ray.models.index.plan import Wish
@@ -31,7 +31,7 @@ def build(
     images: str,
     encoder: str,
     out: str,
-    via: str = "actors",
+    via: str = AUTO,
     listener: Listener | None = None,
     wish: Wish = DEFAULT,
 ) -> dict[str, Any]:
@@ -44,8 +44,9 @@ def build(
     """
     if clip_retrieval.is_folder(images):
         return import_folder(images, encoder, out, listener=listener, wish=wish)
+    rows = read(images)
     steps = Steps(listener)
-    with backend(via) as models:
+    with backend(chosen_via(via, lambda: rows.total)) as models:
         with steps.step("load the encoder"):
             factory = models.encoder(encoder)
             made_by = _made_by(images, factory(), encoder, wish)
@@ -53,7 +54,7 @@ def build(
         if (summary := pipeline.built(out, made_by, listed)) is not None:
             return summary
         with steps.step("embed images") as on_progress:
-            pipeline.embed_source(models.runner, read(images), factory, made_by, out, on_progress)
+            pipeline.embed_source(models.runner, rows, factory, made_by, out, on_progress)
     with steps.step("build the index"):
         return pipeline.build(out, made_by, wish, listed)
 
@@ -102,11 +103,12 @@ def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
 
 
 def search_many(
-    index: str, captions: str, out: str, k: int, via: str = "actors", listener: Listener | None = None
+    index: str, captions: str, out: str, k: int, via: str = AUTO, listener: Listener | None = None
 ) -> StageResult:
     """The k nearest images of every caption in a file, as `schemas.SEARCHES` under `out`; resumes what was begun."""
+    rows = search.read_captions(captions)
     steps = Steps(listener)
-    with backend(via) as models:
+    with backend(chosen_via(via, lambda: rows.total)) as models:
         with steps.step("open the index"):
             of_index = models.index(index)
             opened = of_index()
@@ -114,7 +116,6 @@ def search_many(
             made_by = {"captions": captions, "index": opened.revision, "k": k}
         with steps.step("search") as on_progress:
             finder = partial(_finder, of_encoder, of_index)
-            rows = search.read_captions(captions)
             return search.search_captions(models.runner, rows, finder, made_by, out, on_progress)
 
 

@@ -18,8 +18,9 @@ from c2b_ray.audits.c2b.budget import Grant, first_grant, grant_so_far, next_gra
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.c2b.preflight import check, check_specs
+from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import calibration_table, verifier_of
-from c2b_ray.audits.kit.backend import backend
+from c2b_ray.audits.kit.backend import AUTO, backend, check_via, chosen_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, versions
@@ -45,18 +46,22 @@ RUNS = "runs"
 def audit(
     config: str | Path | dict[str, Any] | AuditConfig,
     out: str | Path | None = None,
-    via: str = "actors",
+    via: str = AUTO,
     listener: Listener | None = None,
 ) -> C2BRun:
     """Runs an audit, or what is left of it, and returns its run.
 
     `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`. `out`: the run directory, by default
-    `runs/c2b-<run id>`. `via`: where the models run, `actors` (Ray Data's own, and this process) or `serve` (behind
-    Ray Serve). Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    `runs/c2b-<run id>`. `via`: where the models run, `here` (in this process, without Ray), `actors` (Ray Data's own,
+    and this process) or `serve` (behind Ray Serve); `auto` is here where there are few images and no cluster is in
+    reach, else actors. The same run may go on elsewhere. Raises InputError for what the user can mend; interrupted, it
+    leaves a run that the same call resumes.
     """
     asked = read_audit(config)
     check_specs(asked)
+    check_via(via)
     asked = with_classes(asked)
+    via = chosen_via(via, lambda: most_images(asked))
     check(asked, via)
     fields = asked.model_dump(mode="json")
     run_id = content_id("c2b", fields)

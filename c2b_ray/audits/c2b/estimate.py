@@ -19,6 +19,8 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.budget import first_grant, targets
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.preflight import check, check_specs
+from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
+from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
@@ -30,9 +32,6 @@ from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.select import NEAREST, cells_of
 from c2b_ray.store.labelled import LabelledTable
-
-ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
-"""Of each class, where a language model is still to propose them: what C2B's and ours gave, about."""
 
 TRIAL = 32
 _SIDE = 224
@@ -53,12 +52,12 @@ class Cost:
         return None if self.per_second is None else (self.least / self.per_second, self.most / self.per_second)
 
 
-def estimate(config: str | Path | dict[str, Any] | AuditConfig) -> list[Cost]:
+def estimate(config: str | Path | dict[str, Any] | AuditConfig, via: str = AUTO) -> list[Cost]:
     """The cost of an audit, line by line; raises what reading it and loading its models would."""
     asked = read_audit(config)
     check_specs(asked)
     asked = with_classes(asked)
-    check(asked, "here")
+    check(asked, via)
     if asked.images.sources == ("labelled",):
         images = _of_table(asked)
         costs = [Cost("images to read", *images)]

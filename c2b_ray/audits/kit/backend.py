@@ -10,7 +10,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
+from typing import cast
 
 from c2b_ray.audits.kit.loaders import Backend, InCallingProcess, Loaders
 from c2b_ray.errors import ConfigError, InputError
@@ -20,6 +22,11 @@ from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
 
 VIAS = ("here", "actors", "serve")
+AUTO = "auto"
+SMALL_RUN = 20_000
+"""Images. Up to so many, `auto` runs here: Ray's start and its processes would take longer than they save."""
+
+_open_here: ContextVar[HereBackend | None] = ContextVar("open_here", default=None)
 
 
 class ActorsBackend(InCallingProcess):
@@ -72,7 +79,7 @@ class HereBackend:
 
 def cluster_in_reach() -> bool:
     """Whether this process is connected to a Ray cluster, or RAY_ADDRESS names one."""
-    if "ray" not in sys.modules and not os.environ.get("RAY_ADDRESS"):
+    if "ray" not in sys.modules and os.environ.get("RAY_ADDRESS", "local") in ("", "local"):
         return False
     from c2b_ray.pipelines.cluster import reachable
 
@@ -100,18 +107,38 @@ def at_hand() -> Iterator[Loaders]:
 
 def check_via(via: str) -> None:
     """ConfigError for a name that is none; InputError where what it needs is not installed."""
-    if via not in VIAS:
-        raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
+    if via not in (AUTO, *VIAS):
+        raise ConfigError("via", f"{via!r} is none of {', '.join((AUTO, *VIAS))}")
     if via == "serve":
         import c2b_ray.serving  # noqa: F401  (which says what to install)
 
 
+def chosen_via(via: str, images: Callable[[], int | None]) -> str:
+    """`via`, where it names a place; for `auto`, `here` where there are few images and no cluster is in reach, else
+    `actors`. `images`: at most so many, None where nobody knows."""
+    check_via(via)
+    if via != AUTO:
+        return via
+    if cluster_in_reach():
+        return "actors"
+    count = images()
+    return "here" if count is not None and count <= SMALL_RUN else "actors"
+
+
 @contextmanager
 def backend(via: str) -> Iterator[Backend]:
-    """A backend, with Ray running beneath it where it takes Ray; what it started, it stops."""
-    check_via(via)
+    """A backend, with Ray running beneath it where it takes Ray; what it started, it stops.
+
+    `here` within `here` is the same backend: what was loaded is not loaded again.
+    """
+    if via not in VIAS:
+        raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
     if via == "here":
-        yield HereBackend()
+        token = _open_here.set(_open_here.get() or HereBackend())
+        try:
+            yield cast(HereBackend, _open_here.get())
+        finally:
+            _open_here.reset(token)
         return
     from c2b_ray.pipelines.cluster import ensure_ray
 

@@ -1,7 +1,6 @@
-"""Many captions by Ray Data: what is written, from which files, and that an interrupted search goes on."""
+"""Many captions: what is written, from which files, and that an interrupted search goes on."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,25 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from c2b_ray import cli
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.plan import Wish
 from c2b_ray.store.parts import read_stage
 
 CAPTIONS = ["a photo of a bus in the fog", "a boat", "a bus", "a boat at night", "a bus"]
-
-
-@pytest.fixture
-def c2b(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["c2b", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            cli.main()
-        said = capsys.readouterr()
-        return done.value.code or 0, said.out, said.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

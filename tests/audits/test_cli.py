@@ -1,7 +1,6 @@
 """The command line on a small world: index, audit, report, and what bad input says."""
 
 import json
-import sys
 from io import BytesIO
 from pathlib import Path
 
@@ -9,26 +8,12 @@ import pytest
 import yaml
 from PIL import Image
 
-from c2b_ray import cli, load_run
+from c2b_ray import load_run
 from c2b_ray.steps.ask import images_of_class
 from c2b_ray.world.scenes import ATTRIBUTES
 from c2b_ray.world.table import write_sample
 
 SCENES = 300
-
-
-@pytest.fixture
-def c2b(monkeypatch, capsys):
-    """Runs `c2b ARGUMENTS`; returns its exit status, what it printed, and what it complained of."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["c2b", *map(str, arguments)])
-        with pytest.raises(SystemExit) as done:
-            cli.main()
-        said = capsys.readouterr()
-        return done.value.code or 0, said.out, said.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,40 @@
+"""How many images an audit may look at, from its config alone: what decides whether it is small.
+
+It loads no model and asks for nothing; `estimate` counts more exactly, at more cost.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from c2b_ray.config import AuditConfig
+from c2b_ray.names import normalise
+from c2b_ray.store.labelled import LabelledTable
+
+ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
+"""Of each class, where a language model is still to propose them: what C2B's and ours gave, about."""
+
+
+def most_images(config: AuditConfig) -> int:
+    """At most so many images, of which fewer may be drawn; `classes` are named. Of a labelled table all rows."""
+    cells, per_cell = _cells(config), config.images_per_cell
+    if config.images.table is not None:
+        rows = int(LabelledTable(config.images.table, columns=config.images.renamed).labels.num_rows)
+        return rows if per_cell is None or not config.attributes else min(rows, cells * per_cell)
+    assert per_cell is not None
+    total = 0
+    for source in config.images.sources:
+        pooled = source == "retrieve" and config.verification is not None and config.images.pool is not None
+        # Of a pool all may be looked at until enough are accepted.
+        looked_at = config.captions_per_cell * int(config.images.pool or 0) if pooled else 0
+        total += cells * max(per_cell, looked_at)
+    if config.budget is not None and config.verification is None:
+        total = min(total, config.budget.images)
+    return 2 * total if config.confirm else total
+
+
+def _cells(config: AuditConfig) -> int:
+    values = {normalise(name): len(listed) for name, listed in (config.attributes or {}).items()}
+    proposed = 0 if config.language_model is None else ASSUMED_ATTRIBUTES * ASSUMED_VALUES
+    pairs = sum(prod(values.get(normalise(name), ASSUMED_VALUES) for name in pair) for pair in config.intersections)
+    return len(config.classes) * (sum(values.values()) + proposed + pairs)
