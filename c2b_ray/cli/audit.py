@@ -22,11 +22,22 @@ Via = Annotated[
     ),
 ]
 
+Placement = Annotated[
+    str | None,
+    typer.Option(
+        "--placement",
+        metavar="FILE",
+        help="How many processes run each stage, and where: a file such as those in deployments/placement; by default "
+        "what the cluster has decides.",
+    ),
+]
+
 
 def audit(
     file: Annotated[str | None, typer.Argument(metavar="AUDIT.yaml", help="The audit file.")] = None,
     out: Annotated[str | None, typer.Option(help="The run directory; by default runs/c2b-<id>.")] = None,
     via: Via = "auto",
+    placement: Placement = None,
     as_json: Json = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the audit would cost, by a short trial of its models, and stop.")
@@ -47,7 +58,7 @@ def audit(
     from c2b_ray.audits.c2b.audit import audit as run_audit
 
     with progress.shown() as bar:
-        run = run_audit(file, out, via, bar)
+        run = run_audit(file, out, via, bar, placement)
     show_run(run, as_json)
 
 

@@ -83,7 +83,7 @@ class Bars:
             self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
         elif event.progress is not None:
             note = f"{event.progress.rows_per_second:.0f}/s{_bad(event)}"
-            self._bars.update(task, total=event.progress.total, completed=event.progress.rows, note=note)
+            self._bars.update(task, total=event.progress.total, completed=event.progress.answered, note=note)
 
 
 class Lines:
@@ -140,7 +140,7 @@ def _rows(event: Event) -> str:
     if event.progress is None:
         return ""
     total = f" of {event.progress.total}" if event.progress.total is not None else ""
-    return f", {event.progress.rows}{total} rows, {event.progress.rows_per_second:.0f} a second{_bad(event)}"
+    return f", {event.progress.answered}{total} rows, {event.progress.rows_per_second:.0f} a second{_bad(event)}"
 
 
 def _bad(event: Event) -> str:

@@ -9,7 +9,7 @@ a few batches are in memory at any time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -49,6 +49,9 @@ class Here:
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self._placement = placement or PlacementConfig()
         self.placements: dict[str, dict[str, Any]] = {}
+
+    def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
+        """All work is done in this process, which sees what it sees."""
 
     def run(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from c2b_ray.pipelines import nodes
 from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.pipelines.reports import Reporter, Reports
-from c2b_ray.pipelines.shared_paths import node_without, not_shared, working_nodes
+from c2b_ray.pipelines.shared_paths import check_on_every_node, node_without, not_shared, working_nodes
 from c2b_ray.pipelines.stage import (
     BLOCK_BYTES,
     Job,
@@ -65,6 +65,9 @@ class OnRay:
         self._cluster: Cluster | None = None
         self._shared: set[tuple[str, str]] = set()
         self.placements: dict[str, dict[str, Any]] = {}
+
+    def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
+        check_on_every_node(out, read)
 
     def run(
         self,

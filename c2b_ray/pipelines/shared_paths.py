@@ -26,15 +26,15 @@ def check_on_every_node(out: str | None, read: Mapping[str, str]) -> None:
     """ConfigError where a node of the cluster has not what this process has. On one node there is nothing to check.
 
     `out`: the directory that workers write into, which must be the very same one on every node; this process has made
-    it. `read`: field → file or folder that workers read, of which each node may have a copy.
+    it. `read`: file or folder that workers read, of which each node may have a copy → the field that names it.
     """
-    here = {field: os.path.abspath(path) for field, path in read.items() if not is_remote(path)}
-    here = {field: path for field, path in here.items() if os.path.exists(path)}  # else it is refused for that
+    here = {os.path.abspath(os.path.expanduser(path)): field for path, field in read.items() if not is_remote(path)}
+    here = {path: field for path, field in here.items() if os.path.exists(path)}  # an absent one is refused for that
     nonce = None if out is None or is_remote(out) else os.path.join(os.path.abspath(out), f".nodes-{uuid.uuid4().hex}")
     if nonce is not None:
         open(nonce, "xb").close()
     try:
-        lacking = node_without([*here.values(), *([nonce] if nonce else [])])
+        lacking = node_without([*here, *([nonce] if nonce else [])])
     finally:
         if nonce is not None:
             with suppress(FileNotFoundError):
@@ -44,8 +44,7 @@ def check_on_every_node(out: str | None, read: Mapping[str, str]) -> None:
     path, address = lacking
     if path == nonce:
         raise ConfigError("out", not_shared(str(out), address))
-    field = next(field for field, other in here.items() if other == path)
-    raise ConfigError(field, f"node {address} of the cluster does not have {path}, which this one has; {ADVICE}")
+    raise ConfigError(here[path], f"node {address} of the cluster does not have {path}, which this one has; {ADVICE}")
 
 
 def not_shared(directory: str, address: str) -> str:

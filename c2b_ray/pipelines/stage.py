@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -86,6 +86,13 @@ class Runner(Protocol):
     """Where stages run. `placements`: the placement of each named stage that has written rows, for a run's record."""
 
     placements: dict[str, dict[str, Any]]
+
+    def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
+        """ConfigError, before work starts, where a path is not on every node that does the work.
+
+        `out`: a directory that this process has made and workers write into. `read`: path that workers read → the field
+        that names it.
+        """
 
     def run(
         self,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index, from_labels
-from c2b_ray.audits.c2b.preflight import check, check_specs
+from c2b_ray.audits.c2b.preflight import check, check_specs, paths_read
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import calibration_table, verifier_of
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via, chosen_via
@@ -25,6 +25,7 @@ from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, versions
 from c2b_ray.config import AuditConfig, read_audit
+from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.images import ImageStages
 from c2b_ray.report.c2b.report import write_report
@@ -48,6 +49,7 @@ def audit(
     out: str | Path | None = None,
     via: str = AUTO,
     listener: Listener | None = None,
+    placement: str | Path | dict[str, Any] | PlacementConfig | None = None,
 ) -> C2BRun:
     """Runs an audit, or what is left of it, and returns its run.
 
@@ -56,12 +58,15 @@ def audit(
     and this process) or `serve` (behind Ray Serve); `auto` is here where there are few images and no cluster is in
     reach, else actors. The same run may go on elsewhere. Raises InputError for what the user can mend; interrupted, it
     leaves a run that the same call resumes.
+    `placement`: how many processes run each stage, and what each takes, as a file's path or its fields; by default what
+    the cluster has decides. The run is the same with any; with one, `auto` is actors.
     """
+    processes = read_placement(placement)
     asked = read_audit(config)
     check_specs(asked)
     check_via(via)
     asked = with_classes(asked)
-    via = chosen_via(via, lambda: most_images(asked))
+    via = chosen_via(via if placement is None or via != AUTO else "actors", lambda: most_images(asked))
     check(asked, via)
     fields = asked.model_dump(mode="json")
     run_id = content_id("c2b", fields)
@@ -69,7 +74,8 @@ def audit(
     if asked.verification is not None and asked.verification.calibration is not None:  # before images are drawn in vain
         check_calibration(calibration_table(asked.verification.calibration).labels, asked.classes)
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
-        with backend(via) as models:
+        with backend(via, processes) as models:
+            models.runner.check_paths(run.path, paths_read(asked))
             plans = _plans(asked, run, models, steps)
             drawing = Drawing(plans, run, verifier_of(asked, run, models, steps), steps)
             grant: Grant | None = grant_so_far(run, first_grant(run.captions, asked))
@@ -80,6 +86,8 @@ def audit(
             if asked.confirm and (cells := to_confirm(run.scores, run.captions, run.draws)):
                 drawing.confirm(cells)
                 _answer(asked, run, models, steps)
+            if models.runner.placements:
+                run.update({"placement": models.runner.placements})
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})

@@ -22,6 +22,8 @@ from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.world.zoo import names
 
 INDEX_MANIFEST = "manifest.json"
+LANGUAGE_MODEL = "language_model"
+"""The one role that no stage has: it answers the audit's own process."""
 
 
 def check(config: AuditConfig, via: str) -> None:
@@ -53,12 +55,22 @@ def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
     """(field, role, spec) of each model."""
     found = [("classifier", "classifier", spec) for spec in config.specs.values()]
     if config.language_model is not None:
-        found.append(("language_model", "language_model", config.language_model))
+        found.append(("language_model", LANGUAGE_MODEL, config.language_model))
     if config.images.generator is not None:
         found.append(("images.generator", "image_generator", config.images.generator))
     if config.verification is not None:
         found.append(("verification.model", "captioner", config.verification.model))
     return found
+
+
+def paths_read(config: AuditConfig) -> dict[str, str]:
+    """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
+    read = {path: field for field, role, spec in _specs(config) if role != LANGUAGE_MODEL for _, path in paths(spec)}
+    if config.images.index is not None:
+        read[_directory_of(config.images.index)] = "images.index"
+    if config.images.table is not None:
+        read[config.images.table] = "images.table"
+    return read
 
 
 def _check_spec(field: str, role: str, spec: str) -> None:
@@ -90,8 +102,12 @@ def _check_pairs(config: AuditConfig) -> None:
 
 
 def _check_index(index: str) -> None:
-    place = index.removeprefix("faiss:").partition("?")[0] if index.startswith("faiss:") else index
-    if not files.exists(f"{place}/{INDEX_MANIFEST}"):
+    directory = _directory_of(index)
+    if not files.exists(f"{directory}/{INDEX_MANIFEST}"):
         raise SourceError(
-            f"{place}: no index there (expected {INDEX_MANIFEST}); c2b index build makes one", location=place
+            f"{directory}: no index there (expected {INDEX_MANIFEST}); c2b index build makes one", location=directory
         )
+
+
+def _directory_of(index: str) -> str:
+    return index.removeprefix("faiss:").partition("?")[0] if index.startswith("faiss:") else index

@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import cast
 
 from c2b_ray.audits.kit.loaders import Backend, InCallingProcess, Loaders
+from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog
 from c2b_ray.pipelines.here import Here
@@ -32,10 +33,10 @@ _open_here: ContextVar[HereBackend | None] = ContextVar("open_here", default=Non
 class ActorsBackend(InCallingProcess):
     """Stages run on Ray; each model loads in the actors that use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, placement: PlacementConfig | None = None) -> None:
         from c2b_ray.pipelines.ray_stage import OnRay
 
-        self.runner: Runner = OnRay()
+        self.runner: Runner = OnRay(placement)
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
@@ -49,8 +50,8 @@ class ActorsBackend(InCallingProcess):
 class HereBackend:
     """Stages run in this process, and each model is loaded once in it."""
 
-    def __init__(self) -> None:
-        self.runner: Runner = Here()
+    def __init__(self, placement: PlacementConfig | None = None) -> None:
+        self.runner: Runner = Here(placement)
         self.language_model = cache(catalog.language_model)
         self._encoder, self._captioner = cache(catalog.encoder), cache(catalog.captioner)
         self._image_generator, self._classifier = cache(catalog.image_generator), cache(catalog.classifier)
@@ -126,15 +127,16 @@ def chosen_via(via: str, images: Callable[[], int | None]) -> str:
 
 
 @contextmanager
-def backend(via: str) -> Iterator[Backend]:
+def backend(via: str, placement: PlacementConfig | None = None) -> Iterator[Backend]:
     """A backend, with Ray running beneath it where it takes Ray; what it started, it stops.
 
+    `placement`: how its stages are placed, by default as what the cluster has suggests.
     `here` within `here` is the same backend: what was loaded is not loaded again.
     """
     if via not in VIAS:
         raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")
     if via == "here":
-        token = _open_here.set(_open_here.get() or HereBackend())
+        token = _open_here.set(_open_here.get() or HereBackend(placement))
         try:
             yield cast(HereBackend, _open_here.get())
         finally:
@@ -145,11 +147,11 @@ def backend(via: str) -> Iterator[Backend]:
     with ensure_ray() as started, ExitStack() as stack:
         try:
             if via == "actors":
-                yield ActorsBackend()
+                yield ActorsBackend(placement)
             else:
                 from c2b_ray.audits.kit.served import ServeBackend
 
-                yield ServeBackend(stack)
+                yield ServeBackend(stack, placement)
         finally:
             if started:  # the apps end with their cluster, in one go
                 stack.pop_all()

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from c2b_ray.audits.kit.loaders import InCallingProcess
+from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.pipelines.ray_stage import OnRay
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
-from c2b_ray.serving.app import ensure
+from c2b_ray.serving.app import LAPTOP, ensure
 from c2b_ray.serving.channel import APPS, Channel
 from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
 
@@ -25,43 +27,51 @@ class ServeBackend:
     """Stages run on Ray; each model answers from an app of Ray Serve, which is started if none runs it yet and stopped
     with `stack`."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, placement: PlacementConfig | None = None) -> None:
         self._stack = stack
-        self.runner: Runner = OnRay()
+        self._apps = Path(placement.serve) if placement and placement.serve else LAPTOP
+        self.runner: Runner = OnRay(placement, served=True)
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
     ) -> None:
         models = ensure(
-            language_model=language_model, encoder=encoder, captioner=captioner, classifiers=True, index=True
+            language_model=language_model,
+            encoder=encoder,
+            captioner=captioner,
+            classifiers=True,
+            index=True,
+            placement=self._apps,
         )
         self._stack.enter_context(models)
 
     def language_model(self, spec: str) -> LanguageModel:
-        model = self._stack.enter_context(ensure(language_model=spec)).language_model
+        model = self._stack.enter_context(ensure(language_model=spec, placement=self._apps)).language_model
         assert model is not None
         return model
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
-        model = self._stack.enter_context(ensure(encoder=spec)).encoder
+        model = self._stack.enter_context(ensure(encoder=spec, placement=self._apps)).encoder
         assert model is not None
         return partial(_itself, model)
 
     def captioner(self, spec: str) -> Callable[[], Captioner]:
-        model = self._stack.enter_context(ensure(captioner=spec)).captioner
+        model = self._stack.enter_context(ensure(captioner=spec, placement=self._apps)).captioner
         assert model is not None
         return partial(_itself, model)
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
-        model = self._stack.enter_context(ensure(image_generator=spec)).image_generator
+        model = self._stack.enter_context(ensure(image_generator=spec, placement=self._apps)).image_generator
         assert model is not None
         return partial(_itself, model)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
-        return partial(_itself, self._stack.enter_context(ensure(index=True)).index(path))
+        return partial(_itself, self._stack.enter_context(ensure(index=True, placement=self._apps)).index(path))
 
     def classifier(self, spec: str) -> Callable[[], Classifier]:
-        return partial(_itself, self._stack.enter_context(ensure(classifiers=True)).classifier(spec))
+        return partial(
+            _itself, self._stack.enter_context(ensure(classifiers=True, placement=self._apps)).classifier(spec)
+        )
 
 
 class RunningApps(InCallingProcess):
