@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from c2b_ray.cli import progress, show
+from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.store.run import Run
 
@@ -19,16 +20,6 @@ Via = Annotated[
     typer.Option(
         help="Where models run: here (this process, without Ray), actors (Ray Data's own) or serve (behind Ray Serve); "
         "auto: here for small runs, else actors."
-    ),
-]
-
-Placement = Annotated[
-    str | None,
-    typer.Option(
-        "--placement",
-        metavar="FILE",
-        help="How many processes run each stage, and where: a file such as those in deployments/placement; by default "
-        "what the cluster has decides.",
     ),
 ]
 
@@ -89,13 +80,14 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where the demo's images, index and run go.")] = Path("runs/demo"),
     images: Annotated[int, typer.Option(min=100, help="Scenes to render and index.")] = 5000,
     via: Via = "serve",
+    placement: Placement = None,
     as_json: Json = False,
 ) -> None:
     """Audit planted classifiers of the embedded world, from rendering its images to the report."""
     from c2b_ray.commands.demo import demo as run_demo
 
     with progress.shown() as bar:
-        run = run_demo(out, images, via, bar)
+        run = run_demo(out, images, session(via, placement, bar))
     show_run(run, as_json)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from c2b_ray.cli import progress, show
+from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.text import visible
 
@@ -30,6 +31,7 @@ def build(
     encoder: Encoder,
     out: Out,
     via: Annotated[str, typer.Option(help="Where the encoder runs: auto, here, actors or serve.")] = "auto",
+    placement: Placement = None,
     kind: Kind = None,
     memory: Memory = "4GiB",
     shards: Shards = None,
@@ -39,7 +41,7 @@ def build(
     from c2b_ray.commands.index import build as build_index
 
     with progress.shown() as bar:
-        summary = build_index(images, encoder, out, via, bar, _wish(kind, memory, shards))
+        summary = build_index(images, encoder, out, session(via, placement, bar), _wish(kind, memory, shards))
     _tell(summary, f"{out}/errors.parquet", as_json)
 
 
@@ -81,6 +83,7 @@ def search(
     ] = None,
     out: Annotated[str | None, typer.Option(help="The directory for the answers to many captions.")] = None,
     via: Annotated[str, typer.Option(help="Where many captions are answered: auto, here, actors or serve.")] = "auto",
+    placement: Placement = None,
     as_json: AsJson = False,
 ) -> None:
     """The images nearest to a caption, or to each of many; interrupted, the same command goes on."""
@@ -95,7 +98,7 @@ def search(
     if out is None:
         raise ConfigError("out", "answers to many captions need a directory: --out DIR")
     with progress.shown() as bar:
-        result = search_many(index, captions, out, k, via, bar)
+        result = search_many(index, captions, out, k, session(via, placement, bar))
     if as_json:
         show.print_json({"out": out, **asdict(result)})
     else:

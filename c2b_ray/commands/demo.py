@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from c2b_ray.audits.c2b.audit import audit
-from c2b_ray.audits.kit.backend import backend, chosen_via
-from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands import index
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.world.scenes import CLASSES
@@ -23,20 +24,20 @@ CALIBRATION = 1500
 """Scenes that the verifier is measured on, drawn with another seed than those that are audited."""
 
 
-def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> C2BRun:
+def demo(out: Path, images: int, session: Session) -> C2BRun:
     """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
     table, known, indexed = out / "scenes.parquet", out / "calibration.parquet", out / "index"
-    steps, via = Steps(listener), chosen_via(via, lambda: images)
+    steps, session = Steps(session.listener), replace(session, via=session.chosen(lambda: images))
     # The models start in other processes, so this one has time to render.
     with ThreadPoolExecutor(1) as background:
         rendered = background.submit(_render, {table: (images, SEED), known: (CALIBRATION, SEED + 1)})
         # Held until the audit is over: the encoder that builds the index goes on to answer the audit.
-        with backend(via) as models:
+        with session.backend(lambda: images) as models:
             with steps.step("start the models, render scenes"):
                 models.start(LANGUAGE_MODEL, ENCODER, ENCODER)
                 rendered.result()
             if not (indexed / "manifest.json").exists():
-                index.build(str(table), ENCODER, str(indexed), via, listener)
+                index.build(str(table), ENCODER, str(indexed), session)
             asked = {
                 "task": TASK,
                 "classes": list(CLASSES),
@@ -46,7 +47,7 @@ def demo(out: Path, images: int, via: str, listener: Listener | None = None) -> 
                 "images_per_caption": IMAGES_PER_CAPTION,
                 "verification": {"model": ENCODER, "calibration": str(known)},
             }
-            return audit(asked, out / "run", via, listener)
+            return audit(asked, out / "run", session.via, session.listener, session.placement)
 
 
 def _render(tables: dict[Path, tuple[int, int]]) -> None:

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
 from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.session import Session
 from c2b_ray.models import catalog
 from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines import index as pipeline
@@ -25,14 +25,14 @@ from c2b_ray.roles import ImageIndex, TextImageEncoder
 from c2b_ray.steps.search import Finder
 
 DEFAULT = Wish()
+ALONE = Session()
 
 
 def build(
     images: str,
     encoder: str,
     out: str,
-    via: str = AUTO,
-    listener: Listener | None = None,
+    session: Session = ALONE,
     wish: Wish = DEFAULT,
 ) -> dict[str, Any]:
     """Embeds every image of `images` with `encoder` and builds an index at `out`; resumes what was begun.
@@ -43,10 +43,11 @@ def build(
     `errors` (images that could not be used, listed in `out`/errors.parquet), `kind`, `shards` and `memory`.
     """
     if clip_retrieval.is_folder(images):
-        return import_folder(images, encoder, out, listener=listener, wish=wish)
+        return import_folder(images, encoder, out, listener=session.listener, wish=wish)
     rows = read(images)
-    steps = Steps(listener)
-    with backend(chosen_via(via, lambda: rows.total)) as models:
+    steps = Steps(session.listener)
+    with session.backend(lambda: rows.total) as models:
+        models.runner.check_paths(None, {images: "images"})
         with steps.step("load the encoder"):
             factory = models.encoder(encoder)
             made_by = _made_by(images, factory(), encoder, wish)
@@ -102,13 +103,12 @@ def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
     return hits
 
 
-def search_many(
-    index: str, captions: str, out: str, k: int, via: str = AUTO, listener: Listener | None = None
-) -> StageResult:
+def search_many(index: str, captions: str, out: str, k: int, session: Session = ALONE) -> StageResult:
     """The k nearest images of every caption in a file, as `schemas.SEARCHES` under `out`; resumes what was begun."""
     rows = search.read_captions(captions)
-    steps = Steps(listener)
-    with backend(chosen_via(via, lambda: rows.total)) as models:
+    steps = Steps(session.listener)
+    with session.backend(lambda: rows.total) as models:
+        models.runner.check_paths(None, {index: "index", captions: "captions"})
         with steps.step("open the index"):
             of_index = models.index(index)
             opened = of_index()

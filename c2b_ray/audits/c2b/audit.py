@@ -20,10 +20,11 @@ from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
 from c2b_ray.audits.c2b.preflight import check, check_specs, paths_read
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import calibration_table, verifier_of
-from c2b_ray.audits.kit.backend import AUTO, backend, check_via, chosen_via
+from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, versions
+from c2b_ray.audits.kit.session import Session
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import SourceError
@@ -61,12 +62,12 @@ def audit(
     `placement`: how many processes run each stage, and what each takes, as a file's path or its fields; by default what
     the cluster has decides. The run is the same with any; with one, `auto` is actors.
     """
-    processes = read_placement(placement)
+    session = Session(via, None if placement is None else read_placement(placement), listener)
     asked = read_audit(config)
     check_specs(asked)
     check_via(via)
     asked = with_classes(asked)
-    via = chosen_via(via if placement is None or via != AUTO else "actors", lambda: most_images(asked))
+    via = session.chosen(lambda: most_images(asked))
     check(asked, via)
     fields = asked.model_dump(mode="json")
     run_id = content_id("c2b", fields)
@@ -74,7 +75,7 @@ def audit(
     if asked.verification is not None and asked.verification.calibration is not None:  # before images are drawn in vain
         check_calibration(calibration_table(asked.verification.calibration).labels, asked.classes)
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
-        with backend(via, processes) as models:
+        with backend(via, session.placement) as models:
             models.runner.check_paths(run.path, paths_read(asked))
             plans = _plans(asked, run, models, steps)
             drawing = Drawing(plans, run, verifier_of(asked, run, models, steps), steps)

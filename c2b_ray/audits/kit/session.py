@@ -1,0 +1,28 @@
+"""How a command runs: where its stages and models are, how these are placed, and who listens. It starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
+from c2b_ray.audits.kit.events import Listener
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config.placement import PlacementConfig
+
+
+@dataclass(frozen=True)
+class Session:
+    """`via`: here, actors, serve, or auto. `placement`: None leaves it to what the cluster has."""
+
+    via: str = AUTO
+    placement: PlacementConfig | None = None
+    listener: Listener | None = None
+
+    def chosen(self, images: Callable[[], int | None]) -> str:
+        """Where the work is to run, at most `images` of them; a placement file is written for processes of Ray."""
+        return chosen_via("actors" if self.placement is not None and self.via == AUTO else self.via, images)
+
+    def backend(self, images: Callable[[], int | None]) -> AbstractContextManager[Backend]:
+        return backend(self.chosen(images), self.placement)

@@ -1,0 +1,29 @@
+"""The options by which commands say where their work runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from c2b_ray.audits.kit.events import Listener
+    from c2b_ray.audits.kit.session import Session
+
+Placement = Annotated[
+    str | None,
+    typer.Option(
+        "--placement",
+        metavar="FILE",
+        help="How many processes run each stage, and where: a file such as those in deployments/placement; by default "
+        "what the cluster has decides.",
+    ),
+]
+
+
+def session(via: str, placement: str | None, listener: Listener) -> Session:
+    """The session of a command with these options. ConfigError where the placement file is wrong."""
+    from c2b_ray.audits.kit.session import Session
+    from c2b_ray.config.placement import read_placement
+
+    return Session(via, None if placement is None else read_placement(placement), listener)
