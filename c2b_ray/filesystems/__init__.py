@@ -18,6 +18,8 @@ from pyarrow import fs
 from c2b_ray.errors import SourceError
 from c2b_ray.text import HARMLESS, TOKEN
 
+THREADS = 16
+"""How many files are read at once: reads wait for disks and networks, not for cores."""
 ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",

@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.filesystems import THREADS
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator
@@ -23,7 +24,7 @@ from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.predict import Question, predict
 from c2b_ray.steps.verify import Checks
 from c2b_ray.steps.verify import verify as verify_step
-from c2b_ray.store.parts import THREADS, Parts, opened
+from c2b_ray.store.parts import Parts, opened
 
 OnProgress = Callable[[Progress], None]
 FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)

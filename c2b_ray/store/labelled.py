@@ -15,14 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
-from c2b_ray.filesystems import concerns_the_store, refusal, resolve
+from c2b_ray.filesystems import THREADS, concerns_the_store, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, read_below
 from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.schemas import content_id
 from c2b_ray.store.labelled_rows import LABEL, open_rows
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
-THREADS = 16
 
 
 class LabelledTable:

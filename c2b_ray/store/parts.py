@@ -18,17 +18,16 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError, StorageError
-from c2b_ray.filesystems import Stores, refusal, resolve, sealed
+from c2b_ray.filesystems import THREADS, Stores, refusal, resolve, sealed
+from c2b_ray.filesystems.lock import only_writer
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, lease
 
 TEMPORARY = ".tmp-"
-THREADS = 16
 Digests = NDArray[np.bytes_]
 ERROR = "error"
 
@@ -199,16 +198,10 @@ def _binary(kind: pa.DataType) -> bool:
 
 @contextmanager
 def _locked(out: str, path: str) -> Iterator[None]:
-    lock = FileLock(f"{path}/.lock")
-    with _refusals(out):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise RunError(f"{out}: another process is writing here; wait for it to end, or stop it") from None
-    try:
+    with ExitStack() as stack:
+        with _refusals(out):
+            stack.enter_context(only_writer(path, out, "writing here"))
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager

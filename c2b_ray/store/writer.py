@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from filelock import FileLock, Timeout
 from pyarrow import fs
 
-from c2b_ray.errors import RunError
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.lock import LOCK, only_writer
 from c2b_ray.store import files, lease
 
-LOCK = ".lock"
 FILES = (LOCK, lease.NAME)
 """What it leaves in the directory."""
 
@@ -25,15 +23,7 @@ def single_writer(location: str) -> Iterator[Callable[[], None]]:
         with lease.held(location) as still_ours:
             yield still_ours
         return
-    lock = FileLock(f"{path}/{LOCK}", timeout=0)
-    with files.refusals(location):
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise RunError(
-                f"{location}: another process is writing this run; wait for it or stop it", run=location
-            ) from error
-    try:
+    with ExitStack() as stack:
+        with files.refusals(location):
+            stack.enter_context(only_writer(path, location, "writing this run"))
         yield lambda: None
-    finally:
-        lock.release()

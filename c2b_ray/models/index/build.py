@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
 
 from c2b_ray.errors import ConfigError, RunError, SourceError, StorageError
+from c2b_ray.filesystems.lock import LOCK, only_writer
 from c2b_ray.models.index import plan as faiss_plan
 from c2b_ray.models.index import shards as faiss_shards
 from c2b_ray.models.index.manifest import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, Manifest, Part
@@ -36,7 +36,6 @@ GROUP_ROWS = 256
 """Images in a row group: what one fetched image makes a reader read."""
 
 JOURNAL = "journal.json"
-LOCK = ".lock"
 _NORM_TOLERANCE = 1e-2
 
 
@@ -84,19 +83,13 @@ def _writing(target: Path, scratch: Path) -> Iterator[None]:
     """For the only writer. What a mistake in the input has begun is removed; what an accident left is kept."""
     try:
         scratch.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(scratch / LOCK)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise RunError(f"{target}: another process is building here; wait for it to end, or stop it") from None
-        try:
-            _refuse_existing(target)
-            yield
-        except (SourceError, ConfigError):
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
-        finally:
-            lock.release()
+        with only_writer(scratch, str(target), "building here"):
+            try:
+                _refuse_existing(target)
+                yield
+            except (SourceError, ConfigError):
+                shutil.rmtree(scratch, ignore_errors=True)
+                raise
     except OSError as error:
         raise StorageError(
             f"{target}: the index cannot be written: {error}; mend that and run again, it goes on"

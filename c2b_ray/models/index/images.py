@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ImageError, SourceError
-from c2b_ray.filesystems import refusal, resolve
+from c2b_ray.filesystems import THREADS, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, open_below, read_below
 from c2b_ray.models.index.manifest import ROWS, Manifest, Part
 
-THREADS = 16
 FILE, OFFSET, SIZE = "file", "offset", "size"
 """Where an image outside the index is: a file below the root, and which bytes of it; all of them where null."""
 

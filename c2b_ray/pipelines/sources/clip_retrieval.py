@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.filesystems import THREADS, absent_bucket, refusal, resolve
 from c2b_ray.pipelines.sources.datasets import IMAGES
-from c2b_ray.pipelines.sources.files import THREADS, Place, listing
+from c2b_ray.pipelines.sources.files import Place, listing
 from c2b_ray.pipelines.sources.webdataset import members
 from c2b_ray.roles import Floats
 

@@ -16,11 +16,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 from c2b_ray.errors import ImageError, SourceError
-from c2b_ray.filesystems import Stores, concerns_the_store, refusal, resolve
+from c2b_ray.filesystems import THREADS, Stores, concerns_the_store, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, read_below
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
-THREADS = 16
 ROWS_AT_ONCE = 64
 BYTES_AT_ONCE = 32 * 2**20
 

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.sources.files import ROW, ROWS_AT_ONCE, THREADS, Place, tables, unread
+from c2b_ray.filesystems import THREADS
+from c2b_ray.pipelines.sources.files import ROW, ROWS_AT_ONCE, Place, tables, unread
 from c2b_ray.pipelines.stage import Rows
 
 EXPECTED = (
