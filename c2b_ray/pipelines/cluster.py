@@ -100,7 +100,7 @@ def _connect(num_cpus: int | None, object_store_mb: int) -> None:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ServiceError(f"no Ray cluster at {ADDRESS}={address}: {error}; unset it to run here alone") from error
+            raise ServiceError(_refusal(address, error)) from error
         return
     # Ray 2.60 raises a bare Exception where a process of its is not up within 30 seconds, a limit that cannot be set.
     # What is wrong with the arguments stays wrong.
@@ -131,6 +131,21 @@ def _start(num_cpus: int | None, object_store_mb: int) -> None:
     except Exception:
         ray.shutdown()
         raise
+
+
+def _refusal(address: str, error: BaseException) -> str:
+    """Why the cluster at the address could not be joined, and what to do."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # Ray 2.60 passes its AuthenticationError on as text. `ray start` asks for a token where the home folder has
+        # one, as after any local run; a driver that is given an address sends it only if it is told to.
+        if "AuthenticationError" in str(cause):
+            return (
+                f"the Ray cluster at {ADDRESS}={address} asks for a token: set RAY_AUTH_MODE=token, with the cluster's "
+                "token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
+            )
+        cause = cause.__cause__
+    return f"no Ray cluster at {ADDRESS}={address}: {error}; unset it to run here alone"
 
 
 def _quiet() -> None:
