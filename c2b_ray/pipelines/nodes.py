@@ -23,8 +23,10 @@ def cluster() -> Cluster:
     return Cluster(tuple(nodes), _startable(nodes))
 
 
-def free_cpus() -> float:
-    return float(ray.available_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
+def free_cpus() -> list[float]:
+    """Of each node."""
+    free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
+    return [float(left.get("CPU", 0.0)) for left in free.values()]
 
 
 def _startable(nodes: list[Node]) -> tuple[Node, ...]:

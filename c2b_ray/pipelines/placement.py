@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -139,17 +140,24 @@ def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float |
     return _waiting(needs, nodes) if served or not needs.model else _on_cpus(needs, nodes)
 
 
-def within(placement: Placement, free_cpus: float, elastic: bool = False) -> Placement:
-    """The placement with so few CPUs that the first `min_actors` leave one of the `free_cpus` to reads and writes.
+def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = False) -> Placement:
+    """The placement with so few CPUs that one node keeps a whole CPU for reads and writes, wherever Ray puts the first
+    `min_actors`. `free_cpus`: of each node.
 
-    Without one they wait for ever, as processes of a pool are never taken away again. How far a pool grows is Ray
-    Data's to say: it keeps a share for each other operator. Processes of 0 CPUs run too: Ray counts and withholds
-    none. Where nodes are still to come (`elastic`), what is free now says little.
+    Without a whole one on a single node they wait for ever, as processes of a pool are never taken away again. How far
+    a pool grows is Ray Data's to say: it keeps a share for each other operator. Processes of 0 CPUs run too: Ray counts
+    and withholds none. Where nodes are still to come (`elastic`), what is free now says little.
     """
-    if elastic:
+
+    def leaves_one(cpus: float) -> bool:
+        # So many processes on a node leave less than a CPU there.
+        blocking = (math.floor((free - 1) / cpus + 1e-9) + 1 for free in free_cpus if free >= 1)
+        return sum(blocking) > placement.min_actors
+
+    if elastic or not placement.cpus or leaves_one(placement.cpus):
         return placement
-    spare = math.floor(max(0.0, free_cpus - 1) / placement.min_actors * 100) / 100
-    return replace(placement, cpus=min(placement.cpus, spare))
+    hundredths = range(1, math.ceil(placement.cpus * 100))
+    return replace(placement, cpus=bisect_left(hundredths, True, key=lambda n: not leaves_one(n / 100)) / 100)
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import pytest
 
 from c2b_ray.config.placement import read_placement
@@ -82,25 +84,32 @@ def test_a_stage_that_asks_serve_takes_neither_gpus_nor_many_cpus():
 @pytest.mark.parametrize(
     ("min_actors", "cpus", "free", "expected"),
     [
-        (1, 0.5, 2, 0.5),
-        (2, 0.5, 2, 0.5),
-        (3, 0.5, 2, 0.33),
-        (1, 0.5, 1.25, 0.25),  # replicas of Serve have the others
-        (1, 0.5, 1.5, 0.5),  # a process of the stage before is still leaving
-        (1, 0.5, 0.5, 0.0),
-        (1, 0.5, 1, 0.0),
-        (1, 11.0, 16, 11.0),
-        (4, 0.5, 64, 0.5),
+        (1, 0.5, [2], 0.5),
+        (2, 0.5, [2], 0.5),
+        (3, 0.5, [2], 0.33),
+        (1, 0.5, [1.25], 0.25),  # replicas of Serve have the others
+        (1, 0.5, [1.5], 0.5),  # a process of the stage before is still leaving
+        (1, 0.5, [0.5], 0.0),
+        (1, 0.5, [1], 0.0),
+        (1, 11.0, [16], 11.0),
+        (4, 0.5, [64], 0.5),
+        (2, 0.5, [1, 1, 1], 0.5),
+        (3, 0.5, [1, 1, 1], 0.0),  # one on each would leave three halves, and no task of one CPU fits into halves
+        (3, 1.1, [2, 2, 2], 1.0),
+        (6, 0.8, [2, 2, 2], 0.5),
+        (9, 0.5, [0, 0.9], 0.0),
     ],
 )
-def test_the_first_processes_leave_one_free_cpu(min_actors, cpus, free, expected):
-    found = within(Placement(batch=1, min_actors=min_actors, max_actors=9, cpus=cpus), free).cpus
-    assert found == pytest.approx(expected)
-    assert found == 0 or min_actors * found <= free - 1
+def test_the_first_processes_leave_one_cpu_on_some_node(min_actors, cpus, free, expected):
+    result = within(Placement(batch=1, min_actors=min_actors, max_actors=9, cpus=cpus), free).cpus
+    assert result == pytest.approx(expected)
+    for nodes in combinations_with_replacement(range(len(free)), min_actors):  # wherever each of them runs
+        left = [cpus - nodes.count(node) * result for node, cpus in enumerate(free)]
+        assert result == 0 or max(left) > 1 - 1e-9
 
 
 def test_what_is_free_says_little_where_nodes_are_still_to_come():
-    assert within(Placement(batch=1, cpus=4.0), 0.0, elastic=True).cpus == 4.0
+    assert within(Placement(batch=1, cpus=4.0), [0.0], elastic=True).cpus == 4.0
 
 
 def test_a_file_overrides_the_defaults_field_by_field():
