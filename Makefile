@@ -57,7 +57,7 @@ lock: $(STAMP)  ## resolve requirements.lock anew
 
 # For the machines that the image is for: vLLM has no solution for every Python and platform.
 lock-gpu: $(STAMP)  ## resolve deployments/gpu.lock anew
-	$(BIN)/uv pip compile --quiet --python-platform x86_64-manylinux_2_28 --python-version 3.11 --generate-hashes --extra all --extra vllm --override deployments/gpu.overrides pyproject.toml -o deployments/gpu.lock
+	$(BIN)/uv pip compile --quiet --python-platform x86_64-manylinux_2_28 --python-version 3.11 --generate-hashes --extra all --extra vllm --override deployments/gpu.overrides pyproject.toml deployments/gpu.in -o deployments/gpu.lock
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .venv-vllm .pytest_cache .mypy_cache .ruff_cache

@@ -81,11 +81,15 @@ def test_libraries_come_with_hashes_and_bytecode(image: Path) -> None:
     assert any(name == "ENV" and "UV_COMPILE_BYTECODE=1" in rest for name, rest in instructions(image))
 
 
+FOR_A_GPU = {"faiss-cpu": "faiss-gpu", "onnxruntime": "onnxruntime-gpu"}
+
+
 @pytest.mark.parametrize(("lock", "extras"), [("requirements.lock", "all"), ("deployments/gpu.lock", "all,vllm")])
 def test_a_lock_holds_the_project_and_its_extras_within_their_ranges(lock: str, extras: str) -> None:
     found = pins(ROOT / lock)
     for requirement in required(extras):
         name = canonicalize_name(requirement.name)
+        name = FOR_A_GPU.get(name, name) if lock == "deployments/gpu.lock" else name
         assert found[name] in requirement.specifier, requirement
 
 
@@ -108,3 +112,19 @@ def required(extras: str) -> Iterator[Requirement]:
                 yield from required(",".join(requirement.extras))
             else:
                 yield requirement
+
+
+def test_the_gpu_lock_holds_no_build_for_cpus_and_the_libraries_of_cuda() -> None:
+    """Two builds of one library overwrite each other's files: whichever was unpacked last would answer."""
+    found = pins(ROOT / "deployments" / "gpu.lock")
+    assert not FOR_A_GPU.keys() & found.keys()
+    assert set(FOR_A_GPU.values()) <= found.keys()
+    assert found["faiss-gpu"] == pins(ROOT / "requirements.lock")["faiss-cpu"]  # each reads the other's indexes
+    # faiss-gpu is built for CUDA 12, onnxruntime-gpu and torch for CUDA 13: each needs its own cuBLAS.
+    assert {
+        "nvidia-cublas-cu12",
+        "nvidia-curand-cu12",
+        "nvidia-cublas",
+        "nvidia-cudnn-cu13",
+        "nvidia-cufft",
+    } <= found.keys()
