@@ -13,9 +13,11 @@ entry of the file's own metadata (`metadata_props` of the same name), else the d
     labels       file of names            (metadata: a JSON list, or names with commas between), else label_0, …
     input, output                         the graph's first
 
-Also: threads (2), batch (64), device (cpu, cuda). Pictures are resized bilinearly with antialiasing, as torchvision
-does. A uint8 input gets the pixels as they are. Outputs that a Softmax node gives are probabilities: their logarithm is
-taken. It knows neither what the labels mean nor where images come from.
+Also: threads (2), batch (64; 256 on a GPU), device (cpu, cuda, cuda:1). Without device= it is the GPU that this process
+may use (`devices`), where onnxruntime is built for GPUs. Pictures are resized bilinearly with antialiasing, as
+torchvision does. A uint8 input gets the pixels as they are. Outputs that a Softmax node gives are probabilities: their
+logarithm is taken. A graph computes in the precision of its file. It knows neither what labels mean nor where images
+come from.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.filesystems.documents import parse_json
+from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.resize import Window, resize
-from c2b_ray.models.spec_options import BATCH, batches, label_names, numbers, positive
+from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, numbers, positive
 from c2b_ray.roles import Description, Floats, Pixels
 from c2b_ray.schemas import content_id
 
@@ -52,6 +55,9 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 SIDE = 224
 THREADS = 2
+_CUDA = "CUDAExecutionProvider"
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+"""A folder for each GPU: onnxruntime itself only says what it was built for."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,9 @@ def load(spec: Spec) -> OnnxClassifier:
     session = _session(spec, path)
     settled = _settled(spec, model)
     graph = _graph(settled, session.get_inputs(), session.get_outputs(), model)
+    default = GPU_BATCH if session.get_providers()[0] == _CUDA else BATCH
     prepare = _preprocessing(settled, graph)
-    classifier = OnnxClassifier(session, graph, prepare, positive(spec, "batch", BATCH))
+    classifier = OnnxClassifier(session, graph, prepare, positive(spec, "batch", default))
     try:
         count = classifier.logits([np.zeros((prepare.height, prepare.width, 3), np.uint8)], [""]).shape[1]
     except ServiceError as error:
@@ -232,14 +239,30 @@ def _session(spec: Spec, path: Path) -> Any:
     options.intra_op_num_threads = positive(spec, "threads", THREADS)
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # its warnings about unused initialisers go to stderr otherwise
-    device = spec.options.get("device", "cpu").partition(":")[0]
-    provider = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}.get(device)
+    device = device_of(spec)
+    provider = {"cpu": "CPUExecutionProvider", "cuda": _CUDA}.get(device.partition(":")[0])
     if provider not in onnxruntime.get_available_providers():
         raise SpecError(f"{spec.text}: this onnxruntime has no device {device!r}; device=cpu always works")
+    # float32 is float32: by default CUDA would round its factors to 10 bits.
+    settings = {"device_id": device.partition(":")[2] or "0", "use_tf32": "0"} if provider == _CUDA else {}
+    if provider == _CUDA:
+        onnxruntime.preload_dlls()  # libraries of CUDA that came with pip, which the dynamic linker does not find
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=[provider])
+        session = onnxruntime.InferenceSession(str(path), options, providers=[(provider, settings)])
     except Exception as error:  # onnxruntime's exceptions share no base class
         raise WeightsError(f"{path}: onnxruntime cannot load it: {error}") from error
+    if session.get_providers()[0] != provider:  # onnxruntime takes the CPU instead, and says so on stderr alone
+        raise ServiceError(
+            f"{spec.text}: onnxruntime does not start on {device}: CUDA's libraries or the driver are absent, or of "
+            "another version (pip install 'onnxruntime-gpu[cuda,cudnn]'); device=cpu always works"
+        )
+    return session
+
+
+def device_of(spec: Spec) -> str:
+    """`cpu` or `cuda:N`: the spec's own, else the GPU that this process may use where onnxruntime is built for GPUs."""
+    built = _CUDA in onnxruntime.get_available_providers()
+    return devices.device(spec.options.get("device"), spec.text, len(list(_DRIVER.glob("*"))) if built else 0)
 
 
 def _graph(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: Any) -> Graph:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.preprocess import OnArrays, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches, positive
@@ -31,11 +32,12 @@ _KEPT = {-1: 256 * 2**20, -2: 65 * 2**20, -3: 64 * 2**20}
 
 
 def device_of(spec: Spec) -> torch.device:
-    """`device=` of a spec (cpu, cuda, cuda:1, mps); without it, a CUDA device where one is at hand, else the CPU.
+    """`device=` of a spec (cpu, cuda, cuda:1, mps); without it the GPU that `devices` allows, else the CPU.
 
     Every model is loaded through here; with a CPU, the process keeps from here on what it frees (`_keep_memory`).
+    SpecError for a device that is absent or that Ray assigned to another process.
     """
-    name = spec.options.get("device", "cuda" if torch.cuda.is_available() else "cpu")
+    name = devices.device(spec.options.get("device"), spec.text, torch.cuda.device_count())
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

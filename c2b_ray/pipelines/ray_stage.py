@@ -23,6 +23,7 @@ from ray.data import ActorPoolStrategy
 
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.errors import RunError
+from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
 from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
@@ -237,6 +238,8 @@ class _Worker(Generic[R]):
             # time, and its own limit (max_restarts) is deprecated for map_batches. An actor keeps its id then.
             name = ray.get_runtime_context().get_actor_id() or ""
             self._reporter = Reporter(assignment.reports, name, job.config.restarts)
+            # Ray hides no GPU from an actor that has none.
+            devices.assign(ray.get_gpu_ids(), job.config.placement.precision)
             with self._reporter.loading():
                 self._role = job.role_factory()
             threads = threads_of(job.config.placement)

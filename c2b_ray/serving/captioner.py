@@ -17,7 +17,7 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import Answer, CaptionReply, Pixels, Question
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.payload import PackedImages, unpack
-from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model
+from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Captioner"
 Reply = TypeVar("Reply", Answer, CaptionReply)
@@ -29,6 +29,7 @@ class CaptionerServer:
     """Serves one captioner; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1) -> None:
+        take_gpus()
         self._spec = model
         with carried_in_text():
             self._captioner = catalog.captioner(model)

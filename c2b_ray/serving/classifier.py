@@ -15,7 +15,7 @@ from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier, Floats, Pixels
 from c2b_ray.serving.payload import PackedImages, unpack
-from c2b_ray.serving.replica import Hands, Shelf, apply_settings, can_be_probed
+from c2b_ray.serving.replica import Hands, Shelf, apply_settings, can_be_probed, take_gpus
 
 DEPLOYMENT = "Classifiers"
 
@@ -25,6 +25,7 @@ class ClassifierServer:
     """Serves any classifier of the catalogue; the request's multiplexed model id is the spec."""
 
     def __init__(self, models_per_replica: int = 4, threads: int = 1) -> None:
+        take_gpus()
         self._hands = Hands(DEPLOYMENT, threads)
         self._shelf = Shelf(self._hands, _load, _check, models_per_replica)
 

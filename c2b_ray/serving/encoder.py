@@ -16,7 +16,7 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.payload import PackedImages, unpack
-from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model
+from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Encoder"
 
@@ -26,6 +26,7 @@ class EncoderServer:
     """Serves one encoder; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1) -> None:
+        take_gpus()
         self._spec = model
         with carried_in_text():
             self._encoder = catalog.encoder(model)

@@ -14,7 +14,7 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import GeneratedImage, GenerationRequest
 from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.replica import Hands, apply_settings, refuse_other_model
+from c2b_ray.serving.replica import Hands, apply_settings, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Generator"
 
@@ -24,6 +24,7 @@ class GeneratorServer:
     """Serves one image generator; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1) -> None:
+        take_gpus()
         self._spec = model
         with carried_in_text():
             self._generator = catalog.image_generator(model)

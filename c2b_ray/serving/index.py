@@ -15,7 +15,7 @@ from ray import serve
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, ImageIndex, Neighbours
-from c2b_ray.serving.replica import Hands, Shelf, apply_settings
+from c2b_ray.serving.replica import Hands, Shelf, apply_settings, take_gpus
 
 DEPLOYMENT = "Index"
 
@@ -25,6 +25,7 @@ class IndexServer:
     """Serves any index that its node can read; the request's multiplexed model id is the index's path."""
 
     def __init__(self, models_per_replica: int = 2, threads: int = 1) -> None:
+        take_gpus()
         self._hands = Hands(DEPLOYMENT, threads)
         self._shelf = Shelf(self._hands, catalog.index, _nothing, models_per_replica)
 

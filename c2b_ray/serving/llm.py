@@ -18,7 +18,7 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model
+from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "LanguageModel"
 
@@ -28,6 +28,7 @@ class LanguageModelServer:
     """Serves one language model; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1) -> None:
+        take_gpus()
         self._spec, self._gathers = model, threads == 1
         with carried_in_text():
             self._model = catalog.language_model(model)

@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
+import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
-from c2b_ray.models import catalog
+from c2b_ray.models import catalog, devices
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +37,12 @@ UNPROBED = frozenset({"openai", "http", "https", "scripted", "table"})
 def can_be_probed(spec: str) -> bool:
     """Whether a self-test may ask this model a question that no user asked."""
     return catalog.parse(spec).scheme not in UNPROBED
+
+
+def take_gpus() -> None:
+    """The models of this replica use the GPUs that Ray assigned to it, and no others; called before one loads."""
+    if ray.is_initialized():  # not where Serve's local testing mode runs it in the caller's process
+        devices.assign(ray.get_gpu_ids())
 
 
 class Hands:

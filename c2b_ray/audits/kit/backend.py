@@ -17,7 +17,7 @@ from typing import cast
 from c2b_ray.audits.kit.loaders import Backend, InCallingProcess, Loaders
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.errors import ConfigError, InputError
-from c2b_ray.models import catalog
+from c2b_ray.models import catalog, devices
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
@@ -102,7 +102,7 @@ def at_hand() -> Iterator[Loaders]:
         return
     from c2b_ray.pipelines.cluster import ensure_ray
 
-    with ensure_ray():
+    with ensure_ray(), devices.assigned(()):
         yield RunningApps(running())
 
 
@@ -144,7 +144,8 @@ def backend(via: str, placement: PlacementConfig | None = None) -> Iterator[Back
         return
     from c2b_ray.pipelines.cluster import ensure_ray
 
-    with ensure_ray() as started, ExitStack() as stack:
+    # Ray assigns no GPU to a driver: those that it sees are its workers'.
+    with ensure_ray() as started, devices.assigned(()), ExitStack() as stack:
         try:
             if via == "actors":
                 yield ActorsBackend(placement)

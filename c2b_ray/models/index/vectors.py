@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError
+from c2b_ray.models import devices
 from c2b_ray.models.index.manifest import VECTORS, Manifest
 from c2b_ray.models.index.plan import BREADTH, SHORTLIST, SHORTLIST_LEAST
 from c2b_ray.roles import Floats, Neighbours
@@ -199,18 +200,18 @@ def opened(path: Path, manifest: Manifest, rows: int) -> Any:
 
 
 def on_device(shard: Any, kind: str, device: str) -> Any:
-    """The shard on all GPUs where there are any. Graphs stay where they are: faiss has none on a GPU."""
-    there = faiss.get_num_gpus()
-    if device == "gpu" and (not there or kind == "hnsw"):
-        why = "faiss sees no GPU here" if not there else "an hnsw index cannot be moved to a GPU"
+    """The shard on the GPUs that this process may use, if any. Graphs stay where they are: faiss has none on a GPU."""
+    gpus = devices.usable(faiss.get_num_gpus())
+    if device == "gpu" and (not gpus or kind == "hnsw"):
+        why = "an hnsw index cannot be moved to a GPU" if gpus else "this process has no GPU, or faiss sees none"
         raise SourceError(f"device=gpu: {why}; leave the option out, or install faiss with GPU support")
-    if device == "cpu" or not there or kind == "hnsw":
+    if device == "cpu" or not gpus or kind == "hnsw":
         return shard
     options = faiss.GpuMultipleClonerOptions()
     options.shard = True
     options.useFloat16 = True  # look-up tables of long codes fit no other way
     options.allowCpuCoarseQuantizer = True  # the graph over the centroids
-    return faiss.index_cpu_to_all_gpus(shard, options)
+    return faiss.index_cpu_to_gpus_list(shard, options, gpus)
 
 
 def _preassigned(shard: Any, queries: Floats, k: int, lists: tuple[Floats, Ids]) -> tuple[Floats, Ids]:
