@@ -28,7 +28,7 @@ from torchvision.transforms._presets import ImageClassification
 
 from c2b_ray.models import weights
 from c2b_ray.models.pixels.preprocess import OnArrays, batched
-from c2b_ray.models.torch_runtime import TorchClassifier
+from c2b_ray.models.torch_runtime import Runtime, TorchClassifier
 from c2b_ray.steps.decode import decode
 
 AT_ONCE = 32
@@ -72,10 +72,10 @@ def answers_alike(file: str, inputs: list[bytes]) -> dict[str, float]:
     module = torchvision.models.mobilenet_v2(num_classes=1000)
     weights.load_into(module, weights.read_safetensors(Path(file)), Path(file))
     transform = ImageClassification(crop_size=224, resize_size=232, mean=(0.5,) * 3, std=(0.5,) * 3)
-    labels, cpu = tuple(map(str, range(1000))), torch.device("cpu")
-    ours = TorchClassifier(module, transform, labels, "", cpu, AT_ONCE)
+    labels, cpu = tuple(map(str, range(1000))), Runtime(torch.device("cpu"), AT_ONCE)
+    ours = TorchClassifier(module, transform, labels, "", cpu)
     # A function that is not known there is called with the PIL image, which `decode` gives pixel for pixel.
-    theirs = TorchClassifier(module, lambda image: transform(image), labels, "", cpu, AT_ONCE)
+    theirs = TorchClassifier(module, lambda image: transform(image), labels, "", cpu)
     alike, change = 0, 0.0
     for start in range(0, len(inputs), AT_ONCE):
         part = inputs[start : start + AT_ONCE]

@@ -23,17 +23,17 @@ import torch
 from diffusers import DiffusionPipeline
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+from c2b_ray.config.placement import Precision
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.image_check import checked_image
-from c2b_ray.models import weights
+from c2b_ray.models import devices, weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive
-from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.models.torch_runtime import DTYPES, device_of
 from c2b_ray.roles import Description, GeneratedImage, GenerationRequest
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("steps", "guidance", "size", "batch", "device", "dtype", "scheduler", "compile")
-_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _BATCH = 8
 _DENOISERS = ("unet", "transformer")
 _INDEX = "model_index.json"
@@ -79,7 +79,7 @@ def load(spec: Spec) -> DiffusersGenerator:
         raise SpecError(f"{spec.text}: compile={compiled!r} is neither true nor false")
     directory = _directory(spec)
     files = _checked_files(spec, directory)
-    pipeline = _pipeline(spec, directory, _DTYPES[dtype])
+    pipeline = _pipeline(spec, directory, DTYPES[dtype])
     settings = _settings(spec, size)
     _check_settings(spec, pipeline, settings)
     scheduler = _set_scheduler(spec, pipeline)
@@ -106,11 +106,8 @@ def _revision(files: Sequence[Path], settings: dict[str, Any], dtype: str, sched
     return content_id("diffusers", weights.file_revision(*files), settings, dtype, scheduler)
 
 
-def _dtype(spec: Spec) -> str:
-    dtype = spec.options.get("dtype", "fp32")
-    if dtype not in _DTYPES:
-        raise SpecError(f"{spec.text}: no dtype {dtype!r}; {nearest(dtype, _DTYPES)}")
-    return dtype
+def _dtype(spec: Spec) -> Precision:
+    return devices.precision(spec.options.get("dtype"), spec.text) or "fp32"
 
 
 def _directory(spec: Spec) -> Path:

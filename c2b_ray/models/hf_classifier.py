@@ -3,8 +3,9 @@
     hf:org/name        from the Hugging Face hub
     hf:PATH            a directory with config.json, model.safetensors and preprocessor_config.json
 
-Options: revision (of the repository), labels (file of names), device, batch. Label names come from `labels`, else from
-config.json (`id2label`). Weights are read from safetensors alone, and no code of a repository is run.
+Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, bf16, fp16). Label names
+come from `labels`, else from config.json (`id2label`). Weights are read from safetensors alone, and no code of a
+repository is run.
 """
 
 from __future__ import annotations
@@ -21,22 +22,21 @@ from c2b_ray.errors import WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names
-from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
+from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("revision", "labels", "device", "batch")
+_OPTIONS = ("revision", "labels", "device", "batch", "precision")
 
 
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of an `hf:` spec. SpecError: nothing there to read. WeightsError: no safetensors, or of no use."""
-    device = device_of(spec)
-    batch = batch_of(spec, device)
+    runtime = runtime_of(spec)
     directory = _directory(spec)
     model = _from(directory, spec, AutoModelForImageClassification, use_safetensors=True)
     processor = _from(directory, spec, AutoImageProcessor)
     known = _known(spec, directory, model.config, processor)
-    return TorchClassifier(_Logits(model), _Processed(processor), known.labels, known.revision, device, batch)
+    return TorchClassifier(_Logits(model), _Processed(processor), known.labels, known.revision, runtime)
 
 
 def describe(spec: Spec) -> Description:
@@ -63,7 +63,8 @@ def _known(spec: Spec, directory: Path, config: Any, processor: Any) -> Descript
     own = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     labels = label_names(spec, config.num_labels, own)
     files = sorted(directory.glob("*.safetensors"))
-    return Description(content_id("hf", weights.file_revision(*files), processor.to_dict(), labels), labels)
+    revision = content_id("hf", weights.file_revision(*files), processor.to_dict(), labels)
+    return Description(revised(revision, spec), labels)
 
 
 class _Logits(nn.Module):

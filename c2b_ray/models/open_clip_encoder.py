@@ -27,11 +27,11 @@ from open_clip.pretrained import get_pretrained_cfg
 from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import weights
+from c2b_ray.models import devices, weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.packed import pack
 from c2b_ray.models.pixels.preprocess import batched
-from c2b_ray.models.torch_runtime import batch_of, device_of, run
+from c2b_ray.models.torch_runtime import Runtime, batch_of, device_of, run
 from c2b_ray.roles import Description, Floats, Pixels
 from c2b_ray.schemas import content_id
 
@@ -46,17 +46,13 @@ _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "
 class OpenClipEncoder:
     """An open_clip model with its preprocessing and tokenizer; implements `roles.TextImageEncoder`."""
 
-    def __init__(
-        self, model: Any, tokenizer: Any, revision: str, device: torch.device, batch: int, precision: str
-    ) -> None:
+    def __init__(self, model: Any, tokenizer: Any, revision: str, runtime: Runtime) -> None:
         self._model = model.eval().requires_grad_(False)
         pack(self._model)
-        self._tokenizer = tokenizer
-        self._prepare = batched(image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False))
+        self._texts = _Texts(tokenizer)
+        self._images = batched(image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False))
         self._revision = revision
-        self._device = device
-        self._batch = batch
-        self._dtype = open_clip.get_input_dtype(precision) or torch.float32
+        self._runtime = runtime
         self._dimension = 0
         self._dimension = self.encode_texts(["a photo"]).shape[1]
 
@@ -75,18 +71,11 @@ class OpenClipEncoder:
 
     def encode_images(self, images: Sequence[Pixels]) -> Floats:
         """Unit-norm embeddings, float32 (images, dimension), of uint8 (height, width, 3) images of any sizes."""
-        return self._unit(run(self._model.encode_image, images, self._image_tensor, self._device, self._batch))
+        return self._unit(run(self._model.encode_image, images, self._images, self._runtime))
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
         """Unit-norm embeddings, float32 (texts, dimension); what exceeds the model's context is cut off."""
-        return self._unit(run(self._model.encode_text, texts, self._text_tensor, self._device, self._batch))
-
-    def _image_tensor(self, images: Sequence[Pixels]) -> torch.Tensor:
-        return self._prepare(images).to(self._dtype)
-
-    def _text_tensor(self, texts: Sequence[str]) -> torch.Tensor:
-        tokens: torch.Tensor = self._tokenizer(list(texts))
-        return tokens
+        return self._unit(run(self._model.encode_text, texts, self._texts, self._runtime))
 
     def _unit(self, found: Floats) -> Floats:
         # Normalised here in float32, also where the model computes in half precision.
@@ -96,16 +85,30 @@ class OpenClipEncoder:
         return unit
 
 
+class _Texts:
+    """Texts as the tokens that the model takes; what exceeds its context is cut off."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def stacked(self, rows: Sequence[str], pinned: bool = False) -> torch.Tensor:
+        tokens: torch.Tensor = self._tokenizer(list(rows))
+        return tokens.pin_memory() if pinned else tokens
+
+    def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
+        return stacked
+
+
 def load(spec: Spec) -> OpenClipEncoder:
     """The encoder of an `open_clip:` spec; SpecError for names, WeightsError for weights that cannot be used."""
     precision = _precision(spec)
     device = device_of(spec)
-    batch = batch_of(spec, device)
+    runtime = Runtime(device, batch_of(spec, device), open_clip.get_input_dtype(precision) or torch.float32)
     sources = _sources(spec)
     model = _created(spec, sources.name, precision=precision, device=device, **sources.arguments, **_WITH_WEIGHTS)
     tokenizer = _tokenizer(sources)
     try:
-        return OpenClipEncoder(model, tokenizer, _revision(sources, model, precision), device, batch, precision)
+        return OpenClipEncoder(model, tokenizer, _revision(sources, model, precision), runtime)
     except (IndexError, RuntimeError) as error:  # the first text goes through the model at once
         raise WeightsError(f"{spec.text}: its tokenizer does not fit its text model ({error})") from error
 
@@ -143,7 +146,7 @@ def _silent() -> Iterator[None]:
 
 
 def _precision(spec: Spec) -> str:
-    precision = spec.options_among(OPTIONS).get("precision", "fp32")
+    precision = spec.options_among(OPTIONS).get("precision") or devices.precision(None, spec.text) or "fp32"
     if precision not in _PRECISIONS:
         raise SpecError(f"{spec.text}: no precision {precision!r}; {nearest(precision, _PRECISIONS)}")
     return precision

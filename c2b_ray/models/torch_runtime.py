@@ -1,4 +1,4 @@
-"""What every PyTorch model here needs: a device, a batch size and a loop over batches.
+"""What every PyTorch model here needs: a device, a batch size, a precision and a loop over batches.
 
 It knows no library of models: a classifier is any module from a batch of tensors to logits, with the function that
 makes a tensor of a picture.
@@ -9,19 +9,26 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from c2b_ray.config.placement import Precision
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.pixels.preprocess import OnArrays, Transform, batched
-from c2b_ray.models.spec_options import BATCH, batches, positive
+from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
+from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, positive
+from c2b_ray.models.transfer import Transfer
 from c2b_ray.roles import Floats, Pixels
+from c2b_ray.schemas import content_id
+
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 CPU_BATCH = 8
 """Rows at once on a CPU. The layers' outputs of more of them outgrow its caches and what the allocator keeps (`_KEPT`),
@@ -61,59 +68,93 @@ def _keep_memory() -> None:
             mallopt(name, size)
 
 
+@dataclass(frozen=True)
+class Runtime:
+    """Where a model computes, on how many rows at once, and in which numbers."""
+
+    device: torch.device
+    batch: int = BATCH
+    dtype: torch.dtype = torch.float32
+
+
+def runtime_of(spec: Spec) -> Runtime:
+    """`device=`, `batch=` and `precision=` of a spec; else the process's own device, a batch that suits it, and the
+    placement's precision, or float32."""
+    device = device_of(spec)
+    return Runtime(device, batch_of(spec, device), DTYPES[_precision(spec)])
+
+
+def revised(revision: str, spec: Spec) -> str:
+    """The revision of a model in the spec's precision: in half of it answers differ by rounding."""
+    precision = _precision(spec)
+    return revision if precision == "fp32" else content_id(revision, precision)
+
+
+def _precision(spec: Spec) -> Precision:
+    return devices.precision(spec.options.get("precision"), spec.text) or "fp32"
+
+
 def batch_of(spec: Spec, device: torch.device) -> int:
     """`batch=` of a spec; without it, what suits the device."""
-    return positive(spec, "batch", CPU_BATCH if device.type == "cpu" else BATCH)
+    return positive(spec, "batch", CPU_BATCH if device.type == "cpu" else GPU_BATCH)
 
 
-def run(
-    module: Callable[[torch.Tensor], Any],
-    rows: Sequence[Any],
-    prepare: Callable[[Sequence[Any]], torch.Tensor],
-    device: torch.device,
-    batch: int,
-) -> Floats:
+def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> nn.Module:
+    """The module for inference, on the runtime's device and in its numbers, its weights laid out for it.
+
+    Statistics of batch normalisation stay float32, as its kernels allow: 8 bits of a variance are too few.
+    """
+    module = module.eval().requires_grad_(False)
+    if runtime.dtype != torch.float32:
+        norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+        exact = [{name: tensor.clone() for name, tensor in norm.state_dict().items()} for norm in norms]
+        module.to(runtime.dtype)
+        for norm, state in zip(norms, exact, strict=True):
+            norm.float().load_state_dict(state)
+    elif runtime.device.type == "cuda":
+        # float32 is float32: by default cuDNN rounds the factors of a convolution to 10 bits.
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    return module.to(runtime.device, memory_format=layout)  # type: ignore[call-overload,no-any-return]
+
+
+def run(module: Callable[[torch.Tensor], Any], rows: Sequence[Any], prepare: Preparation, runtime: Runtime) -> Floats:
     """The module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
 
-    Rows are prepared and run `batch` at a time, so that no more of them are ever decoded into tensors at once.
+    Rows are prepared and run `runtime.batch` at a time, so that no more than two batches are ever decoded into tensors.
     """
-    found = []
+    results = []
+    transfer = Transfer(runtime.device)
     with torch.inference_mode():
-        for part in batches(rows, batch):
-            output = module(prepare(part).to(device, non_blocking=True))
+        parts = list(batches(rows, runtime.batch))
+        loaded = transfer(partial(prepare.stacked, pinned=transfer.pinned), parts)
+        for part, stacked in zip(parts, loaded, strict=True):
+            values = prepare.normalised(stacked)
+            output = module(values.to(runtime.dtype) if values.is_floating_point() else values)
             if not isinstance(output, torch.Tensor) or output.ndim != 2 or len(output) != len(part):
                 shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
                 raise ServiceError(f"a model answered {len(part)} rows with {shape}")
-            found.append(output.float().cpu().numpy())
-    return np.concatenate(found) if found else np.zeros((0, 0), np.float32)
+            results.append(output.float().cpu().numpy())
+    return np.concatenate(results) if results else np.zeros((0, 0), np.float32)
 
 
 class TorchClassifier:
     """A classification module with its preprocessing and label names; implements `roles.Classifier`."""
 
     def __init__(
-        self,
-        module: nn.Module,
-        transform: Transform,
-        labels: tuple[str, ...],
-        revision: str,
-        device: torch.device,
-        batch: int = BATCH,
+        self, module: nn.Module, transform: Transform, labels: tuple[str, ...], revision: str, runtime: Runtime
     ) -> None:
         self._prepare = batched(transform)
-        channels_last = device.type == "cpu" and isinstance(self._prepare, OnArrays)
-        layout = torch.channels_last if channels_last else torch.preserve_format
-        self._module = module.eval().requires_grad_(False).to(device, memory_format=layout)  # type: ignore[call-overload]
+        channels_last = isinstance(self._prepare, OnArrays) or runtime.device.type == "cuda"
+        self._module = placed(module, runtime, torch.channels_last if channels_last else torch.preserve_format)
         self.labels = labels
         self.revision = revision
-        self._device = device
-        self._batch = batch
+        self._runtime = runtime
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels); a NaN that the module computes stays one. `keys` are not looked at."""
         if len(images) == 0:
             return np.zeros((0, len(self.labels)), np.float32)
-        found = run(self._module, images, self._prepare, self._device, self._batch)
-        if found.shape[1] != len(self.labels):
-            raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {found.shape[1]} logits")
-        return found
+        logits = run(self._module, images, self._prepare, self._runtime)
+        if logits.shape[1] != len(self.labels):
+            raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {logits.shape[1]} logits")
+        return logits

@@ -4,8 +4,8 @@
     torchvision:resnet50?weights=IMAGENET1K_V1          others of its published weights
     torchvision:mobilenet_v2?weights=PATH.safetensors   weights of one's own, named as torchvision names them
 
-Options: labels (file of names), device, batch, and what overrides the preprocessing. Without them it is that of the
-named weights; for weights of one's own, that of the architecture's DEFAULT weights.
+Options: labels (file of names), device, batch, precision (fp32, bf16, fp16), and what overrides the preprocessing.
+Without them it is that of the named weights; for weights of one's own, that of the architecture's DEFAULT weights.
 
     mean, std       one number or three: normalisation, after pixels were divided by 255
     size            the centre crop's side; the shorter side before it is resized in the default's proportion to it
@@ -33,11 +33,11 @@ from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names, numbers, positive
-from c2b_ray.models.torch_runtime import TorchClassifier, batch_of, device_of
+from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("weights", "labels", "device", "batch", "mean", "std", "size", "resize", "crop")
+_OPTIONS = ("weights", "labels", "device", "batch", "precision", "mean", "std", "size", "resize", "crop")
 _IMAGENET = 1000
 _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
 """The last layer's weight by its name; of a numbered sequence, the one with the highest number."""
@@ -46,13 +46,12 @@ _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
 def load(spec: Spec) -> TorchClassifier:
     """The classifier of a `torchvision:` spec; SpecError for names, WeightsError for weights that cannot be used."""
     spec.options_among(_OPTIONS)
-    device = device_of(spec)
-    batch = batch_of(spec, device)
+    runtime = runtime_of(spec)
     chosen = _chosen(spec)
     file = chosen.file
     module = _published(spec, chosen.published) if file is None else _with_own_weights(spec, file)
     known = _known(spec, chosen)
-    return TorchClassifier(module, chosen.transform, known.labels, known.revision, device, batch)
+    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime)
 
 
 def describe(spec: Spec) -> Description:
@@ -90,7 +89,8 @@ def _known(spec: Spec, chosen: _Chosen) -> Description:
     else:
         count, identity = _classes(weights.read_shapes(chosen.file), chosen.file), weights.file_revision(chosen.file)
     labels = label_names(spec, count, published.meta["categories"] if count == _IMAGENET else None)
-    return Description(content_id("torchvision", spec.name, identity, repr(chosen.transform), labels), labels)
+    revision = content_id("torchvision", spec.name, identity, repr(chosen.transform), labels)
+    return Description(revised(revision, spec), labels)
 
 
 def _preprocessing(spec: Spec, published: Any) -> Any:

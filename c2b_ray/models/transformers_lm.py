@@ -30,10 +30,11 @@ from transformers import (
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.extras import hint_for
+from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.text.chat_tokens import ChatTokens
 from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
-from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.models.torch_runtime import DTYPES, device_of
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 
 MAX_ROWS = 64
@@ -66,13 +67,16 @@ def load(spec: Spec) -> TransformersLanguageModel:
 
 
 def dtype_of(spec: Spec, device: torch.device) -> torch.dtype | str:
-    """`dtype=` of a spec; without it that of the weights on a GPU, float32 elsewhere."""
+    """`dtype=` of a spec; without it the placement's precision; without that, the weights' own on a GPU and float32
+    elsewhere."""
     name = spec.options.get("dtype")
-    if name is None:
-        return "auto" if device.type == "cuda" else torch.float32
-    if name not in _DTYPES:
-        raise SpecError(f"{spec.text}: unknown dtype {name!r}; {nearest(name, _DTYPES)}")
-    return _DTYPES[name]
+    if name is not None:
+        if name not in _DTYPES:
+            raise SpecError(f"{spec.text}: unknown dtype {name!r}; {nearest(name, _DTYPES)}")
+        return _DTYPES[name]
+    if (precision := devices.precision(None, spec.text)) is not None:
+        return DTYPES[precision]
+    return "auto" if device.type == "cuda" else torch.float32
 
 
 class TransformersLanguageModel:

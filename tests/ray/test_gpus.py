@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 STAGE = """
 import json, os, sys, time
 import pyarrow as pa, ray
@@ -49,6 +51,11 @@ for attempt in (1, 2, 3):  # on a busy machine Ray gives up on processes that ar
         ray.shutdown()
 print(json.dumps({"none": stage("none", 2, 0.0), "whole": stage("whole", 3, 1.0), "half": stage("half", 2, 0.5)}))
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> None:
+    """None in this process."""
 
 
 def test_each_actor_takes_the_gpu_that_ray_assigned_to_it_and_none_takes_the_cpu(tmp_path: Path) -> None:

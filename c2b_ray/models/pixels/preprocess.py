@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,20 +23,43 @@ from c2b_ray.models.spec_options import to_pil
 from c2b_ray.roles import Pixels
 
 Transform = Callable[[Any], torch.Tensor]
-Batched = Callable[[Sequence[Pixels]], torch.Tensor]
 _FILTERS: dict[Any, Filter] = {
     transforms.InterpolationMode.BILINEAR: "bilinear",
     transforms.InterpolationMode.BICUBIC: "bicubic",
 }
 
 
-def batched(transform: Transform) -> Batched:
-    """From pictures to what `transform` makes of each, float32 (pictures, 3, height, width)."""
-    return _read(transform) or partial(_one_by_one, transform)
+class Preparation(Protocol):
+    """From rows to a batch of a model's input, in two halves: between them it is copied to the model's device."""
+
+    def stacked(self, rows: Sequence[Any], pinned: bool = False) -> torch.Tensor:
+        """On the CPU; `pinned`: in memory that a GPU copies from by itself."""
+
+    def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
+        """On the device of `stacked`."""
 
 
-def _one_by_one(transform: Transform, images: Sequence[Pixels]) -> torch.Tensor:
-    return torch.stack([transform(to_pil(image)) for image in images])
+def batched(transform: Transform) -> OnArrays | OneByOne:
+    """What `transform` makes of each picture."""
+    return _read(transform) or OneByOne(transform)
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A transform whose steps are not known here, called for each picture."""
+
+    transform: Transform
+
+    def stacked(self, rows: Sequence[Pixels], pinned: bool = False) -> torch.Tensor:
+        """float32 (pictures, 3, height, width)."""
+        tensor = torch.stack([self.transform(to_pil(image)) for image in rows])
+        return tensor.pin_memory() if pinned else tensor
+
+    def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
+        return stacked
+
+    def __call__(self, images: Sequence[Pixels]) -> torch.Tensor:
+        return self.stacked(images)
 
 
 @dataclass(frozen=True)
@@ -55,9 +77,20 @@ class OnArrays:
     std: tuple[float, ...]
 
     def __call__(self, images: Sequence[Pixels]) -> torch.Tensor:
-        pixels = torch.from_numpy(np.stack([self.shaped(image) for image in images])).permute(0, 3, 1, 2)
-        mean, std = (torch.tensor(values, dtype=torch.float32).view(-1, 1, 1) for values in (self.mean, self.std))
-        return pixels.to(torch.float32).div_(255).sub_(mean).div_(std)
+        return self.normalised(self.stacked(images))
+
+    def stacked(self, rows: Sequence[Pixels], pinned: bool = False) -> torch.Tensor:
+        """uint8 (pictures, height, width, 3): a quarter of the bytes of what the model gets."""
+        shaped = [self.shaped(image) for image in rows]
+        stacked = torch.empty((len(shaped), *shaped[0].shape), dtype=torch.uint8, pin_memory=pinned)
+        np.stack(shaped, out=stacked.numpy())
+        return stacked
+
+    def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
+        """float32 (pictures, 3, height, width) with channels last, on the device of `stacked`."""
+        values = stacked.permute(0, 3, 1, 2).to(torch.float32).div_(255)
+        mean, std = (torch.tensor(v, dtype=torch.float32, device=stacked.device) for v in (self.mean, self.std))
+        return values.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
     def shaped(self, image: Pixels) -> Pixels:
         """`image` resized and cropped, uint8 (height, width, 3)."""
