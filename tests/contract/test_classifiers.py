@@ -24,7 +24,7 @@ from timm.data import create_transform, resolve_model_data_config
 from timm.models import save_for_hf
 
 from c2b_ray.errors import WeightsError
-from c2b_ray.models import catalog
+from c2b_ray.models import catalog, devices
 from c2b_ray.roles import Classifier, Floats, Pixels
 from c2b_ray.world.zoo import names
 
@@ -329,3 +329,20 @@ def test_metadata_of_an_onnx_file_replaces_the_defaults(tmp_path: Path) -> None:
     assert asked.labels == tuple(f"label_{i}" for i in range(5))
     np.testing.assert_array_equal(told.logits(pictures(), KEYS), asked.logits(pictures(), KEYS))
     assert (told.logits(pictures(), KEYS) != catalog.classifier(f"onnx:{plain}").logits(pictures(), KEYS)).any()
+
+
+@pytest.mark.parametrize("kind", ["timm", "torchvision", "hf"])
+def test_half_precision_has_a_revision_of_its_own_however_it_was_chosen(kind: str, specs: dict[str, str]) -> None:
+    """So that a stage's cache never takes the answers of the one for the other's; described and loaded alike."""
+    spec = specs[kind]
+    option = f"{spec}{'&' if '?' in spec else '?'}precision=bf16"
+    images = pictures()
+    whole, half = catalog.classifier(spec), catalog.classifier(option)
+    with devices.assigned([], "bf16"):
+        placed = catalog.classifier(spec)
+        described = catalog.describe("classifier", spec)
+    assert described is not None
+    assert half.revision == placed.revision == described.revision != whole.revision
+    logits = whole.logits(images, [""] * 5)
+    assert np.array_equal(half.logits(images, [""] * 5), placed.logits(images, [""] * 5))
+    assert 0 < np.abs(half.logits(images, [""] * 5) - logits).max() < 0.1 * max(1.0, float(np.abs(logits).max()))
