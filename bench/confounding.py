@@ -23,8 +23,11 @@ import pyarrow as pa
 
 from c2b_ray.metrics import contrast_test
 from c2b_ray.metrics.misclassification import Known, corrected
-from c2b_ray.schemas import CALIBRATION, VERIFICATIONS
+from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.steps.answers import answers_of
+from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.confounding import Confounding
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
 TAU, ALPHA = 0.05, 0.05
@@ -102,20 +105,42 @@ def run(random: np.random.Generator, case: Case) -> tuple[bool, bool, bool, floa
         for k in range(case.values)
         for w in range(case.values)
     ]
-    cells: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for i, name in enumerate(names):
-        own = cells.setdefault(("bus", ATTRIBUTES[groups[i]]), {f"{v}": set() for v in range(case.values)})
-        own[f"{shows[i, groups[i]]}"].add(name)
+    captions = [
+        {"caption_id": f"{b}-{v}", "proposal_id": b, "target_class": "bus", "attribute": b, "bias_class": f"{v}"}
+        | {"number": 0, "text": f"{b}-{v}"}
+        for b in case.drawn
+        for v in range(case.values)
+    ]
+    draws = [
+        {
+            "caption_id": f"{ATTRIBUTES[groups[i]]}-{shows[i, groups[i]]}",
+            "image_id": name,
+            "rank": i,
+            "source": "retrieve",
+        }
+        for i, name in enumerate(names)
+    ]
+    answers = [
+        {"prediction_id": name, "image_id": name, "classifier": "m", "revision": "1"}
+        | {"predicted_class": "bus" if right[i] else "boat"}
+        for i, name in enumerate(names)
+    ]
+    cells = images_of_cells(pa.Table.from_pylist(captions, CAPTIONS), pa.Table.from_pylist(draws, DRAWS))
     verified = Verified(pa.Table.from_pylist(rows, VERIFICATIONS), pa.Table.from_pylist(counts, CALIBRATION))
-    answers = {name: "bus" if right[i] else "boat" for i, name in enumerate(names)}
     at = ATTRIBUTES.index(case.of)
     table = np.zeros((2, case.values, case.values))
     here = groups == at
     np.add.at(table, (1 - right[here], shows[here, at], said[here, at]), 1)
     estimate = corrected(table[0], table[1], Known(known[at], None), 1 - ALPHA)
     scores = contrast_test(estimate.accuracy, estimate.effective, TAU, 1 - ALPHA, estimate.covariance)
-    found = Confounding(verified, cells).adjust(
-        ("bus", case.of), answers, scores.phi, scores.phi_low, scores.phi_high, (TAU, ALPHA)
+    (group,) = (one for one in cells.groups if one.attribute == case.of)
+    found = Confounding(verified.of(cells)).adjust(
+        group,
+        answers_of(pa.Table.from_pylist(answers, PREDICTIONS), "m").to(cells),
+        Thresholds(TAU, ALPHA),
+        scores.phi,
+        scores.phi_low,
+        scores.phi_high,
     )
     if found is None:
         raise RuntimeError("nothing is known of other attributes")

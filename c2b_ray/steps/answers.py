@@ -1,14 +1,22 @@
 """What a classifier took each image for, seen from one target class.
 
-It knows which rows of the predictions count as right; how they came about is `predict`'s.
+It knows which rows of the predictions count as right; how they came about is `predict`'s. Names are numbers of a
+vocabulary, so that the answers to millions of images are arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from c2b_ray.steps.cells import CellImages
+from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, vocabulary
 
 UNDECIDED = "no single answer"
 """What an image was taken for whose answer is a tie, or has no probability on any class: a wrong answer."""
@@ -16,55 +24,173 @@ UNDECIDED = "no single answer"
 Taken = Mapping[str, str | None]
 """Image id → the target class where the answer is right, else what the image was taken for; None: no answer."""
 
+NO_ANSWER, UNKNOWN = -1, -2
+"""In place of a name's number: there is no answer; no row of the predictions has this name."""
+
 
 class Answers:
     """The answers of one classifier of `predictions`, a table of `schemas.PREDICTIONS`."""
 
     def __init__(self, predictions: pa.Table, classifier: str) -> None:
-        own = predictions.filter(pc.equal(predictions["classifier"], classifier))
-        columns = ("image_id", "label", "predicted_class", "answered", "undecided", "error")
-        self._rows = list(zip(*(own[name].to_pylist() for name in columns), strict=True))
-        self._of: dict[str, Taken] = {}
-        # Asked of every group of cells, by sets of images.
-        self._answered = frozenset(image for image, *_, error in self._rows if error is None)
-        self._undecided = frozenset(image for image, *_, undecided, _ in self._rows if undecided is not None)
+        chosen = pc.equal(predictions["classifier"], classifier)
+
+        def column(name: str) -> pa.ChunkedArray:
+            return predictions[name].filter(chosen)
+
+        label, predicted, answered = column("label"), column("predicted_class"), column("answered")
+        listed = pc.list_flatten(answered)
+        self._images = column("image_id")
+        self._words = vocabulary(label, predicted, listed, pa.array([UNDECIDED]))
+        self._number = {name: i for i, name in enumerate(self._words.to_pylist())}
+        self._listed = codes(listed, self._words)
+        # Each ends with a row for what has none, so that -1 finds an answer that failed.
+        self._label = np.append(codes(label, self._words), NO_ANSWER)
+        self._predicted = np.append(codes(predicted, self._words), NO_ANSWER)
+        self._undecided: Mask = np.append(column("undecided").is_valid().to_numpy(), False)
+        self._failed: Mask = np.append(column("error").is_valid().to_numpy(), True)
+        # The number of classes that the answer is right for; -1: `predicted_class` alone.
+        self._lengths: Ints = np.append(pc.fill_null(pc.list_value_length(answered), -1).to_numpy(), -1)
+
+    @cached_property
+    def _starts(self) -> Ints:
+        lengths = np.maximum(self._lengths, 0).astype(np.int64)
+        return np.cumsum(lengths) - lengths
+
+    def number(self, name: str) -> int:
+        """The number of a name; UNKNOWN where no answer has it."""
+        return self._number.get(name, UNKNOWN)
+
+    def name(self, number: int) -> str:
+        """The name of a number that `taken` gives, where that is one."""
+        if number >= len(self._words):
+            # A label that is spelled as the target, but does not stand for it, is no right answer.
+            return f"{self._words[number - len(self._words)].as_py()} (another label)"
+        return str(self._words[number].as_py())
+
+    def rows_of(self, ids: ImageIds) -> Ints:
+        """The row of the answer to each image; -1 where the classifier has no row for it."""
+        numbers = ids.numbers(self._images)
+        rows = np.full(len(ids), -1, np.int64)
+        known = np.flatnonzero(numbers >= 0)
+        rows[numbers[known]] = known
+        return rows
+
+    def taken(self, rows: Ints, target: Ints) -> Ints:
+        """What each row's image was taken for, where images of the class of number `target` are looked at: that number
+        where the answer is right, else the number of another name, or NO_ANSWER."""
+        label, predicted = self._label[rows], self._predicted[rows]
+        found = np.where(label == target, label + len(self._words), label)
+        # By top5, several labels are likeliest, and this class has none of the five.
+        found[(label == NO_ANSWER) & (self._lengths[rows] > 0)] = self.number(UNDECIDED)
+        other = (predicted != NO_ANSWER) & (predicted != target)
+        found[other] = predicted[other]
+        right = self._right(rows, target)
+        found[right] = target[right]
+        found[self._undecided[rows]] = self.number(UNDECIDED)
+        found[self._failed[rows]] = NO_ANSWER
+        return found
+
+    def _right(self, rows: Ints, target: Ints) -> Mask:
+        lengths = self._lengths[rows]
+        right: Mask = (lengths < 0) & (self._predicted[rows] == target)
+        for position in range(int(lengths.max(initial=0))):
+            listed = np.flatnonzero(lengths > position)
+            right[listed] |= self._listed[self._starts[rows[listed]] + position] == target[listed]
+        return right
+
+    def is_undecided(self, rows: Ints) -> Mask:
+        """Whether each row's answer is no single one."""
+        undecided: Mask = self._undecided[rows]
+        return undecided
+
+    def to(self, cells: CellImages) -> CellAnswers:
+        """The answers to the images of every cell."""
+        rows = self.rows_of(cells.ids)[cells.image]
+        target = np.array([self.number(name.target_class) for name in cells.names], np.int64)[cells.cell]
+        taken = self.taken(rows, target)
+        return CellAnswers(cells, self, taken, taken == target, self.is_undecided(rows))
 
     def of(self, target_class: str) -> Taken:
         """What each image was taken for, where images of `target_class` are looked at."""
-        if target_class not in self._of:
-            self._of[target_class] = {row[0]: _taken(target_class, *row[1:]) for row in self._rows}
-        return self._of[target_class]
+        rows = np.arange(len(self._images))
+        numbers = self.taken(rows, np.full(len(rows), self.number(target_class)))
+        names = {i: self.name(i) for i in set(numbers.tolist()) if i != NO_ANSWER}
+        return dict(zip(self._images.to_pylist(), (names.get(i) for i in numbers.tolist()), strict=True))
 
     def answered(self) -> frozenset[str]:
         """The images with an answer, right or wrong."""
-        return self._answered
-
-    def undecided(self) -> frozenset[str]:
-        """The images whose answer is no single one."""
-        return self._undecided
+        return frozenset(self._images.filter(pa.array(~self._failed[:-1])).to_pylist())
 
 
 def answers_of(predictions: pa.Table, classifier: str) -> Answers:
     return Answers(predictions, classifier)
 
 
-def _taken(
-    target: str,
-    label: str | None,
-    named: str | None,
-    answered: list[str] | None,
-    undecided: str | None,
-    error: str | None,
-) -> str | None:
-    if error is not None:
-        return None
-    if undecided is not None:
-        return UNDECIDED
-    if target in (answered if answered is not None else [named]):
-        return target
-    if named is not None and named != target:
-        return named
-    if label is None and answered:  # by top5, several labels are likeliest, and this class has none of the five
-        return UNDECIDED
-    # A label that is spelled as the target, but does not stand for it, is no right answer.
-    return f"{label} (another label)" if label == target else label
+@dataclass(frozen=True)
+class CellAnswers:
+    """One classifier's answers to the images of `cells`; arrays have a value for each of its rows.
+
+    taken: the number, in `answers`, of what the image was taken for. right, undecided: whether that is the target
+    class, and whether there was no single answer.
+    """
+
+    cells: CellImages
+    answers: Answers
+    taken: Ints
+    right: Mask
+    undecided: Mask
+
+    @cached_property
+    def answered(self) -> Mask:
+        found: Mask = self.taken != NO_ANSWER
+        return found
+
+    def count(self, rows: Mask) -> Ints:
+        """How many of these rows each cell has."""
+        return np.bincount(self.cells.cell[rows], minlength=len(self.cells.names))
+
+    def by_caption(self, captions: Ints) -> list[list[tuple[int, int]]]:
+        """Of each cell, (right, answered) of each of its captions that has an answered image; in the order of
+        `captions`, which are rows of the captions' table."""
+        size = int(self.cells.caption.max(initial=-1)) + 1
+        right, answered = (
+            np.bincount(self.cells.caption[rows], minlength=size) for rows in (self.right, self.answered)
+        )
+        cell = np.zeros(size, np.int64)
+        cell[self.cells.caption] = self.cells.cell
+        found: list[list[tuple[int, int]]] = [[] for _ in self.cells.names]
+        for caption in captions[captions < size].tolist():
+            if answered[caption]:
+                found[cell[caption]].append((int(right[caption]), int(answered[caption])))
+        return found
+
+    def names(self, rows: Ints) -> Counter[str]:
+        """What the images of these rows were taken for, right or wrong; those without an answer left out."""
+        numbers, counts = counted(self.taken[rows][self.answered[rows]])
+        found: Counter[str] = Counter()
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            found[self.answers.name(number)] += count
+        return found
+
+    def wrong_names(self) -> list[dict[str, int]]:
+        """What the wrongly answered images of each cell were taken for, and how many of them."""
+        wrong = self.answered & ~self.right
+        width = int(self.taken.max(initial=0)) + 1
+        found: list[dict[str, int]] = [{} for _ in self.cells.names]
+        keys, counts = counted(self.cells.cell[wrong] * width + self.taken[wrong])
+        cells, numbers = np.divmod(keys, width)
+        names = {number: self.answers.name(number) for number in set(numbers.tolist())}
+        for cell, number, count in zip(cells.tolist(), numbers.tolist(), counts.tolist(), strict=True):
+            found[cell][names[number]] = found[cell].get(names[number], 0) + count
+        return found
+
+
+def by_column(samples: Sequence[Sequence[tuple[int, int]]]) -> tuple[Ints, Ints]:
+    """Right answers and answered images (cells, most captions of a cell) from what each caption of a cell has; 0 where
+    a cell has fewer captions."""
+    width = max(map(len, samples), default=0)
+    right, answered = np.zeros((2, len(samples), width), np.int64)
+    for row, of_cell in enumerate(samples):
+        for column, pair in enumerate(of_cell):
+            right[row, column], answered[row, column] = pair
+    return right, answered

@@ -1,83 +1,220 @@
 """captions × draws → cells: which images belong to which value of which attribute, and which caption each came by.
 
-A cell is a (target class, attribute, bias class). It knows ids alone: no answers, no pictures.
+A cell is a (target class, attribute, bias class). This is the one place that joins draws with captions; images are
+numbers (`image_ids`). It knows no answers and no pictures.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, numbered, repeated
 from c2b_ray.steps.intersect import is_pair
 
-Group = tuple[str, str]
-"""Target class and attribute."""
-Images = Mapping[str, set[str]]
-"""Bias class → the images of its cell."""
-Cells = Mapping[Group, Images]
+
+class Group(NamedTuple):
+    target_class: str
+    attribute: str
+
+
+CellKey = tuple[str, str]
+"""Proposal id and bias class: a cell by what its captions were made from."""
+
+
+class CellName(NamedTuple):
+    target_class: str
+    attribute: str
+    bias_class: str
 
 
 @dataclass(frozen=True)
-class Origins:
-    """Which caption each image of a cell came by: the first, in the captions' order, of those that drew it.
+class CellGroup:
+    """The cells of one attribute of one class: `values` are its bias classes, `cells` the numbers of their cells."""
 
-    Labelled images came by no caption: `known` is False, and every cell is one sample.
+    name: Group
+    values: tuple[str, ...]
+    cells: slice
+
+    @property
+    def target_class(self) -> str:
+        return self.name.target_class
+
+    @property
+    def attribute(self) -> str:
+        return self.name.attribute
+
+
+@dataclass(frozen=True)
+class CellImages:
+    """The images of every cell: a row for each image of each cell, ordered by cell, then by image.
+
+    names: of the cells, in the order of the captions; cells of one (class, attribute) stand together, also those that
+    no image was drawn for. ids: of all images that were drawn. cell, image: the numbers of each row. caption: the first
+    row of `captions` that drew the image for the cell.
     """
 
-    caption: Mapping[tuple[str, str, str], Mapping[str, int]]
-    known: bool
+    names: tuple[CellName, ...]
+    ids: ImageIds
+    cell: Ints
+    image: Ints
+    caption: Ints
 
-    def of(self, group: Group, bias_class: str, images: set[str]) -> list[tuple[int, set[str]]]:
-        """The images of a cell by caption, in the captions' order; captions without an image among them left out."""
-        of_image = self.caption.get((*group, bias_class), {})
-        by_caption: dict[int, set[str]] = defaultdict(set)
-        for image in images:
-            by_caption[of_image[image]].add(image)
-        return sorted(by_caption.items())
+    @cached_property
+    def starts(self) -> Ints:
+        """The first row of each cell, and the number of rows."""
+        found: Ints = np.searchsorted(self.cell, np.arange(len(self.names) + 1))
+        return found
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """The number of images of each cell."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def groups(self) -> tuple[CellGroup, ...]:
+        members: dict[Group, list[int]] = {}
+        for number, name in enumerate(self.names):
+            members.setdefault(Group(*name[:2]), []).append(number)
+        return tuple(
+            CellGroup(group, tuple(self.names[i].bias_class for i in cells), slice(cells[0], cells[-1] + 1))
+            for group, cells in members.items()
+        )
+
+    @cached_property
+    def number(self) -> dict[CellName, int]:
+        """The number of each cell by its name."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    def cells_of(self, captions: pa.Table) -> Ints:
+        """The cell of each caption; -1 where it is of none of these."""
+        columns = (captions[name].to_pylist() for name in CellName._fields)
+        return np.array([self.number.get(CellName(*name), -1) for name in zip(*columns, strict=True)], np.int64)
+
+    def rows(self, cells: slice) -> slice:
+        """The rows of cells that stand together."""
+        return slice(int(self.starts[cells.start]), int(self.starts[cells.stop]))
+
+    def of_cell(self, number: int) -> Ints:
+        """The images of one cell, in ascending order."""
+        return self.image[self.starts[number] : self.starts[number + 1]]
+
+    def rows_of_class(self, target: str) -> Ints:
+        """The first row of each image of a class."""
+        parts = [np.arange(len(self.cell))[self.rows(g.cells)] for g in self.groups if g.target_class == target]
+        rows = np.concatenate([*parts, np.zeros(0, np.int64)])
+        order = np.argsort(self.image[rows], kind="stable")
+        images = self.image[rows][order]
+        found: Ints = rows[order][np.r_[True, images[1:] != images[:-1]][: len(images)]]
+        return found
+
+    def where(self, kept: Ints | Mask) -> CellImages:
+        """The same cells with these rows alone."""
+        return replace(self, cell=self.cell[kept], image=self.image[kept], caption=self.caption[kept])
+
+    def without_copies(self, pictures: Ints | None) -> CellImages:
+        """With one image of each picture in a cell: the first by its id. pictures: the picture of each image; None:
+        each image is a picture of its own."""
+        if pictures is None or not len(self.image):
+            return self
+        keys = self.cell * (int(pictures.max()) + 1) + pictures[self.image]
+        copies = np.flatnonzero(repeated(keys))
+        copies = copies[self.ids.alphabetical(self.image[copies])]
+        copies = copies[np.argsort(keys[copies], kind="stable")]
+        again = keys[copies[1:]] == keys[copies[:-1]]
+        kept = np.ones(len(self.image), bool)
+        kept[copies[1:][again]] = False
+        return self.where(kept)
+
+    def shared(self, pictures: Ints | None) -> Ints:
+        """How many images of each cell other values of its attribute hold as well, themselves or as copies.
+
+        A picture must be held once by a cell, as `without_copies` makes it.
+        """
+        of_image = np.arange(len(self.ids)) if pictures is None else pictures
+        group = np.zeros(len(self.names), np.int64)
+        for number, members in enumerate(self.groups):
+            group[members.cells] = number
+        keys = group[self.cell] * (int(of_image.max(initial=0)) + 1) + of_image[self.image]
+        return np.bincount(self.cell[repeated(keys)], minlength=len(self.names))
 
 
-def images_of_cells(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, set[str]]]:
-    """Of every (target class, attribute), the images that each bias class's captions drew; intersections left out."""
-    cells: dict[Group, dict[str, set[str]]] = defaultdict(dict)
-    of_caption = {}
-    columns = ("caption_id", "proposal_id", "target_class", "attribute", "bias_class")
-    for caption_id, proposal, *group, bias_class in zip(*(captions[c].to_pylist() for c in columns), strict=True):
-        if not is_pair(proposal):
-            of_caption[caption_id] = cells[group[0], group[1]].setdefault(bias_class, set())
-    for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
-        if caption_id in of_caption:
-            of_caption[caption_id].add(image)
-    return cells
+def images_of_cells(captions: pa.Table, draws: pa.Table) -> CellImages:
+    """The cells of single attributes."""
+    return joined(captions, draws, lambda proposal: not is_pair(proposal))
 
 
-def origins(captions: pa.Table, draws: pa.Table) -> Origins:
-    """The captions that drew the images of every cell."""
-    columns = ("caption_id", "target_class", "attribute", "bias_class")
-    order, cell_of = {}, {}
-    for number, (caption_id, *cell) in enumerate(zip(*(captions[c].to_pylist() for c in columns), strict=True)):
-        order[caption_id], cell_of[caption_id] = number, (cell[0], cell[1], cell[2])
-    first: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
-    for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
-        if caption_id in cell_of:
-            of_image = first[cell_of[caption_id]]
-            of_image[image] = min(order[caption_id], of_image.get(image, order[caption_id]))
-    return Origins(first, not is_labelled(draws))
+def images_of_pairs(captions: pa.Table, draws: pa.Table) -> CellImages:
+    """The cells of two attributes at once."""
+    return joined(captions, draws, is_pair)
+
+
+def joined(captions: pa.Table, draws: pa.Table, belongs: Callable[[str], bool]) -> CellImages:
+    """Captions × draws, of the captions whose proposal id `belongs`."""
+    names, of_caption = cells_of_captions(captions, belongs)
+    turn = _turns(of_caption)
+    caption = captions_of_draws(captions, draws)
+    ids, image = ImageIds.numbered(draws["image_id"])
+    drawn = np.flatnonzero(caption >= 0)
+    drawn = drawn[of_caption[caption[drawn]] >= 0]
+    caption, image = caption[drawn], image[drawn].astype(np.int64)
+    # One number holds cell, image and the caption's turn in its cell, so that one sort puts the first caption first.
+    most, images = int(turn.max(initial=0)) + 1, len(ids)
+    keys = np.sort((of_caption[caption] * images + image) * most + turn[caption])
+    of_image = keys // most
+    first = np.r_[True, of_image[1:] != of_image[:-1]][: len(keys)]
+    keys, of_image = keys[first], of_image[first]
+    cell, image = np.divmod(of_image, max(images, 1))
+    rows = np.flatnonzero(of_caption >= 0)
+    row_of_turn = np.zeros((len(names), most), np.int64)
+    row_of_turn[of_caption[rows], turn[rows]] = rows
+    return CellImages(names, ids, cell, image, row_of_turn[cell, keys % most])
+
+
+def cells_of_captions(captions: pa.Table, belongs: Callable[[str], bool]) -> tuple[tuple[CellName, ...], Ints]:
+    """The cells in the order of their captions, those of one attribute together; and the cell of each caption, -1 where
+    its proposal id does not belong."""
+    columns = (captions[name].to_pylist() for name in ("proposal_id", "target_class", "attribute", "bias_class"))
+    rows = [CellName(*cell) if belongs(proposal) else None for proposal, *cell in zip(*columns, strict=True)]
+    order = {group: i for i, group in enumerate(dict.fromkeys(name[:2] for name in rows if name is not None))}
+    names = sorted(dict.fromkeys(name for name in rows if name is not None), key=lambda name: order[name[:2]])
+    number = {name: i for i, name in enumerate(names)}
+    return tuple(names), np.array([-1 if name is None else number[name] for name in rows], np.int64)
+
+
+def _turns(of_caption: Ints) -> Ints:
+    """The position of each caption among those of its cell."""
+    seen: dict[int, int] = {}
+    turns = np.zeros(len(of_caption), np.int64)
+    for row, cell in enumerate(of_caption.tolist()):
+        turns[row] = seen[cell] = seen.get(cell, -1) + 1
+    return turns
+
+
+def captions_of_draws(captions: pa.Table, draws: pa.Table) -> Ints:
+    """The row of `captions` that each draw came by; -1 for none of them."""
+    return codes(draws["caption_id"], captions["caption_id"].cast(pa.large_string()).combine_chunks())
+
+
+def counts_by_source(captions: pa.Table, draws: pa.Table) -> dict[CellKey, dict[str, int]]:
+    """How many draws each cell, pairs' cells included, has from each source."""
+    caption = captions_of_draws(captions, draws)
+    names, source = numbered(draws["source"])
+    keys, counts = counted((caption * len(names) + source)[caption >= 0])
+    cells = list(zip(captions["proposal_id"].to_pylist(), captions["bias_class"].to_pylist(), strict=True))
+    found: dict[CellKey, dict[str, int]] = {}
+    for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
+        row, number = divmod(key, len(names))
+        of_cell = found.setdefault(cells[row], {})
+        of_cell[names[number].as_py()] = of_cell.get(names[number].as_py(), 0) + count
+    return found
 
 
 def is_labelled(draws: pa.Table) -> bool:
     """Whether the images are rows of a labelled table: no caption drew them, and what they show is known."""
     return draws.num_rows > 0 and set(draws["source"].unique().to_pylist()) == {"labelled"}
-
-
-def outside(images: Images, distinct: Distinct | None) -> dict[str, int]:
-    """How many images of each value are, themselves or as copies, images of another value of the attribute as well."""
-    pictures = {
-        value: [distinct.picture(image) if distinct else image for image in of_value]
-        for value, of_value in images.items()
-    }
-    held = Counter(picture for of_value in pictures.values() for picture in set(of_value))
-    return {value: sum(held[picture] > 1 for picture in of_value) for value, of_value in pictures.items()}

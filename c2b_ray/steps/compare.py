@@ -1,14 +1,12 @@
 """predictions of two classifiers → what got better and what got worse, cell by cell, on the images that both saw.
 
-Knows which images belong to which cell, and that only those count which both sides drew and both classifiers answered;
-the formulas are `metrics`'. Knows nothing of runs or files.
+Knows counts of images; which images count is `sides`', the formulas are `metrics`'. Knows nothing of runs or files.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,31 +15,12 @@ import pyarrow as pa
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
-from c2b_ray.steps.answers import Answers, answers_of
-from c2b_ray.steps.cells import Group, images_of_cells
-from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.cells import Group
+from c2b_ray.steps.sides import PairCount, SharedImages, Side
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
 
-Cells = dict[Group, dict[str, dict[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two that are compared: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, which classifier of
-    the predictions is meant, and which images are near-duplicates of others.
-
-    `shows`: (group, bias class, image) → whether a verifier saw the class and the value; None where nobody looked.
-    `doubts`: (target class, attribute, bias class) → why the side's own score of the cell is in doubt.
-    """
-
-    captions: pa.Table
-    draws: pa.Table
-    predictions: pa.Table
-    classifier: str
-    distinct: Distinct | None = None
-    shows: Callable[[Group, str, str], bool] | None = None
-    doubts: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+Cells = Mapping[Group, Mapping[str, PairCount]]
 
 
 def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
@@ -57,9 +36,9 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
 
     RunError where no cell has an image that both sides drew.
     """
-    cells = _cells(a, b)
-    rows = [row for group in cells.values() for row in group.values()]
-    if rows and all(row["unshared"] and not row["n"] and not row["unanswered"] for row in rows):
+    cells = SharedImages(a, b).counts()
+    counts = [count for group in cells.values() for count in group.values()]
+    if counts and all(count.unshared and not count.n and not count.unanswered for count in counts):
         raise RunError(
             "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
             "or with the same index, seed, classes and `attributes`"
@@ -72,8 +51,8 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
         for bias_class in group
     ]
     table = [
-        {**name, **row, **{column: values[i] for column, values in columns.items()}}
-        for i, (name, row) in enumerate(zip(names, rows, strict=True))
+        {**name, **vars(count), **{column: values[i] for column, values in columns.items()}}
+        for i, (name, count) in enumerate(zip(names, counts, strict=True))
     ]
     return pa.Table.from_pylist(table, COMPARISON)
 
@@ -87,14 +66,14 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     single cell: what all classes share is one effect, which each of them alone is too small to show. Where the other
     classes do not show it without one of them, it is that class's, and in doubt. Cells in doubt are left out.
     """
-    of_value: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
-    for (target, attribute), group in _cells(a, b).items():
-        for value, counts in group.items():
-            if counts["n"] and _doubt(a, b, (target, attribute, value)) is None:
-                of_value[attribute, value][target] = counts
+    of_value: dict[tuple[str, str], dict[str, PairCount]] = defaultdict(dict)
+    for (target, attribute), group in SharedImages(a, b).counts().items():
+        for value, count in group.items():
+            if count.n and _doubt(a, b, (target, attribute, value)) is None:
+                of_value[attribute, value][target] = count
     rows = []
     for (attribute, value), cells in of_value.items():
-        n, only_a, only_b = (sum(cell[name] for cell in cells.values()) for name in ("n", "only_a", "only_b"))
+        n, only_a, only_b = (sum(getattr(cell, name) for cell in cells.values()) for name in ("n", "only_a", "only_b"))
         low, high = metrics.paired_difference_interval(only_a, only_b, n, 1 - alpha)
         rows.append(
             {
@@ -118,12 +97,12 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     return pa.Table.from_pylist(rows, COMPARISON_POOLED)
 
 
-def _carrier(cells: Mapping[str, Mapping[str, Any]], alpha: float) -> str | None:
+def _carrier(cells: Mapping[str, PairCount], alpha: float) -> str | None:
     """The class without which the others do not show the same change; None where each can be left out."""
-    gain = {target: cell["only_b"] - cell["only_a"] for target, cell in cells.items()}
+    gain = {target: cell.only_b - cell.only_a for target, cell in cells.items()}
     strongest = max(gain, key=lambda target: abs(gain[target]))
     others = [cell for target, cell in cells.items() if target != strongest]
-    only_a, only_b = (sum(cell[name] for cell in others) for name in ("only_a", "only_b"))
+    only_a, only_b = (sum(getattr(cell, name) for cell in others) for name in ("only_a", "only_b"))
     same_way = (only_b - only_a) * sum(gain.values()) > 0
     return None if same_way and float(metrics.mcnemar_p_values(only_a, only_b)) <= alpha else strongest
 
@@ -140,84 +119,6 @@ def _doubt(a: Side, b: Side, cell: tuple[str, str, str]) -> str | None:
     return a.doubts.get(cell) or b.doubts.get(cell)
 
 
-def _cells(a: Side, b: Side) -> Cells:
-    """Counts of every cell that either side has."""
-    images_a, images_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
-    answers = answers_of(a.predictions, a.classifier), answers_of(b.predictions, b.classifier)
-    cells: Cells = {}
-    for group in dict.fromkeys([*images_a, *images_b]):
-        of_a, of_b = images_a.get(group, {}), images_b.get(group, {})
-        cells[group] = {
-            value: _counts((group, value), (of_a.get(value, set()), of_b.get(value, set())), answers, a)
-            for value in dict.fromkeys([*of_a, *of_b])
-        }
-    return cells
-
-
-def _counts(
-    cell: tuple[Group, str], drawn: tuple[set[str], set[str]], answers: tuple[Answers, Answers], a: Side
-) -> dict[str, int]:
-    target_class = cell[0][0]
-    of_a, of_b = (of_side.of(target_class) for of_side in answers)
-    common = drawn[0] & drawn[1]
-    shown, shared = _shared(cell, common, a)
-    pairs = [pair for pair in ((of_a.get(image), of_b.get(image)) for image in shared) if None not in pair]
-    both, only_a, only_b, neither = metrics.paired_counts(
-        [answer == target_class for answer, _ in pairs], [answer == target_class for _, answer in pairs]
-    )
-    n = both + only_a + only_b + neither
-    return {
-        "n": n,
-        "both": both,
-        "unshared": len(drawn[0] ^ drawn[1]),
-        "refused": len(common) - len(shown),
-        "unanswered": len(shared) - n,
-        "repeats": len(shown) - len(shared),
-        "only_a": only_a,
-        "only_b": only_b,
-    }
-
-
-def _shared(cell: tuple[Group, str], common: set[str], a: Side) -> tuple[set[str], set[str]]:
-    """Of the images that both drew, those that show class and value, and one of each picture among these."""
-    shown = common if a.shows is None else {image for image in common if a.shows(*cell, image)}
-    return shown, shown if a.distinct is None else a.distinct.distinct(shown)
-
-
-Place = tuple[str, str, str]
-"""Target class, attribute, bias class."""
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """Images of a cell that one side alone got right, each with what the other took it for, in the ids' order."""
-
-    only_a: tuple[tuple[str, str], ...] = ()
-    only_b: tuple[tuple[str, str], ...] = ()
-
-
-def disagreements(a: Side, b: Side, places: Sequence[Place]) -> dict[Place, Disagreement]:
-    """Of each cell the images by which `compare` tells the two apart, as many as its `only_a` and `only_b` count."""
-    images_a, images_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
-    answers = answers_of(a.predictions, a.classifier), answers_of(b.predictions, b.classifier)
-    found = {}
-    for target, attribute, value in places:
-        group = (target, attribute)
-        common = images_a.get(group, {}).get(value, set()) & images_b.get(group, {}).get(value, set())
-        of_a, of_b = (of_side.of(target) for of_side in answers)
-        only_a, only_b = [], []
-        for image in sorted(_shared((group, value), common, a)[1]):
-            said_a, said_b = of_a.get(image), of_b.get(image)
-            if said_a is None or said_b is None or (said_a == target) == (said_b == target):
-                continue
-            if said_a == target:
-                only_a.append((image, said_b))
-            else:
-                only_b.append((image, said_a))
-        found[target, attribute, value] = Disagreement(tuple(only_a), tuple(only_b))
-    return found
-
-
 def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -> dict[str, list[Any]]:
     """The columns that are computed, a value per cell. Groups are padded to one width, so that each formula runs once:
     a cell without images changes nothing for the others."""
@@ -227,7 +128,7 @@ def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -
 
     def counts(name: str) -> Any:
         padded = np.zeros(held.shape, dtype=np.int64)
-        padded[held] = [cell[name] for group in cells.values() for cell in group.values()]
+        padded[held] = [getattr(cell, name) for group in cells.values() for cell in group.values()]
         return padded
 
     n, both, only_a, only_b = (counts(name) for name in ("n", "both", "only_a", "only_b"))

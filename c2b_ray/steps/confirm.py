@@ -7,12 +7,11 @@ fresh images, and joins what these say; it does not know where images come from.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 
 import pyarrow as pa
 
 from c2b_ray.schemas import SCORES
-from c2b_ray.steps.select import CellKey
+from c2b_ray.steps.cells import CellKey, counts_by_source
 
 _NAMES = ("classifier", "target_class", "attribute", "bias_class")
 
@@ -26,16 +25,13 @@ def to_confirm(scores: pa.Table, captions: pa.Table, draws: pa.Table) -> dict[Ce
     groups = {
         (target, attribute) for target, attribute, said in zip(*columns, strict=True) if said in ("for", "against")
     }
-    cell = {
-        row["caption_id"]: (row["proposal_id"], row["bias_class"])
+    cells = {
+        (row["proposal_id"], row["bias_class"])
         for row in captions.to_pylist()
         if (row["target_class"], row["attribute"]) in groups
     }
-    drawn: dict[CellKey, Counter[str]] = defaultdict(Counter)
-    for caption, source in zip(draws["caption_id"].to_pylist(), draws["source"].to_pylist(), strict=True):
-        if caption in cell:
-            drawn[cell[caption]][source] += 1
-    return {key: max(images.values()) for key, images in drawn.items()}
+    drawn = counts_by_source(captions, draws)
+    return {cell: max(images.values()) for cell, images in drawn.items() if cell in cells}
 
 
 def confirmed(scores: pa.Table, fresh: pa.Table) -> pa.Table:

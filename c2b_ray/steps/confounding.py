@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from c2b_ray.metrics.effects import Effects, effects
-from c2b_ray.metrics.indicators import Shown, shown
+from c2b_ray.metrics.indicators import Shown
+from c2b_ray.metrics.indicators import shown as shown_by
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.metrics.standardise import Composition, Standardised, composition, standardised
-from c2b_ray.steps.verified import Group, Levels, Verified
+from c2b_ray.steps.answers import CellAnswers
+from c2b_ray.steps.cells import CellGroup, CellImages
+from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.said import NOTHING
+from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.steps.verified import Seen
 
 SAME = 0.9
 """Cramér's V from which on two attributes are one: neither explains the other, and their findings say the same."""
@@ -29,8 +36,14 @@ CAUTION = 1.4
 """What standardising adds to a variance counts that much in its test: products of estimates have long tails."""
 
 Floats = NDArray[np.float64]
-Answers = Mapping[str, str | None]
-Cells = Mapping[Group, Mapping[str, set[str]]]
+
+
+class Score(NamedTuple):
+    """φ of values, with its limits."""
+
+    phi: Floats
+    low: Floats
+    high: Floats
 
 
 @dataclass(frozen=True)
@@ -59,85 +72,101 @@ class Adjusted:
         below, above = np.sqrt((phi - low) ** 2 + more), np.sqrt((high - phi) ** 2 + more)
         return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
 
-    def among(self, places: Sequence[int], values: int) -> Adjusted:
-        """The same among so many values, at these places; NaN and None elsewhere."""
+    def among(self, positions: Sequence[int], values: int) -> Adjusted:
+        """The same among so many values, at these positions; NaN and None elsewhere."""
         arrays = {
             name: np.full(values, np.nan) for name in ("phi", "moved", "noise", "added", "p_value", "none_p_value")
         }
         for name, array in arrays.items():
-            array[list(places)] = getattr(self, name)
+            array[list(positions)] = getattr(self, name)
         nothing = (None,) * values
         return Adjusted(**arrays, doubt=nothing, same=nothing)
 
 
 class Confounding:
-    """What is known of the other attributes of a run's images; `cells`: the distinct images of each."""
+    """What is known of the other attributes of a run's images."""
 
-    def __init__(self, verified: Verified, cells: Cells) -> None:
-        self._verified = verified
-        self._cells = cells
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
         self._classes: dict[str, _Class] = {}
 
     def adjust(
-        self, group: Group, answers: Answers, phi: Floats, low: Floats, high: Floats, levels: Levels
+        self,
+        group: CellGroup,
+        answers: CellAnswers,
+        thresholds: Thresholds,
+        phi: Floats,
+        low: Floats,
+        high: Floats,
     ) -> Adjusted | None:
         """What other attributes make of a group's scores; None where nothing is known of other attributes.
 
-        answers: a classifier's, to all images of the class. phi, low, high: of the group's cells, in their order, with
-        limits at 1 - α.
+        answers: one classifier's. phi, low, high: of the group's cells, in their order, with limits at 1 - α.
         """
-        target, attribute = group
-        images = self._classes.get(target) or self._classes.setdefault(target, self._images_of(target))
-        if attribute not in images.attributes or len(images.attributes) < 2:
+        images = self._classes.get(group.target_class)
+        if images is None:
+            images = self._classes[group.target_class] = _images_of_class(self._seen, group.target_class)
+        if group.attribute not in images.attributes or len(images.attributes) < 2:
             return None
-        found = images.standardised(attribute, answers)
-        return _adjusted(found, images, attribute, list(self._cells[group]), (phi, low, high), levels)
+        found = images.standardised(group.attribute, answers)
+        return _adjusted(found, images, group, Score(phi, low, high), thresholds)
 
-    def _images_of(self, target: str) -> _Class:
-        groups = {name: own for (of, name), own in self._cells.items() if of == target}
-        every = sorted(set().union(*(images for own in groups.values() for images in own.values())))
-        looked_at = ((image, self._verified.values_shown(image, target)) for image in every)
-        said = {image: shows for image, shows in looked_at if shows}
-        pairs = {(name, value) for shows in said.values() for name, value in shows.items() if value is not None}
-        names = sorted({name for name, _ in pairs})
+
+def _images_of_class(seen: Seen, target: str) -> _Class:
+    """The images of a class of which the verifier said what they show, in the order of their ids."""
+    said, cells = seen.verified.said, seen.cells
+    groups = {group.attribute: group for group in cells.groups if group.target_class == target}
+    row = cells.rows_of_class(target)
+    row = row[seen.shows_class(seen.row[row], target) & said.has_attributes(seen.row[row])]
+    row = row[cells.ids.alphabetical(cells.image[row])]
+    values = {name: said.values(name, seen.row[row]) for name in said.attributes(seen.row[row])}
+    values = {name: shown for name, shown in values.items() if (shown != NOTHING).any()}
+    listed, answers = {}, np.full((len(row), len(values)), -1)
+    drawn = answers.copy()
+    for column, (name, shown) in enumerate(values.items()):
+        own = groups[name].values if name in groups else ()
+        others = sorted(said.word(word) for word in np.flatnonzero(np.bincount(shown[shown != NOTHING])).tolist())
         # A group's own values first, in the order of its cells.
-        listed = {
-            name: list(dict.fromkeys([*groups.get(name, {}), *sorted(value for of, value in pairs if of == name)]))
-            for name in names
-        }
-        calibrations = [self._verified.calibration_of(name, values) for name, values in listed.items()]
-        answers = np.full((len(said), len(names)), -1)
-        drawn = answers.copy()
-        row = {image: i for i, image in enumerate(said)}
-        for b, (name, values) in enumerate(listed.items()):
-            place = {value: k for k, value in enumerate(values)}
-            answers[:, b] = [place.get(shows.get(name) or "", -1) for shows in said.values()]
-            for value, images in groups.get(name, {}).items():
-                for i in (row[image] for image in images if image in row):
-                    # Drawn for two values, it tells nothing of which one it shows.
-                    drawn[i, b] = place[value] if drawn[i, b] in (-1, place[value]) else -2
-        drawn[drawn == -2] = -1
-        return _Class(target, tuple(said), listed, shown(answers, drawn, calibrations))
+        listed[name] = list(dict.fromkeys([*own, *others]))
+        number = np.full(len(said.words) + 1, -1)
+        number[[said.number(value) for value in others]] = [listed[name].index(value) for value in others]
+        answers[:, column] = number[shown]
+        if name in groups:
+            drawn[:, column] = _drawn_for(cells, groups[name], cells.image[row])
+    calibrations = [seen.verified.calibration_of(name, of_name) for name, of_name in listed.items()]
+    return _Class(row, listed, shown_by(answers, drawn, calibrations))
+
+
+def _drawn_for(cells: CellImages, group: CellGroup, images: Ints) -> Ints:
+    """Which value of an attribute each image was drawn for; -1 for none, and for one that was drawn for two, which
+    tells nothing of the one that it shows."""
+    order = np.argsort(images)
+    rows = cells.rows(group.cells)
+    at = np.searchsorted(images, cells.image[rows], sorter=order)
+    known = np.flatnonzero(at < len(images))
+    known = known[images[order[at[known]]] == cells.image[rows][known]]
+    place = order[at[known]]
+    found = np.full(len(images), -1)
+    found[place] = cells.cell[rows][known] - group.cells.start
+    found[np.bincount(place, minlength=len(images)) > 1] = -1
+    return found
 
 
 class _Class:
-    """The images of one target class; the latest classifier's effects are kept, as its groups come one by one."""
+    """The images of one target class, by their first rows among the cells'; the latest classifier's effects are kept,
+    as its groups come one by one."""
 
-    def __init__(
-        self, target: str, images: tuple[str, ...], attributes: Mapping[str, Sequence[str]], indicators: Shown
-    ) -> None:
-        self.target = target
+    def __init__(self, row: Ints, attributes: Mapping[str, Sequence[str]], indicators: Shown) -> None:
         self.attributes = dict(attributes)
-        self._images = images
+        self._row = row
         self._shown = indicators
         self._compositions: dict[str, Composition] = {}
-        self._latest: tuple[Answers, Shown, NDArray[np.bool_], Effects] | None = None
+        self._latest: tuple[CellAnswers, Shown, NDArray[np.bool_], Effects] | None = None
 
-    def standardised(self, attribute: str, answers: Answers) -> Standardised:
+    def standardised(self, attribute: str, answers: CellAnswers) -> Standardised:
         if self._latest is None or self._latest[0] is not answers:
-            given = [answers.get(image) for image in self._images]
-            answered = np.array([answer is not None for answer in given], bool)
-            right = np.array([answer == self.target for answer in given], bool)[answered]
+            answered = answers.answered[self._row]
+            right = answers.right[self._row][answered]
             known = self._shown if answered.all() else _rows(self._shown, answered)
             self._latest = answers, known, right, effects(known, right)
         _, known, right, found = self._latest
@@ -177,17 +206,10 @@ class _Class:
         return shares
 
 
-def _adjusted(
-    found: Standardised,
-    images: _Class,
-    attribute: str,
-    values: Sequence[str],
-    scores: tuple[Floats, Floats, Floats],
-    levels: Levels,
-) -> Adjusted:
-    phi, low, high = scores
-    tau, alpha = levels
-    n = len(values)
+def _adjusted(found: Standardised, images: _Class, group: CellGroup, score: Score, thresholds: Thresholds) -> Adjusted:
+    phi, low, high = score
+    tau, alpha = thresholds
+    n = len(group.values)
     moved, noise, added, parts = (at[:n] for at in (found.moved, found.noise, found.added, found.parts))
     standard = phi - moved
     reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
@@ -201,23 +223,21 @@ def _adjusted(
         _doubt(value, float(phi[j]), (float(moved[j]), z * float(noise[j])), (parts[j], names), tau)
         if in_doubt[j]
         else None
-        for j, value in enumerate(values)
+        for j, value in enumerate(group.values)
     ]
-    same = images.same(attribute)
-    alike = tuple(same.get(value) for value in values)
+    same = images.same(group.attribute)
+    alike = tuple(same.get(value) for value in group.values)
     return Adjusted(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), alike)
 
 
-def together(
-    classes: Sequence[Adjusted | None], shares: Floats, scores: tuple[Floats, Floats, Floats], levels: Levels
-) -> Adjusted:
+def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, thresholds: Thresholds) -> Adjusted:
     """What other attributes make of φ over several classes: of each what they make of its own φ, by its share.
 
     classes: of every class, arrays of shape (values,); None: nothing is known of other attributes there, and nothing
-    moves its φ. shares: (classes, values). scores: φ over all classes with its limits at 1 - α, each (values,).
+    moves its φ. shares: (classes, values). score: φ over all classes with its limits at 1 - α, each (values,).
     """
-    phi, low, high = scores
-    tau, alpha = levels
+    phi, low, high = score
+    tau, alpha = thresholds
     still = np.zeros(shares.shape[1])
     moved = np.array([still if one is None else np.nan_to_num(one.moved) for one in classes])
     noise = np.array([still if one is None else np.nan_to_num(one.noise) for one in classes])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.metrics.misclassification import Corrected
+from c2b_ray.steps.thresholds import Thresholds
 
 LEAST_SHOWN = 0.5
 """The estimated share of a cell's images that must show its bias class for a verdict."""
@@ -58,14 +59,13 @@ def doubt(row: Mapping[str, Any], class_skill: float, least_of_class: float = LE
 
 
 def explained_by_class(
-    scores: Corrected, of_class: tuple[Counts, Counts], at: int, target: str, levels: tuple[float, float]
+    scores: Corrected, of_class: tuple[Counts, Counts], at: int, target: str, thresholds: Thresholds
 ) -> list[str]:
     """Whether cells that differ in how many images show the class could explain what would be a finding.
 
     of_class: of every cell's images, how many were said to show the class, and how many were looked at. at: the cell.
-    levels: τ and α.
     """
-    tau, alpha = levels
+    tau, alpha = thresholds
     low, high = metrics.bias_score_interval(*of_class, 1 - alpha)
     most = max(abs(low[at]), abs(high[at]))
     test = metrics.contrast_test(scores.accuracy, scores.effective, tau, 1 - alpha, scores.covariance)

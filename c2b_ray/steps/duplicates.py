@@ -7,14 +7,18 @@ is small enough to travel without its image.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from PIL import Image
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from c2b_ray.roles import Pixels
+from c2b_ray.steps.image_ids import ImageIds, Ints, numbered, repeated, wide
 
 COLUMNS = ["image_id", "content", "fingerprint"]
 """Of `schemas.IMAGES`: what `Distinct` needs to know of a run's images, and no bytes."""
@@ -26,6 +30,10 @@ BAND = 2
 MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
 
+_HASH = 8
+_BLOCK = 1 << 16
+"""Pairs of thumbnails that are compared at once."""
+
 
 class Distinct:
     """Which images of a run are one picture: those of equal content, and near-duplicates by their fingerprints.
@@ -35,31 +43,52 @@ class Distinct:
     """
 
     def __init__(self, images: pa.Table) -> None:
-        first: dict[str, str] = {}
-        own, marks = {}, {}
-        for image, content, mark in sorted(zip(*(images[name].to_pylist() for name in COLUMNS), strict=True)):
-            if mark is not None:
-                own[image] = first.setdefault(content or f"image {image}", image)
-                marks[own[image]] = mark
-        stands = representatives(marks)
-        self._marks = {image: marks[copy] for image, copy in own.items()}
-        self._picture = {image: stands[copy] for image, copy in own.items()}
+        self._ids = ImageIds(wide(images["image_id"]).combine_chunks())
+        self._fingerprints = images["fingerprint"].cast(pa.large_binary())
+        marked = np.flatnonzero(self._fingerprints.is_valid().to_numpy())
+        # Of those with a fingerprint, the first of equal content stands for the others.
+        first = _first_of_content(images["content"].take(pa.array(marked)))
+        contents = np.flatnonzero(first == np.arange(len(first)))
+        joined = near_duplicates(_matrix(self._fingerprints.take(pa.array(marked[contents]))))
+        stands = np.arange(len(first))
+        stands[contents] = contents[joined]
+        self._picture = np.arange(len(self._ids))
+        self._picture[marked] = marked[stands[first]]
+        self._first = np.full(len(self._ids), -1, np.int64)
+        self._first[marked] = marked[first]
+        self._first[~repeated(self._picture)] = -1
 
-    def picture(self, image: str) -> str:
-        """The id that stands for all copies of an image, in the whole run."""
-        return self._picture.get(image, image)
+    def pictures(self, ids: ImageIds) -> Ints:
+        """A number for the picture of each of these images: the same for all copies of one."""
+        rows = self._ids.numbers(ids.ids)
+        alone = rows < 0
+        pictures = np.append(self._picture, 0)[rows]
+        pictures[alone] = len(self._ids) + np.flatnonzero(alone)
+        return pictures
 
-    def distinct(self, images: set[str], order: Mapping[str, int] | None = None) -> set[str]:
-        """One of these images for each picture among them: the first in alphabetical order; or, with `order`, every
-        image that is no copy of one before it, so that what is kept does not depend on what is drawn later."""
-        if order is not None:
-            gallery = Gallery()
-            return {i for i in sorted(images, key=lambda i: (order[i], i)) if gallery.add(self._marks.get(i))}
-        kept: dict[str, str] = {}
-        for image in sorted(images):
-            # Not what stands for the picture in the whole run: that may have been drawn for another class.
-            kept.setdefault(self.picture(image), image)
-        return set(kept.values())
+    def fingerprints(self, ids: ImageIds, numbers: Ints) -> Iterator[bytes | None]:
+        """The fingerprints of these images, None for one that has no copy in the run."""
+        rows = self._ids.numbers(ids.names(numbers))
+        for row in np.append(self._first, -1)[rows].tolist():
+            yield None if row < 0 else self._fingerprints[row].as_py()
+
+
+def _first_of_content(content: pa.ChunkedArray) -> Ints:
+    """The first row with the content of each row; a row without content stands for itself."""
+    names, numbers = numbered(pc.fill_null(wide(content), ""))
+    rows = np.arange(len(numbers))
+    first = np.full(len(names), len(rows), np.int64)
+    np.minimum.at(first, numbers, rows)
+    nothing = pc.index(names, "").as_py()
+    return np.where(numbers == nothing, rows, first[numbers])
+
+
+def _matrix(fingerprints: pa.ChunkedArray) -> NDArray[np.uint8]:
+    """Fingerprints of one length as rows of bytes."""
+    whole = fingerprints.combine_chunks()
+    offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
+    data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]] if len(whole) else np.zeros(0)
+    return data.reshape(len(whole), -1 if len(whole) else _HASH).astype(np.uint8, copy=False)
 
 
 def fingerprint(pixels: Pixels) -> bytes:
@@ -76,40 +105,49 @@ def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
     Duplicates of duplicates are duplicates. Images that were not fingerprinted stand for themselves and are left out.
     """
     ids = sorted(fingerprints)
-    if not ids:
-        return {}
-    data = np.frombuffer(b"".join(fingerprints[i] for i in ids), np.uint8).reshape(len(ids), -1)
-    hashes, thumbnails = data[:, :8], data[:, 8:]
-    parent = np.arange(len(ids))
-    for band in range(0, hashes.shape[1], BAND):
-        groups: dict[bytes, list[int]] = defaultdict(list)
-        for row in range(len(ids)):
-            groups[hashes[row, band : band + BAND].tobytes()].append(row)
-        for rows in groups.values():
-            _join(np.array(rows), thumbnails, parent)
-    return {name: ids[_root(parent, row)] for row, name in enumerate(ids)}
+    stands = near_duplicates(_matrix(pa.chunked_array([[fingerprints[i] for i in ids]], pa.large_binary())))
+    return {name: ids[row] for name, row in zip(ids, stands.tolist(), strict=True)}
 
 
-def _join(rows: NDArray[np.int64], thumbnails: NDArray[np.uint8], parent: NDArray[np.int64]) -> None:
-    # Thumbnails that differ by so little on average differ by no more in their own averages.
-    levels = thumbnails[rows].mean(axis=1)
-    rows, levels = rows[np.argsort(levels, kind="stable")], np.sort(levels, kind="stable")
-    ends = np.searchsorted(levels, levels + MEAN_DIFFERENCE + 1e-6, side="right")
-    for place, row in enumerate(rows):
-        later = rows[place + 1 : ends[place]]
-        if not len(later):
-            continue
-        gap = np.abs(thumbnails[later].astype(np.int16) - thumbnails[row])
-        same = (gap.mean(axis=1) <= MEAN_DIFFERENCE) & (gap.max(axis=1) <= LARGEST_DIFFERENCE)
-        for other in later[same]:
-            a, b = _root(parent, int(row)), _root(parent, int(other))
-            parent[max(a, b)] = min(a, b)
+def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
+    """Of each fingerprint, a row of bytes, the first row of those that it is joined with by near-duplicates."""
+    n = len(fingerprints)
+    if not n:
+        return np.zeros(0, np.int64)
+    hashes, thumbnails = fingerprints[:, :_HASH], fingerprints[:, _HASH:]
+    level = thumbnails.mean(axis=1)
+    pairs = [
+        _alike(np.ascontiguousarray(hashes[:, band : band + BAND]).view(np.uint16)[:, 0], level, thumbnails)
+        for band in range(0, _HASH, BAND)
+    ]
+    one, other = np.concatenate(pairs, axis=1)
+    _, label = connected_components(coo_array((np.ones(len(one), bool), (one, other)), shape=(n, n)), directed=False)
+    first = np.full(n, n)
+    np.minimum.at(first, label, np.arange(n))
+    found: Ints = first[label]
+    return found
 
 
-def _root(parent: NDArray[np.int64], row: int) -> int:
-    while parent[row] != row:
-        row = int(parent[row])
-    return row
+def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDArray[np.uint8]) -> Ints:
+    """The pairs (2, pairs) of near-duplicates among thumbnails whose bands of gradients are equal."""
+    # Thumbnails that differ by so little on average differ by no more in their own averages: of those sorted by it,
+    # each is compared with the next, with the one after it, and so on, as long as that may be.
+    order = np.lexsort((level, band))
+    key, ordered = band[order], level[order]
+    active, step, found = np.arange(len(order) - 1), 1, [np.zeros((2, 0), np.int64)]
+    while len(active):
+        after = active + step
+        near = (key[after] == key[active]) & (ordered[after] <= ordered[active] + MEAN_DIFFERENCE + 1e-6)
+        active = active[near]
+        for start in range(0, len(active), _BLOCK):
+            block = active[start : start + _BLOCK]
+            pair = np.stack([order[block], order[block + step]])
+            gap = np.abs(thumbnails[pair[0]].astype(np.int16) - thumbnails[pair[1]])
+            same = (gap.mean(axis=1) <= MEAN_DIFFERENCE) & (gap.max(axis=1) <= LARGEST_DIFFERENCE)
+            found.append(pair[:, same])
+        step += 1
+        active = active[active + step < len(order)]
+    return np.concatenate(found, axis=1)
 
 
 class Gallery:
@@ -126,10 +164,10 @@ class Gallery:
         """Whether the picture with this `fingerprint` is a new one. None, of what is no picture, always is."""
         if mark is None:
             return True
-        bands = [(start, mark[start : start + BAND]) for start in range(0, 8, BAND)]
-        thumbnail = np.frombuffer(mark[8:], np.uint8).astype(np.int16)
-        for place in {place for band in bands for place in self._with_band.get(band, ())}:
-            gap = np.abs(self._thumbnails[place] - thumbnail)
+        bands = [(start, mark[start : start + BAND]) for start in range(0, _HASH, BAND)]
+        thumbnail = np.frombuffer(mark[_HASH:], np.uint8).astype(np.int16)
+        for number in {number for band in bands for number in self._with_band.get(band, ())}:
+            gap = np.abs(self._thumbnails[number] - thumbnail)
             if gap.mean() <= MEAN_DIFFERENCE and gap.max() <= LARGEST_DIFFERENCE:
                 return False
         for band in bands:

@@ -6,36 +6,61 @@ estimates is `judge`'s; the formulas are `metrics`'.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.metrics.intervals import wilson
 from c2b_ray.metrics.levels import deviations
-from c2b_ray.steps.answers import Answers
-from c2b_ray.steps.cells import Group, Images, Origins
+from c2b_ray.steps.answers import CellAnswers, by_column
+from c2b_ray.steps.cells import CellGroup, CellImages
 from c2b_ray.steps.confounding import Confounding
-from c2b_ray.steps.judge import CAPTIONS, LABELS, Estimate, Floats, Levels
-from c2b_ray.steps.verified import Verified, columns
+from c2b_ray.steps.correction import correction_of, doubts_of_rows
+from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.judge import CAPTIONS, LABELS, Estimate, Floats
+from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.steps.verified import Seen
 
-Ints = NDArray[np.int64]
+
+@dataclass(frozen=True)
+class Looked:
+    """What a verifier saw in the images, and what that says of their other attributes."""
+
+    seen: Seen
+    confounding: Confounding
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is scored, whichever classifier answers: the images of every cell, without copies.
+
+    repeats: of each cell, copies that were left out. shared: how many of its images other values of its attribute hold.
+    captioned: whether captions drew the images; else each cell is one sample. looked: None where nobody verified.
+    """
+
+    cells: CellImages
+    repeats: Ints
+    shared: Ints
+    captioned: bool
+    looked: Looked | None
+
+    def shares(self, group: CellGroup) -> Floats:
+        """The share of each cell's images that other values hold."""
+        return self.shared[group.cells] / np.maximum(self.cells.sizes[group.cells], 1)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a classifier answered on the images of one group; arrays have shape (values,).
+    """What a classifier answered on the images of every cell; arrays have shape (cells,).
 
-    `by_caption`: of each value, (right, answered) of each of its captions that has an answered image; labelled images
+    `by_caption`: of each cell, (right, answered) of each of its captions that has an answered image; labelled images
     are one caption's.
     """
 
-    group: Group
-    images: Images
     total: Ints
     correct: Ints
     by_caption: tuple[tuple[tuple[int, int], ...], ...]
@@ -46,58 +71,40 @@ class Counts:
         return rate
 
 
-@dataclass(frozen=True)
-class Looked:
-    """What a verifier saw in the images, and what that says of their other attributes."""
-
-    verified: Verified
-    confounding: Confounding
-
-
-def counted(group: Group, images: Images, answers: Answers, source: Origins) -> Counts:
-    """The answers on the images of one group, counted by value and caption."""
-    taken = answers.of(group[0])
-    by_caption = []
-    for value, of_value in images.items():
-        answered = {image for image in of_value if taken.get(image) is not None}
-        samples = [sample for _, sample in source.of(group, value, answered)] if source.known else [answered]
-        by_caption.append(
-            tuple((sum(taken[image] == group[0] for image in sample), len(sample)) for sample in samples if sample)
-        )
-    correct, total = ([sum(pair[i] for pair in of_value) for of_value in by_caption] for i in (0, 1))
-    return Counts(group, images, np.array(total, np.int64), np.array(correct, np.int64), tuple(by_caption))
+def counted(sample: Sample, answers: CellAnswers) -> Counts:
+    """The answers of one classifier, counted by cell and caption."""
+    total, correct = answers.count(answers.answered), answers.count(answers.right)
+    if not sample.captioned:
+        pairs = zip(correct.tolist(), total.tolist(), strict=True)
+        return Counts(total, correct, tuple(((right, n),) if n else () for right, n in pairs))
+    samples = answers.by_caption(np.arange(int(sample.cells.caption.max(initial=-1)) + 1))
+    return Counts(total, correct, tuple(map(tuple, samples)))
 
 
 def estimated(
-    classifier: str,
-    counts: Sequence[Counts],
-    shared: Mapping[Group, Floats],
-    answers: Answers,
-    looked: Looked | None,
-    captioned: bool,
-    levels: Levels,
+    classifier: str, sample: Sample, counts: Counts, answers: CellAnswers, thresholds: Thresholds
 ) -> list[Estimate]:
-    """One estimate for each group. `shared`: the share of each cell's images that other values hold. `captioned`:
-    whether captions drew the images."""
+    """One estimate for each group of cells."""
+    groups = sample.cells.groups
     estimates = [
         Estimate(
             classifier=classifier,
-            target_class=count.group[0],
-            attribute=count.group[1],
-            values=tuple(count.images),
-            accuracy=count.accuracy,
-            effective=count.total.astype(np.float64),
-            basis=CAPTIONS if captioned else LABELS,
-            doubts=[None] * len(count.images),
-            shared=shared[count.group],
+            target_class=group.target_class,
+            attribute=group.attribute,
+            values=group.values,
+            accuracy=counts.accuracy[group.cells],
+            effective=counts.total[group.cells].astype(np.float64),
+            basis=CAPTIONS if sample.captioned else LABELS,
+            doubts=[None] * len(group.values),
+            shared=sample.shares(group),
         )
-        for count in counts
+        for group in groups
     ]
-    if looked is not None:
-        _correct(estimates, counts, answers, looked, levels)
-    if captioned:
-        _spread_over_captions(estimates, counts, 1 - levels.alpha)
-    z = np.float64(deviations(1 - levels.alpha))
+    if sample.looked is not None:
+        _correct(estimates, groups, answers, sample.looked, thresholds)
+    if sample.captioned:
+        _spread_over_captions(estimates, counts, thresholds.confidence)
+    z = np.float64(deviations(thresholds.confidence))
     for estimate in estimates:
         low, high = wilson(estimate.accuracy * estimate.effective, estimate.effective, z)
         estimate.columns |= {"accuracy": estimate.accuracy, "accuracy_low": low, "accuracy_high": high}
@@ -105,55 +112,53 @@ def estimated(
 
 
 def _correct(
-    estimates: Sequence[Estimate], counts: Sequence[Counts], answers: Answers, looked: Looked, levels: Levels
+    estimates: Sequence[Estimate],
+    groups: Sequence[CellGroup],
+    answers: CellAnswers,
+    looked: Looked,
+    thresholds: Thresholds,
 ) -> None:
     """Puts what the images show in place of what they were drawn for; says which cells cannot be trusted."""
-    verified, both = looked.verified, (levels.tau, levels.alpha)
+    seen, verified = looked.seen, looked.seen.verified
     corrections, rows = {}, []
-    for estimate, count in zip(estimates, counts, strict=True):
-        group, taken = count.group, answers.of(count.group[0])
-        correction = verified.correct(group, count.images, taken, both)
+    for estimate, group in zip(estimates, groups, strict=True):
+        correction = correction_of(seen, group, answers, thresholds)
         if correction is not None:
-            corrections[group] = correction
-            estimate.basis = verified.basis(group, list(count.images))
+            corrections[group.name] = correction
+            estimate.basis = verified.basis(*group.name, group.values)
             scores = correction.scores
             estimate.accuracy, estimate.effective = scores.accuracy, scores.effective
             estimate.covariance = scores.covariance
-            estimate.columns |= columns(correction)
-            estimate.adjust = partial(looked.confounding.adjust, group, taken, levels=both)
+            estimate.columns |= correction.columns()
+            estimate.adjust = partial(looked.confounding.adjust, group, answers, thresholds)
         else:
-            shown = [verified.of_class(group[0], images) for images in count.images.values()]
-            estimate.columns["class_shown"] = shown
-        for i, value in enumerate(count.images):
+            cells = range(group.cells.start, group.cells.stop)
+            estimate.columns["class_shown"] = [seen.share_of_class(cell) for cell in cells]
+        for i, value in enumerate(group.values):
             columns_of_value: dict[str, Any] = {name: values[i] for name, values in estimate.columns.items()}
-            rows.append(columns_of_value | {"target_class": group[0], "attribute": group[1], "bias_class": value})
-    reasons = iter(verified.doubts(rows, corrections, both))
+            rows.append(columns_of_value | {**group.name._asdict(), "bias_class": value})
+    reasons = iter(doubts_of_rows(verified, rows, corrections, thresholds))
     for estimate in estimates:
         estimate.doubts = ["; ".join(next(reasons)) or None for _ in estimate.values]
 
 
-def _spread_over_captions(estimates: Sequence[Estimate], counts: Sequence[Counts], confidence: float) -> None:
-    """Takes images of one caption for less than images of as many captions, by how much captions differ over all cells
-    of the classifier."""
-    cells = [of_value for count in counts for of_value in count.by_caption]
-    width = max(map(len, cells), default=0)
-    right, total = np.zeros((2, len(cells), width), np.int64)
-    for row, of_value in enumerate(cells):
-        for column, pair in enumerate(of_value):
-            right[row, column], total[row, column] = pair
+def _spread_over_captions(estimates: Sequence[Estimate], counts: Counts, confidence: float) -> None:
+    """Lowers the effective number of images, since images of one caption say less than images of as many captions: by
+    how much the accuracies of captions differ over all cells of the classifier."""
+    right, total = by_column(counts.by_caption)
     worth = metrics.effective_images(right, total, confidence)
     images, start = total.sum(axis=1), 0
-    for estimate, count in zip(estimates, counts, strict=True):
-        here = slice(start, start + len(count.images))
+    for estimate in estimates:
+        here = slice(start, start + len(estimate.values))
         start = here.stop
-        added = _noise(count.accuracy, images[here]) * (_inverse(worth.effective[here]) - _inverse(images[here]))
+        added = _noise(counts.accuracy[here], images[here]) * (_inverse(worth.effective[here]) - _inverse(images[here]))
         if estimate.covariance is not None:
             # A corrected accuracy changes by more than the counted one, of which other images are a part.
             added = added * _inverse(_share_shown(estimate)) ** 2
             estimate.covariance = estimate.covariance + np.diag(added)
         more = added * _inverse(_noise(estimate.accuracy, estimate.effective))
         estimate.effective = _inverse(_inverse(estimate.effective) + more)
-        estimate.columns["captions"] = [len(of_value) for of_value in count.by_caption]
+        estimate.columns["captions"] = [len(of_cell) for of_cell in counts.by_caption[here]]
         estimate.columns["caption_spread"] = worth.spread[here]
 
 

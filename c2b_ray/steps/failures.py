@@ -5,14 +5,14 @@ It knows which images belong to a cell and what counts as right; it knows nothin
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.schemas import FAILURES
 from c2b_ray.steps.answers import answers_of
+from c2b_ray.steps.cells import CellImages, images_of_cells
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.intersect import is_pair
 
 
 def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table) -> pa.Table:
@@ -21,49 +21,43 @@ def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions:
     `images`: a table with image_id, key, content and fingerprint. Near-duplicates of an image count once in a cell, as
     in its scores; an image of several cells has a row in each. Images without an answer are no failures.
     """
-    distinct = Distinct(images)
-    key_of = dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
-    rows: list[dict[str, Any]] = []
-    for classifier in predictions["classifier"].unique().to_pylist():
-        answers = answers_of(predictions, classifier)
-        sure = _probabilities(predictions, classifier)
-        for (target, attribute, value), drawn in _cells(captions, draws).items():
-            taken = answers.of(target)
-            for image in sorted(distinct.distinct(drawn)):
-                answer = taken.get(image)
-                if answer in (None, target):
-                    continue
-                label, probability = sure[image]
-                rows.append(
-                    {
-                        "key": key_of.get(image),
-                        "truth": target,
-                        "answer": answer,
-                        "cell": f"{attribute}/{value}",
-                        "attribute": attribute,
-                        "bias_class": value,
-                        "classifier": classifier,
-                        "label": label,
-                        "label_probability": probability,
-                        "image_id": image,
-                    }
-                )
-    return pa.Table.from_pylist(rows, FAILURES)
+    drawn = images_of_cells(captions, draws)
+    cells = drawn.without_copies(Distinct(images).pictures(drawn.ids))
+    keys = images["key"].take(_rows_of(images, cells))
+    tables = [_of_classifier(cells, keys, predictions, name) for name in predictions["classifier"].unique().to_pylist()]
+    return pa.concat_tables([FAILURES.empty_table(), *tables])
 
 
-def _probabilities(predictions: pa.Table, classifier: str) -> dict[str, tuple[str | None, float | None]]:
-    columns = (predictions[name].to_pylist() for name in ("image_id", "classifier", "label", "label_probability"))
-    return {image: (label, sure) for image, whose, label, sure in zip(*columns, strict=True) if whose == classifier}
+def _of_classifier(cells: CellImages, keys: pa.ChunkedArray, predictions: pa.Table, classifier: str) -> pa.Table:
+    """The failures of one classifier. keys: the name of each image of `cells.ids` in its source."""
+    answers = answers_of(predictions, classifier)
+    taken = answers.to(cells)
+    wrong = np.flatnonzero(taken.answered & ~taken.right)
+    by_name = wrong[cells.ids.alphabetical(cells.image[wrong])]
+    wrong = by_name[np.argsort(cells.cell[by_name], kind="stable")]
+    names = [cells.names[number] for number in cells.cell[wrong].tolist()]
+    answer = {number: answers.name(number) for number in set(taken.taken[wrong].tolist())}
+    image = pa.array(cells.image[wrong])
+    own = predictions.filter(pc.equal(predictions["classifier"], classifier)).select(["label", "label_probability"])
+    of_image = own.take(pa.array(answers.rows_of(cells.ids)[cells.image[wrong]]))
+    columns = {
+        "key": keys.take(image),
+        "truth": [name.target_class for name in names],
+        "answer": [answer[number] for number in taken.taken[wrong].tolist()],
+        "cell": [f"{name.attribute}/{name.bias_class}" for name in names],
+        "attribute": [name.attribute for name in names],
+        "bias_class": [name.bias_class for name in names],
+        "classifier": [classifier] * len(wrong),
+        "label": of_image["label"],
+        "label_probability": of_image["label_probability"],
+        "image_id": cells.ids.ids.take(image).cast(pa.string()),
+    }
+    return pa.table(columns, schema=FAILURES)
 
 
-def _cells(captions: pa.Table, draws: pa.Table) -> dict[tuple[str, str, str], set[str]]:
-    cells: dict[tuple[str, str, str], set[str]] = {}
-    place = {}
-    names = ("caption_id", "proposal_id", "target_class", "attribute", "bias_class")
-    for caption, proposal, *cell in zip(*(captions[name].to_pylist() for name in names), strict=True):
-        if not is_pair(proposal):
-            place[caption] = cells.setdefault((cell[0], cell[1], cell[2]), set())
-    for caption, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
-        if caption in place:
-            place[caption].add(image)
-    return cells
+def _rows_of(images: pa.Table, cells: CellImages) -> pa.Array:
+    """The row of each image of `cells.ids`; null for one that is not listed."""
+    rows = np.full(len(cells.ids), -1, np.int64)
+    numbers = cells.ids.numbers(images["image_id"])
+    rows[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)
+    return pa.array(rows, mask=rows < 0)

@@ -6,13 +6,15 @@ It knows verdicts, accuracies and which images each cell drew; it does not know 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from c2b_ray.schemas import SCORES
+from c2b_ray.steps.cells import CellImages, CellName, Group
+from c2b_ray.steps.image_ids import Ints, counted
 
 JACCARD = 0.5
 ASSOCIATION = 0.7  # Cramer's V of two values among the images that both attributes know
@@ -20,11 +22,9 @@ SHARED = 0.5  # of either attribute's images that the other must know for that
 OPPOSITE = {"for": "against", "against": "for"}
 
 Row = dict[str, Any]
-Cells = Mapping[tuple[str, str], Mapping[str, set[str]]]
-"""Of every (target class, attribute), the images of each bias class."""
 
 
-def grouped(scores: pa.Table, cells: Cells, tau: float) -> pa.Table:
+def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
     """The scores with `group` and `group_reason`: findings of one classifier and class that say the same share a
     number, counted from 1 by the largest |φ| of a group, whose finding leads it and has no reason.
 
@@ -38,13 +38,13 @@ def grouped(scores: pa.Table, cells: Cells, tau: float) -> pa.Table:
       same as      of another attribute, same verdict, and `same_as` of either names the other
     """
     rows = scores.to_pylist()
-    found = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=_strongest_first)
+    findings = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=_strongest_first)
     members: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    groups = 0
-    for row in found:
+    overlaps, groups = Overlaps(cells), 0
+    for row in findings:
         before = members[row["classifier"], row["target_class"]]
         values = _values(rows, row)
-        explained = next(((lead, why) for lead in before if (why := _reason(row, lead, values, cells, tau))), None)
+        explained = next(((lead, why) for lead in before if (why := _reason(row, lead, values, overlaps, tau))), None)
         if explained is None:
             groups += 1
             row["group"] = groups
@@ -64,11 +64,11 @@ def _values(rows: Sequence[Row], of: Row) -> list[Row]:
     return [row for row in rows if all(row[key] == of[key] for key in keys)]
 
 
-def _reason(row: Row, lead: Row, values: Sequence[Row], cells: Cells, tau: float) -> str | None:
+def _reason(row: Row, lead: Row, values: Sequence[Row], overlaps: Overlaps, tau: float) -> str | None:
     """Why `row` says what the stronger `lead` says already; None where it does not."""
     if row["attribute"] == lead["attribute"]:
         return _mirror(row, lead, values, tau)
-    return _same(row, lead) or _overlap(row, lead, cells)
+    return _same(row, lead) or _overlap(row, lead, overlaps)
 
 
 def _mirror(row: Row, lead: Row, values: Sequence[Row], tau: float) -> str | None:
@@ -109,32 +109,70 @@ def _same(row: Row, lead: Row) -> str | None:
     return f"cannot be told from {_name(lead)}: images of the one show the other"
 
 
-def _overlap(row: Row, lead: Row, cells: Cells) -> str | None:
-    target = row["target_class"]
-    of_row, of_lead = cells.get((target, row["attribute"]), {}), cells.get((target, lead["attribute"]), {})
-    a, b = of_row.get(row["bias_class"], set()), of_lead.get(lead["bias_class"], set())
+def _overlap(row: Row, lead: Row, overlaps: Overlaps) -> str | None:
+    a, b = (CellName(each["target_class"], each["attribute"], each["bias_class"]) for each in (row, lead))
     alike = row["verdict"] == lead["verdict"]
-    if not a or not b:
+    share = overlaps.jaccard(a, b)
+    if share is None:
         return None
-    share = len(a & b) / len(a | b)
     if alike and share >= JACCARD:
         return f"mostly the same images as {_name(lead)} (Jaccard {share:.2f})"
-    if (v := _association(a, b, set().union(*of_row.values()), set().union(*of_lead.values()))) is None:
+    if (v := overlaps.association(a, b)) is None:
         return None
     if alike and v >= ASSOCIATION:
         return f"goes with {_name(lead)} (Cramér’s V {v:.2f})"
     return f"complement of {_name(lead)} (Cramér’s V {-v:.2f})" if not alike and v <= -ASSOCIATION else None
 
 
-def _association(a: set[str], b: set[str], known_a: set[str], known_b: set[str]) -> float | None:
-    """Cramér's V of two yes-no values with its sign, among the images that both attributes know; None where those are
-    too few of either, or where a value is all or nothing of them."""
-    both = known_a & known_b
-    if len(both) < SHARED * max(len(known_a), len(known_b)):
-        return None
-    n, in_a, in_b, in_both = len(both), len(a & both), len(b & both), len(a & b)
-    spread = in_a * (n - in_a) * in_b * (n - in_b)
-    return (n * in_both - in_a * in_b) / spread**0.5 if spread else None
+class Overlaps:
+    """How far the images of two cells, and of their attributes, are the same."""
+
+    def __init__(self, cells: CellImages) -> None:
+        self._cells = cells
+        self._group = {group.name: group for group in cells.groups}
+        self._known: dict[Group, Ints] = {}
+        self._common: dict[tuple[Group, Group], Ints] = {}
+
+    def jaccard(self, a: CellName, b: CellName) -> float | None:
+        """The Jaccard index of two cells' images; None where either has none."""
+        of_a, of_b = self._images(a), self._images(b)
+        if not len(of_a) or not len(of_b):
+            return None
+        both = len(_common(of_a, of_b))
+        return both / (len(of_a) + len(of_b) - both)
+
+    def association(self, a: CellName, b: CellName) -> float | None:
+        """Cramér's V of two yes-no values with its sign, among the images that both attributes know; None where those
+        are too few of either, or where a value is all or nothing of them."""
+        groups = Group(*a[:2]), Group(*b[:2])
+        both = self._known_to_both(*groups)
+        n = len(both)
+        if n < SHARED * max(len(self._known_to(group)) for group in groups):
+            return None
+        in_a, in_b = (_common(self._images(cell), both) for cell in (a, b))
+        spread = len(in_a) * (n - len(in_a)) * len(in_b) * (n - len(in_b))
+        return (n * len(_common(in_a, in_b)) - len(in_a) * len(in_b)) / spread**0.5 if spread else None
+
+    def _images(self, cell: CellName) -> Ints:
+        number = self._cells.number.get(cell)
+        return np.zeros(0, np.int64) if number is None else self._cells.of_cell(number)
+
+    def _known_to(self, group: Group) -> Ints:
+        if group not in self._known:
+            self._known[group], _ = counted(self._cells.image[self._cells.rows(self._group[group].cells)])
+        return self._known[group]
+
+    def _known_to_both(self, one: Group, other: Group) -> Ints:
+        if (one, other) not in self._common:
+            self._common[one, other] = _common(self._known_to(one), self._known_to(other))
+        return self._common[one, other]
+
+
+def _common(one: Ints, other: Ints) -> Ints:
+    """The numbers that two ascending lists of distinct numbers share."""
+    both = np.sort(np.concatenate([one, other]))
+    common: Ints = both[1:][both[1:] == both[:-1]]
+    return common
 
 
 def _name(row: Row) -> str:

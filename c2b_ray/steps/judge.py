@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.confounding import Adjusted
+from c2b_ray.steps.thresholds import Thresholds
 
 Floats = NDArray[np.float64]
 
@@ -67,13 +68,7 @@ class Estimate:
         return fewest
 
 
-@dataclass(frozen=True)
-class Levels:
-    tau: float
-    alpha: float
-
-
-def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]]:
+def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[str, Any]]:
     """The columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
 
     A value in doubt leaves the reference of the others. Where as many values or more are in doubt as are left in a
@@ -83,19 +78,21 @@ def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]
     confidence 1 − α·R/m for R findings of m tests; of all others 1 − α.
     """
     contrasts = Contrasts.of(estimates)
-    low, high = contrasts.limits(1 - levels.alpha)
+    low, high = contrasts.limits(thresholds.confidence)
     adjusted = _adjusted(estimates, contrasts.phi, low, high)
-    doubts = _doubts(estimates, contrasts.phi, levels.tau)
+    doubts = _doubts(estimates, contrasts.phi, thresholds.tau)
     for here, of_group in adjusted:
         doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
-    columns = _tests(estimates, contrasts, adjusted, doubts, levels)
-    verdicts = metrics.verdicts(contrasts.phi, columns["q_value"], columns["none_q_value"], levels.tau, levels.alpha)
+    columns = _tests(estimates, contrasts, adjusted, doubts, thresholds)
+    verdicts = metrics.verdicts(
+        contrasts.phi, columns["q_value"], columns["none_q_value"], thresholds.tau, thresholds.alpha
+    )
     findings = np.array([verdict in ("for", "against") for verdict in verdicts], dtype=bool)
     tests = int(np.isfinite(columns["q_value"]).sum())
     columns |= {
-        **_limits(contrasts, adjusted, findings, tests, levels.alpha),
+        **_limits(contrasts, adjusted, findings, tests, thresholds.alpha),
         "phi": contrasts.phi,
-        "phi_shrunken": metrics.shrunken(contrasts.phi, (high - low) / (2 * deviations(1 - levels.alpha))),
+        "phi_shrunken": metrics.shrunken(contrasts.phi, (high - low) / (2 * deviations(thresholds.confidence))),
     }
     basis = [estimate.basis for estimate in estimates for _ in estimate.values]
     rows = [
@@ -110,7 +107,7 @@ def judged(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]
     shared = np.concatenate([*(estimate.shared for estimate in estimates), np.zeros(0)])
     for row, share in zip(rows, shared.tolist(), strict=True):
         undetermined = row["verdict"] == "undetermined"
-        row["undetermined_because"] = _reason(row, share, levels, tests) if undetermined else None
+        row["undetermined_because"] = _reason(row, share, thresholds, tests) if undetermined else None
     return rows
 
 
@@ -119,10 +116,10 @@ def _tests(
     contrasts: Contrasts,
     adjusted: Sequence[tuple[slice, Adjusted]],
     doubts: Sequence[str | None],
-    levels: Levels,
+    thresholds: Thresholds,
 ) -> dict[str, Floats]:
     """p- and q-values of findings and of `none`; NaN for what is not tested."""
-    p, none_p = contrasts.p_values(levels.tau), contrasts.none_p_values(levels.tau)
+    p, none_p = contrasts.p_values(thresholds.tau), contrasts.none_p_values(thresholds.tau)
     for here, of_group in adjusted:
         p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
     sure = np.array([doubt is None for doubt in doubts], dtype=bool)
@@ -253,10 +250,10 @@ def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
     return doubts
 
 
-def _reason(row: dict[str, Any], shared: float, levels: Levels, tests: int) -> str:
+def _reason(row: dict[str, Any], shared: float, thresholds: Thresholds, tests: int) -> str:
     """Why a cell is undetermined: the first of the reasons that more of the same images would not mend, else the
     number of images."""
-    tau, alpha = levels.tau, levels.alpha
+    tau, alpha = thresholds.tau, thresholds.alpha
     if row["doubt"] is not None:
         return str(row["doubt"])
     if math.isnan(row["phi"]):

@@ -1,30 +1,31 @@
 """Which images count for which cell of two attributes, how many are answered right, and which cannot be trusted.
 
-It knows sets of images, what a verifier says of them and a classifier's answers; the estimation is
+It knows the images of every cell, what a verifier says of them and a classifier's answers; the estimation is
 `metrics.misclassification`'s, and which cells are findings is `score_pairs`'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.metrics.clusters import effective_images
 from c2b_ray.metrics.misclassification import Corrected, corrected
-from c2b_ray.steps.answers import Taken
+from c2b_ray.steps.answers import CellAnswers
+from c2b_ray.steps.cells import CellGroup, CellName, Group
 from c2b_ray.steps.doubts import LEAST_SHOWN, LEAST_SKILL, doubt_of_class
-from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.image_ids import Ints, Mask, distinct_count
 from c2b_ray.steps.intersect import Pair, bias_class
-from c2b_ray.steps.verified import Verified
+from c2b_ray.steps.said import NOTHING
+from c2b_ray.steps.verified import Seen, Verified
 
 MOST_CELLS = 25
 """Of a pair whose accuracies are corrected for the verifier's errors; of a larger one they are as the verifier says."""
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class PairCounts:
     """Of every cell of a pair, in their order; arrays have shape (cells,).
 
     `total`: images that count for the cell and have an answer, of which `correct` are right; `errors`: those without.
-    `repeats`: near-duplicates that were drawn for it. `accuracy` may be corrected for what images show; `effective`: as
+    `accuracy` may be corrected for what images show; `effective`: as
     many images of sure content would tell as much of it; `covariance` (cells, cells), where the accuracies are not
     independent. `shown`: the estimated share of the images drawn for it that show both values; NaN: not known. `basis`
     as in `schemas.SCORES`; `doubts`: why a cell cannot be trusted.
@@ -41,7 +42,6 @@ class PairCounts:
     total: Ints
     correct: Ints
     errors: Ints
-    repeats: Ints
     accuracy: Floats
     effective: Floats
     covariance: Floats | None
@@ -50,16 +50,54 @@ class PairCounts:
     doubts: list[str | None]
 
 
-def counts_of_captions(
-    pair: Pair, cells: Sequence[set[str]], taken: Taken, basis: str, doubt: str | None
-) -> PairCounts:
+@dataclass(frozen=True)
+class PairCells:
+    """The cells of a pair, in the order of `Pair.cells`, among those of a run's pairs; and one classifier's answers."""
+
+    pair: Pair
+    answers: CellAnswers
+    group: CellGroup
+
+    @classmethod
+    def of(cls, pair: Pair, answers: CellAnswers) -> PairCells:
+        """Where no caption was made for any cell of the pair, it has none."""
+        for group in answers.cells.groups:
+            if group.name == (pair.target_class, pair.attribute):
+                return cls(pair, answers, group)
+        return cls(pair, answers, CellGroup(Group(pair.target_class, pair.attribute), (), slice(0, 0)))
+
+    @cached_property
+    def number(self) -> Ints:
+        """The number of each cell in the order of the pair; -1 where no caption was made for it."""
+        numbers = dict(zip(self.group.values, range(self.group.cells.start, self.group.cells.stop), strict=True))
+        return np.array([numbers.get(bias_class(*values), -1) for values in self.pair.cells()], np.int64)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The rows of the pair's images."""
+        cells = self.answers.cells.rows(self.group.cells)
+        return np.arange(cells.start, cells.stop)
+
+    @cached_property
+    def cell(self) -> Ints:
+        """The cell of each of these, in the order of the pair."""
+        position = np.zeros(len(self.answers.cells.names), np.int64)
+        position[self.number[self.number >= 0]] = np.flatnonzero(self.number >= 0)
+        return position[self.answers.cells.cell[self.rows]]
+
+    def count(self, rows: Mask, cell: Ints | None = None) -> Ints:
+        """How many of these rows each cell has. cell: of each row, another cell than it was drawn for."""
+        return np.bincount((self.cell if cell is None else cell)[rows], minlength=len(self.number))
+
+
+def counts_of_captions(cells: PairCells, basis: str, doubt: str | None) -> PairCounts:
     """Each image counts for the cell that it was drawn for."""
-    total, correct, errors = _answered(pair.target_class, cells, taken)
+    answered, right = cells.answers.answered[cells.rows], cells.answers.right[cells.rows]
+    total, correct = cells.count(answered), cells.count(right)
     return PairCounts(
         total=total,
         correct=correct,
-        errors=errors,
-        repeats=np.zeros_like(total),
+        errors=cells.count(~answered),
         accuracy=np.divide(correct, total, out=np.full(len(total), np.nan), where=total > 0),
         effective=total.astype(np.float64),
         covariance=None,
@@ -69,48 +107,38 @@ def counts_of_captions(
     )
 
 
-def counts_of_verified(
-    pair: Pair,
-    cells: Sequence[set[str]],
-    pools: Sequence[set[str]],
-    taken: Taken,
-    known: tuple[Verified, Distinct | None],
-) -> PairCounts:
+def counts_of_verified(cells: PairCells, seen: Seen, pictures: Ints | None) -> PairCounts:
     """Each image counts for the cell whose class and values the verifier says that it shows.
 
     A cell is taken for one value of a combined attribute, on which the verifier errs as on the two, independently.
-    `pools`: of each cell all images that were looked at when it was drawn from those that the verifier accepted; they
-    say what it had to choose from, and their answers do not count.
+    pictures: of each image, the picture that it is a copy of.
     """
-    verified, distinct = known
-    number = {values: i for i, values in enumerate(pair.cells())}
-    said = {image: _cell_shown(image, pair, number, verified) for own in (*cells, *pools) for image in own}
-    drawn: set[str] = set().union(*cells)
-    showing: list[set[str]] = [set() for _ in cells]
-    for image in distinct.distinct(drawn) if distinct else drawn:
-        if (cell := said[image]) is not None:
-            showing[cell].add(image)
-    total, correct, errors = _answered(pair.target_class, showing, taken)
-    counts = _by_cell_shown(cells, pools, said, taken, pair.target_class)
-    estimate = _corrected(pair, counts, verified, (int(total.sum()), len(set().union(*pools) - drawn)))
-    shown = _share_counted(counts[:2], cells, taken)
+    said = _cells_shown(seen, cells.pair, seen.row[cells.rows])
+    kept = _one_of_each_picture(cells, pictures)
+    showing = np.zeros(len(said), bool)
+    showing[kept] = said[kept] != NOTHING
+    answered, right = cells.answers.answered[cells.rows], cells.answers.right[cells.rows]
+    total, correct = cells.count(showing & answered, said), cells.count(showing & right, said)
+    drawn = _by_cell_shown(cells, said)
+    left, images_left = _left_in_pools(cells, seen)
+    estimate = _corrected(cells.pair, drawn, left, seen.verified, (int(total.sum()), images_left))
+    shown = _share_counted(drawn, cells.count(answered))
     if estimate is None:
         accuracy, effective = np.divide(correct, total, out=np.full(len(total), np.nan), where=total > 0), total
-        shown = shown * np.diag(_rows(counts[:2].sum(axis=0)))
+        shown = shown * np.diag(_rows(drawn.sum(axis=0)))
     else:
         accuracy, effective = estimate.accuracy, np.where(total > 0, estimate.effective, 0.0)
         shown = shown * np.diag(estimate.shown)
     return PairCounts(
         total=total,
         correct=correct,
-        errors=errors,
-        repeats=np.zeros_like(total),
+        errors=cells.count(showing & ~answered, said),
         accuracy=accuracy,
         effective=effective.astype(np.float64),
         covariance=None if estimate is None else np.nan_to_num(estimate.covariance),
         shown=shown,
-        basis=_basis(pair, verified),
-        doubts=_doubts(pair, cells, verified, shown, estimate),
+        basis=_basis(cells.pair, seen.verified),
+        doubts=_doubts(cells, seen, shown, estimate),
     )
 
 
@@ -125,57 +153,63 @@ def by_caption(counts: PairCounts, right: Ints, total: Ints, confidence: float) 
     return replace(counts, effective=counts.effective * share, covariance=covariance)
 
 
-def _answered(target: str, cells: Sequence[set[str]], taken: Taken) -> tuple[Ints, Ints, Ints]:
-    """Of each cell, images with an answer, those answered right, and those without an answer."""
-    answers = [[taken.get(image) for image in own] for own in cells]
-    total = np.array([sum(answer is not None for answer in own) for own in answers], dtype=np.int64)
-    correct = np.array([sum(answer == target for answer in own) for own in answers], dtype=np.int64)
-    return total, correct, np.array([len(own) for own in answers], dtype=np.int64) - total
+def _one_of_each_picture(cells: PairCells, pictures: Ints | None) -> Ints:
+    """Of the pair's rows, one of each picture: the first by its id."""
+    image, ids = cells.answers.cells.image[cells.rows], cells.answers.cells.ids
+    order = ids.alphabetical(image)
+    of_image = image if pictures is None else pictures[image]
+    order = order[np.argsort(of_image[order], kind="stable")]
+    first = np.r_[True, of_image[order][1:] != of_image[order][:-1]][: len(order)]
+    kept: Ints = order[first]
+    return kept
 
 
-def _by_cell_shown(
-    cells: Sequence[set[str]],
-    pools: Sequence[set[str]],
-    said: Mapping[str, int | None],
-    taken: Taken,
-    target: str,
-) -> Floats:
-    """Images that are right, wrong, or were looked at and not drawn (3, cells, cells): by the cell that they were drawn
-    (or looked at) for, and by the cell that they are said to show."""
-    counts = np.zeros((3, len(cells), len(cells)))
-    for row, (of_cell, pool) in enumerate(zip(cells, pools, strict=True)):
-        for image in of_cell | pool:
-            shown, answer = said[image], taken.get(image)
-            if shown is None:
-                continue
-            if image not in of_cell:
-                counts[2, row, shown] += 1
-            elif answer is not None:
-                counts[int(answer != target), row, shown] += 1
-    return counts
+def _by_cell_shown(cells: PairCells, said: Ints) -> Floats:
+    """Answered images that are right, and that are wrong (2, cells, cells): by the cell that they were drawn for, and
+    by the cell that they are said to show."""
+    size = len(cells.number)
+    taken = cells.answers.answered[cells.rows] & (said != NOTHING)
+    wrong = ~cells.answers.right[cells.rows][taken]
+    keys = (wrong * size + cells.cell[taken]) * size + said[taken]
+    return np.bincount(keys, minlength=2 * size * size).reshape(2, size, size).astype(np.float64)
 
 
-def _cell_shown(image: str, pair: Pair, number: Mapping[tuple[str, str], int], verified: Verified) -> int | None:
-    """The number of the cell whose class and values an image is said to show; None where it is said of none."""
-    values = verified.values_shown(image, pair.target_class)
-    x, y = values.get(pair.a["attribute"]), values.get(pair.b["attribute"])
-    return None if x is None or y is None else number.get((x, y))
+def _left_in_pools(cells: PairCells, seen: Seen) -> tuple[Floats, int]:
+    """Images that were looked at and not drawn (cells, cells), as in `_by_cell_shown`; and how many were drawn for no
+    cell of the pair."""
+    size = len(cells.number)
+    counts, images = np.zeros((size, size)), [np.zeros(0, np.int64)]
+    drawn = cells.answers.cells.image[cells.rows]
+    for position, values in enumerate(cells.pair.cells()):
+        looked_at, rows = seen.pool(CellName(*cells.group.name, bias_class(*values)))
+        said = _cells_shown(seen, cells.pair, rows)
+        counts[position] = np.bincount(said[said != NOTHING], minlength=size)
+        images.append(looked_at[~np.isin(seen.drawn_number(looked_at), drawn)])
+    return counts, distinct_count(np.concatenate(images))
 
 
-def _corrected(pair: Pair, counts: Floats, verified: Verified, images: tuple[int, int]) -> Corrected | None:
-    """None where nothing was counted, or the pair is too large to correct. `images`: how many there are, classified
-    and not, each counted once."""
-    if not counts[:2].any() or counts.shape[1] > MOST_CELLS:
+def _cells_shown(seen: Seen, pair: Pair, rows: Ints) -> Ints:
+    """The cell, in the order of the pair, whose class and values the images of these rows are said to show; NOTHING
+    where it is said of none."""
+    x, y = (seen.values(part["attribute"], part["bias_classes"], rows) for part in (pair.a, pair.b))
+    said = (x != NOTHING) & (y != NOTHING) & seen.shows_class(rows, pair.target_class)
+    return np.where(said, x * pair.shape[1] + y, NOTHING)
+
+
+def _corrected(
+    pair: Pair, drawn: Floats, left: Floats, verified: Verified, images: tuple[int, int]
+) -> Corrected | None:
+    """None where nothing was counted, or the pair is too large to correct. `images`: how many are drawn and left in
+    pools, each counted once."""
+    if not drawn.any() or drawn.shape[1] > MOST_CELLS:
         return None
-    classified, left = (
-        max(1.0, float(own.sum()) / max(n, 1)) for own, n in zip((counts[:2], counts[2]), images, strict=True)
-    )
+    copies = tuple(max(1.0, float(counts.sum()) / max(n, 1)) for counts, n in zip((drawn, left), images, strict=True))
     known = _calibration(pair, verified)
-    return corrected(counts[0], counts[1], known, copies=(classified, left), unclassified=counts[2])
+    return corrected(drawn[0], drawn[1], known, copies=(copies[0], copies[1]), unclassified=left)
 
 
 def _basis(pair: Pair, verified: Verified) -> str:
-    parts = (verified.basis((pair.target_class, part["attribute"]), part["bias_classes"]) for part in (pair.a, pair.b))
+    parts = (verified.basis(pair.target_class, part["attribute"], part["bias_classes"]) for part in (pair.a, pair.b))
     return "calibrated" if set(parts) == {"calibrated"} else "verifier"
 
 
@@ -196,31 +230,29 @@ def _rows(counts: Floats) -> Floats:
     return shares
 
 
-def _share_counted(counts: Floats, cells: Sequence[set[str]], taken: Taken) -> Floats:
+def _share_counted(drawn: Floats, answered: Ints) -> Floats:
     """Of the answered images drawn for each cell, the share that the verifier says to show the class and any values."""
-    answered = np.array([sum(taken.get(image) is not None for image in own) for own in cells], dtype=np.float64)
-    counted: Floats = counts.sum(axis=(0, 2))
-    share: Floats = np.divide(counted, answered, out=np.full(len(cells), np.nan), where=answered > 0)
+    counted: Floats = drawn.sum(axis=(0, 2))
+    share: Floats = np.divide(counted, answered, out=np.full(len(answered), np.nan), where=answered > 0)
     return share
 
 
-def _doubts(
-    pair: Pair, cells: Sequence[set[str]], verified: Verified, shown: Floats, estimate: Corrected | None
-) -> list[str | None]:
-    target = pair.target_class
-    skill = verified.class_skill(target)
-    found: list[str | None] = []
-    for i, ((x, y), own) in enumerate(zip(pair.cells(), cells, strict=True)):
-        of_class = doubt_of_class(target, skill, verified.of_class(target, own), verified.least_of_class(target))
-        told = 1.0 if estimate is None else float(estimate.sensitivity[i] + estimate.specificity[i] - 1)
+def _doubts(cells: PairCells, seen: Seen, shown: Floats, estimate: Corrected | None) -> list[str | None]:
+    target, verified = cells.pair.target_class, seen.verified
+    doubts: list[str | None] = []
+    for i, (x, y) in enumerate(cells.pair.cells()):
+        number = int(cells.number[i])
+        share = seen.share_of_class(number) if number >= 0 else float("nan")
+        of_class = doubt_of_class(target, verified.class_skill(target), share, verified.least_of_class(target))
+        skill = 1.0 if estimate is None else float(estimate.sensitivity[i] + estimate.specificity[i] - 1)
         if of_class:
-            found.append("; ".join(of_class))
-        elif told < LEAST_SKILL:
-            found.append(
-                f"the verifier cannot tell {bias_class(x, y)!r} from the other cells (Youden's index {told:.2f})"
+            doubts.append("; ".join(of_class))
+        elif skill < LEAST_SKILL:
+            doubts.append(
+                f"the verifier cannot tell {bias_class(x, y)!r} from the other cells (Youden's index {skill:.2f})"
             )
         elif shown[i] < LEAST_SHOWN:
-            found.append(f"only {shown[i]:.0%} of the images show both {x!r} and {y!r}")
+            doubts.append(f"only {shown[i]:.0%} of the images show both {x!r} and {y!r}")
         else:
-            found.append(None)
-    return found
+            doubts.append(None)
+    return doubts

@@ -19,13 +19,14 @@ from c2b_ray import metrics
 from c2b_ray.metrics.scores import mean_of_others
 from c2b_ray.names import normalise
 from c2b_ray.schemas import POOLED
-from c2b_ray.steps.confounding import Adjusted, together
-from c2b_ray.steps.judge import EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Floats, Levels
+from c2b_ray.steps.confounding import Adjusted, Score, together
+from c2b_ray.steps.judge import EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Floats
+from c2b_ray.steps.thresholds import Thresholds
 
 LEAST_CLASSES = 2
 
 
-def pooled(estimates: Sequence[Estimate], levels: Levels) -> pa.Table:
+def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
     """A table of `schemas.POOLED`: a row per classifier, attribute and value that `LEAST_CLASSES` classes or more have
     in common with another value.
 
@@ -38,12 +39,12 @@ def pooled(estimates: Sequence[Estimate], levels: Levels) -> pa.Table:
     groups: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in estimates:
         groups[estimate.classifier, normalise(estimate.attribute)].append(estimate)
-    rows = [row for group in groups.values() for row in _rows(group, levels)]
+    rows = [row for group in groups.values() for row in _rows(group, thresholds)]
     sure = [row["doubt"] is None for row in rows]
     q = metrics.benjamini_hochberg(np.where(sure, [row["p_value"] for row in rows], np.nan))
     differ = np.array([row["may_be_none"] and row["doubt"] is None for row in rows], dtype=bool)
     none_q = metrics.benjamini_hochberg(np.where(differ, [row["none_p_value"] for row in rows], np.nan))
-    verdicts = metrics.verdicts([row["phi"] for row in rows], q, none_q, levels.tau, levels.alpha)
+    verdicts = metrics.verdicts([row["phi"] for row in rows], q, none_q, thresholds.tau, thresholds.alpha)
     for row, q_value, verdict in zip(rows, q.tolist(), verdicts, strict=True):
         row |= {"q_value": q_value, "verdict": verdict}
     return pa.Table.from_pylist(rows, POOLED)
@@ -69,35 +70,36 @@ def _cells(estimates: Sequence[Estimate]) -> _Cells:
     cells = _Cells(values, empty * np.nan, empty.copy(), empty.copy(), empty.copy(), empty.copy(), ())
     adjusted = []
     for c, estimate in enumerate(estimates):
-        places = [values.index(normalise(value)) for value in estimate.values]
-        cells.right[c, places], cells.seen[c, places] = estimate.columns["correct"], estimate.columns["n"]
-        cells.shared[c, places] = estimate.shared
-        trusted = [place for place, doubt in zip(places, estimate.doubts, strict=True) if doubt is None]
+        columns = [values.index(normalise(value)) for value in estimate.values]
+        cells.right[c, columns], cells.seen[c, columns] = estimate.columns["correct"], estimate.columns["n"]
+        cells.shared[c, columns] = estimate.shared
+        trusted = [column for column, doubt in zip(columns, estimate.doubts, strict=True) if doubt is None]
         kept = [doubt is None for doubt in estimate.doubts]
         cells.accuracy[c, trusted], cells.images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
-        adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(places, len(values)))
+        adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(columns, len(values)))
     return replace(cells, adjusted=tuple(adjusted))
 
 
-def _tested(cells: _Cells, classes: NDArray[np.bool_], levels: Levels) -> tuple[metrics.Pooled, Adjusted]:
+def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -> tuple[metrics.Pooled, Adjusted]:
     """φ over the chosen classes, and what their other attributes make of it."""
-    test = metrics.pooled_bias_scores(cells.accuracy[classes], cells.images[classes], levels.tau, 1 - levels.alpha)
+    test = metrics.pooled_bias_scores(
+        cells.accuracy[classes], cells.images[classes], thresholds.tau, thresholds.confidence
+    )
     of_classes = [one for one, chosen in zip(cells.adjusted, classes, strict=True) if chosen]
-    both = levels.tau, levels.alpha
-    return test, together(of_classes, test.shares, (test.phi, test.low, test.high), both)
+    return test, together(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
 
 
-def _rows(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]]:
+def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[str, Any]]:
     cells = _cells(estimates)
-    everyone = np.ones(len(estimates), dtype=bool)
-    test, others = _tested(cells, everyone, levels)
-    low, high = others.limits(test.low, test.high, 1 - levels.alpha)
+    every_class = np.ones(len(estimates), dtype=bool)
+    test, others = _tested(cells, every_class, thresholds)
+    low, high = others.limits(test.low, test.high, thresholds.confidence)
     p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
     differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
     rows = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
-        found = abs(test.phi[j]) > levels.tau and p_value[j] <= levels.alpha
-        carrier = _carrier(cells, test, j, levels) if found else None
+        found = abs(test.phi[j]) > thresholds.tau and p_value[j] <= thresholds.alpha
+        carrier = _carrier(cells, test, j, thresholds) if found else None
         rows.append(
             {
                 "classifier": estimates[0].classifier,
@@ -121,11 +123,11 @@ def _rows(estimates: Sequence[Estimate], levels: Levels) -> list[dict[str, Any]]
     return rows
 
 
-def _carrier(cells: _Cells, test: metrics.Pooled, j: int, levels: Levels) -> int | None:
+def _carrier(cells: _Cells, test: metrics.Pooled, j: int, thresholds: Thresholds) -> int | None:
     """The class without which the others do not show the effect on a value; None where it can be left out."""
     of_class = (cells.accuracy - mean_of_others(cells.accuracy, cells.images > 0))[:, j]
     strongest = int(np.argmax(np.sign(test.phi[j]) * test.shares[:, j] * np.nan_to_num(of_class)))
     left = np.arange(len(of_class)) != strongest
-    without, others = _tested(cells, left, levels)
+    without, others = _tested(cells, left, thresholds)
     p_value = max(without.p_value[j], others.p_value[j])
-    return None if p_value <= levels.alpha and without.phi[j] * test.phi[j] > 0 else strongest
+    return None if p_value <= thresholds.alpha and without.phi[j] * test.phi[j] > 0 else strongest

@@ -7,24 +7,26 @@ the formulas `metrics`'.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.names import normalise
 from c2b_ray.schemas import SCORES
-from c2b_ray.steps.answers import Answers, Taken, answers_of
-from c2b_ray.steps.cells import Cells, Group, Images, images_of_cells, origins, outside
+from c2b_ray.steps.answers import CellAnswers, answers_of
+from c2b_ray.steps.cells import images_of_cells, is_labelled
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.estimates import Counts, Looked, counted, estimated
+from c2b_ray.steps.estimates import Counts, Looked, Sample, counted, estimated
 from c2b_ray.steps.group import grouped
-from c2b_ray.steps.judge import TOO_FEW, Estimate, Floats, Levels, can_be_clear, judged
+from c2b_ray.steps.judge import TOO_FEW, Estimate, can_be_clear, judged
 from c2b_ray.steps.pooled_scores import pooled
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
 
@@ -48,7 +50,7 @@ def score(
     Where images are `verified`, scores are corrected for what images show, and cells whose images cannot be trusted are
     undetermined; they are left out of the family of tests, and of the reference of the other values.
     """
-    return scored(captions, draws, predictions, classifiers, Levels(tau, alpha), verified, distinct)[0]
+    return scored(captions, draws, predictions, classifiers, Thresholds(tau, alpha), verified, distinct)[0]
 
 
 def scored(
@@ -56,86 +58,100 @@ def scored(
     draws: pa.Table,
     predictions: pa.Table,
     classifiers: Sequence[str],
-    levels: Levels,
+    thresholds: Thresholds,
     verified: Verified | None = None,
     distinct: Distinct | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """The scores, as `score` says, and a table of `schemas.POOLED`: those of all classes together."""
-    drawn = images_of_cells(captions, draws)
-    cells = distinct_images(drawn, distinct)
-    source = origins(captions, draws)
-    shared = {group: outside(images, distinct) for group, images in cells.items()}
-    shares = {group: _shares(shared[group], images) for group, images in cells.items()}
-    looked = None if verified is None else Looked(verified, Confounding(verified, cells))
+    sample = _sample(captions, draws, verified, distinct)
+    classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
     rows: list[dict[str, Any]] = []
     for classifier in classifiers:
-        answers = answers_of(predictions, classifier)
-        counts = [counted(group, images, answers, source) for group, images in cells.items()]
-        own = estimated(classifier, counts, shares, answers, looked, source.known, levels)
-        for estimate, count in zip(own, counts, strict=True):
-            repeats = [len(drawn[count.group][value]) - len(images) for value, images in count.images.items()]
-            estimate.columns |= {"repeats": repeats, "shared": list(shared[count.group].values())}
-            estimate.columns |= {"n": count.total, "correct": count.correct}
-            rows += _rows(estimate, count, answers, levels.tau)
-        estimates += own
-    classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
-    for row, judgement in zip(rows, judged(estimates, levels), strict=True):
+        answers = answers_of(predictions, classifier).to(sample.cells)
+        counts = counted(sample, answers)
+        of_classifier = estimated(classifier, sample, counts, answers, thresholds)
+        columns = _columns(sample, counts, answers, thresholds.tau)
+        wrong_names = answers.wrong_names()
+        for estimate, group in zip(of_classifier, sample.cells.groups, strict=True):
+            estimate.columns |= {name: values[group.cells] for name, values in columns.items()}
+            named = [
+                _wrong_answers(group.target_class, value, int(correct), wrong, classes)
+                for value, correct, wrong in zip(
+                    group.values, counts.correct[group.cells], wrong_names[group.cells], strict=True
+                )
+            ]
+            rows += [row | more for row, more in zip(_rows(estimate), named, strict=True)]
+        estimates += of_classifier
+    for row, judgement in zip(rows, judged(estimates, thresholds), strict=True):
         row |= judgement
-        if row["answered_bias_class"] == 0 and normalise(row["bias_class"]) not in classes:
-            row["answered_bias_class"] = None
-    _settle(rows, levels)
-    return grouped(pa.Table.from_pylist(rows, SCORES), cells, levels.tau), pooled(estimates, levels)
+    _settle(rows, thresholds)
+    scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
+    return scores, pooled(estimates, thresholds)
 
 
-def _shares(parts: Mapping[str, int], images: Images) -> Floats:
-    return np.array([parts[value] / max(len(of_value), 1) for value, of_value in images.items()])
+def _sample(captions: pa.Table, draws: pa.Table, verified: Verified | None, distinct: Distinct | None) -> Sample:
+    drawn = images_of_cells(captions, draws)
+    pictures = None if distinct is None else distinct.pictures(drawn.ids)
+    cells = drawn.without_copies(pictures)
+    seen = None if verified is None else verified.of(cells)
+    return Sample(
+        cells=cells,
+        repeats=drawn.sizes - cells.sizes,
+        shared=cells.shared(pictures),
+        captioned=not is_labelled(draws),
+        looked=None if seen is None else Looked(seen, Confounding(seen)),
+    )
 
 
-def distinct_images(drawn: Cells, distinct: Distinct | None) -> dict[Group, dict[str, set[str]]]:
-    """The cells without near-duplicates, where it is known which these are."""
+def _columns(sample: Sample, counts: Counts, answers: CellAnswers, tau: float) -> dict[str, NDArray[Any]]:
+    """The columns of `schemas.SCORES` that are counts, or follow from counts alone; a value per cell."""
+    phi, verdicts = np.full(len(counts.total), np.nan), np.zeros(len(counts.total), np.int64)
+    for group in sample.cells.groups:
+        of_group = counts.correct[group.cells], counts.total[group.cells]
+        phi[group.cells] = metrics.bias_scores(*of_group)
+        verdicts[group.cells] = metrics.paper_verdicts(*of_group, tau)
     return {
-        group: {name: distinct.distinct(images) if distinct else images for name, images in of_group.items()}
-        for group, of_group in drawn.items()
+        "n": counts.total,
+        "correct": counts.correct,
+        "errors": sample.cells.sizes - counts.total,
+        "undecided": answers.count(answers.undecided),
+        "repeats": sample.repeats,
+        "shared": sample.shared,
+        "accuracy_observed": counts.accuracy,
+        "phi_observed": phi,
+        "paper_verdict": verdicts,
     }
 
 
-def _rows(estimate: Estimate, count: Counts, answers: Answers, tau: float) -> list[dict[str, Any]]:
-    """The columns of `schemas.SCORES` that are counts, or are known before any test."""
-    undecided, taken = answers.undecided(), answers.of(count.group[0])
-    columns: dict[str, Any] = {
-        "errors": [len(images) for images in count.images.values()] - count.total,
-        "undecided": [len(images & undecided) for images in count.images.values()],
-        "accuracy_observed": count.accuracy,
-        "phi_observed": metrics.bias_scores(count.correct, count.total),
-        "paper_verdict": metrics.paper_verdicts(count.correct, count.total, tau),
-        "effective": estimate.effective,
-        **estimate.columns,
-    }
-    names = {"classifier": estimate.classifier, "target_class": count.group[0], "attribute": count.group[1]}
+def _rows(estimate: Estimate) -> list[dict[str, Any]]:
+    """A row per value, of what is known before any test."""
+    names = {name: getattr(estimate, name) for name in ("classifier", "target_class", "attribute")}
+    columns = {**estimate.columns, "effective": estimate.effective}
     return [
         {**names, "bias_class": value, **{name: np.asarray(values)[i].item() for name, values in columns.items()}}
-        | _wrong_answers(count.group[0], value, images, taken)
-        for i, (value, images) in enumerate(count.images.items())
+        for i, value in enumerate(estimate.values)
     ]
 
 
-def _wrong_answers(target: str, value: str, images: set[str], taken: Taken) -> dict[str, Any]:
-    given = Counter(taken.get(image) for image in images)
+def _wrong_answers(
+    target: str, value: str, correct: int, wrong: Mapping[str, int], classes: Container[str]
+) -> dict[str, Any]:
+    """The commonest wrong answer of a cell, and how many images were answered with the class that its value names."""
     # Ties go to the first name, so that a rerun says the same.
-    wrong = sorted((-count, name) for name, count in given.items() if name not in (None, target))
-    count, name = wrong[0] if wrong else (0, None)
-    named = {normalise(answer): n for answer, n in given.items() if answer}
+    name, count = min(wrong.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
+    normalised = normalise(value)
+    named = sum(n for answer, n in [(target, correct), *wrong.items()] if normalise(answer) == normalised)
     return {
         "mistaken_for": name,
-        "mistaken": -count,
-        "answered_bias_class": named.get(normalise(value), 0),
+        "mistaken": count,
+        "answered_bias_class": named if named or normalised in classes else None,
     }
 
 
-def _settle(rows: Sequence[dict[str, Any]], levels: Levels) -> None:
+def _settle(rows: Sequence[dict[str, Any]], thresholds: Thresholds) -> None:
     """How many images per cell would settle the undetermined ones, were the observed accuracies the truth."""
-    tau, alpha = levels.tau, levels.alpha
+    tau, alpha = thresholds
     found = sum(row["verdict"] in ("for", "against") for row in rows)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     step = alpha * (found + 1) / max(1, len(rows))

@@ -5,13 +5,14 @@ It knows which images count for which cell and which cells cannot be trusted; th
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
@@ -19,15 +20,17 @@ from c2b_ray.metrics.contrasts import contrast_interval, contrast_p_values
 from c2b_ray.metrics.interaction import Crossed, crossed, weighted_counts
 from c2b_ray.metrics.shadows import Separated, separated
 from c2b_ray.schemas import INTERSECTIONS
-from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.answers import answers_of, by_column
+from c2b_ray.steps.cells import counts_by_source, images_of_pairs
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.intersect import Pair, bias_class, is_pair, of_run
+from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.intersect import Pair, bias_class, of_run
 from c2b_ray.steps.judge import EVIDENCE_OF_VALUES
-from c2b_ray.steps.paired_images import PairCounts, by_caption, counts_of_captions, counts_of_verified
+from c2b_ray.steps.paired_images import PairCells, PairCounts, by_caption, counts_of_captions, counts_of_verified
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 UNCHECKED = "retrieved for its captions, and nobody checked that the images show both values; `verification` would"
 
@@ -45,11 +48,13 @@ class PairImages:
 
 @dataclass(frozen=True)
 class _Estimate:
-    """One classifier on one pair. `table` has the cells in doubt aside, unless all are."""
+    """One classifier on one pair. `copies`: of each cell, near-duplicates that were left out. `table` has the cells in
+    doubt aside, unless all are."""
 
     classifier: str
     pair: Pair
     counts: PairCounts
+    copies: Ints
     table: Crossed
 
     @property
@@ -58,109 +63,59 @@ class _Estimate:
 
 
 def score_pairs(
-    tables: tuple[pa.Table, pa.Table, pa.Table],
+    proposals: pa.Table,
+    captions: pa.Table,
+    predictions: pa.Table,
     images: PairImages,
     classifiers: Sequence[str],
-    tau: float,
-    alpha: float,
+    thresholds: Thresholds,
 ) -> pa.Table:
     """A table of `schemas.INTERSECTIONS`: a row per classifier and cell of a pair.
 
-    `tables`: a run's proposals, captions and predictions. φ is among all cells of the pair, as for an attribute. The
-    verdict is on the interaction: the accuracy minus what the two attributes' own effects lead one to expect, in the
-    table without the cells that are findings. What was a finding before those were left out is a shadow of one of
-    them, and folded into it. The false discovery rate is controlled over all cells of all pairs of all classifiers,
-    apart from the scores'. Captions are the sampling unit where captions drew the images. A cell without predictions is
-    NaN and undetermined.
+    φ is among all cells of the pair, as for an attribute. The verdict is on the interaction: the accuracy minus what
+    the two attributes' own effects lead one to expect, in the table without the cells that are findings. What was a
+    finding before those were left out is a shadow of one of them, and folded into it. The false discovery rate is
+    controlled over all cells of all pairs of all classifiers, apart from the scores'. Captions are the sampling unit
+    where captions drew the images. A cell without predictions is NaN and undetermined.
 
     Where images are verified, an image counts for the cell whose class and two values it shows, as the verifier says,
     whichever of the pair's captions drew it, and accuracies are corrected for the verifier's errors. Cells whose images
     cannot be trusted are in doubt: they are not tested, and no other cell's expectation rests on them. Retrieved images
     that nobody verified are all in doubt. Of near-duplicates a cell counts one.
     """
-    proposals, captions, predictions = tables
     pairs = of_run(proposals, captions)
-    drawn = _images(captions, images.draws)
-    looked = {} if images.pool is None else _images(captions, images.pool)
-    sources, origin = _sources(captions, images.draws), _origins(captions, images.draws)
+    drawn = images_of_pairs(captions, images.draws)
+    pictures = None if images.distinct is None else images.distinct.pictures(drawn.ids)
+    kept = drawn.without_copies(pictures)
+    repeats = drawn.sizes - kept.sizes
+    sources: dict[str, set[str]] = defaultdict(set)
+    for (proposal, _), of_cell in counts_by_source(captions, images.draws).items():
+        sources[proposal] |= set(of_cell)
+    by_id = pc.sort_indices(captions["caption_id"]).to_numpy()
+    seen = None
+    if images.verified is not None:
+        verified = images.verified
+        if images.pool is not None:
+            verified = verified.drawn_from(images_of_pairs(captions, images.pool))
+        seen = verified.of(kept)
     estimates = []
     for classifier in classifiers:
-        answers = answers_of(predictions, classifier)
+        answers = answers_of(predictions, classifier).to(kept)
+        samples = [*answers.by_caption(by_id), []]
         for pair in pairs:
-            cells = [drawn.get((pair.proposal_id, bias_class(*cell)), set()) for cell in pair.cells()]
-            pools = [looked.get((pair.proposal_id, bias_class(*cell)), set()) for cell in pair.cells()]
-            taken = answers.of(pair.target_class)
-            counts = _counted(pair, (cells, pools), taken, images, sources[pair.proposal_id])
+            cells = PairCells.of(pair, answers)
+            if seen is not None:
+                counts = counts_of_verified(cells, seen, pictures)
+            else:
+                basis = "labels" if sources[pair.proposal_id] <= {"labelled"} else "captions"
+                doubt = UNCHECKED if "retrieve" in sources[pair.proposal_id] else None
+                counts = counts_of_captions(cells, basis, doubt)
             if counts.basis != "labels":
-                counts = by_caption(counts, *_of_captions(pair, origin, taken, images), 1 - alpha)
-            estimates.append(_Estimate(classifier, pair, counts, _crossed(pair, counts)))
-    return pa.Table.from_pylist(_rows(estimates, tau, alpha), INTERSECTIONS)
-
-
-def _images(captions: pa.Table, draws: pa.Table) -> dict[tuple[str, str], set[str]]:
-    """The images of each (proposal id of a pair, bias class)."""
-    columns = ("caption_id", "proposal_id", "bias_class")
-    cell = {
-        caption_id: (proposal, value)
-        for caption_id, proposal, value in zip(*(captions[c].to_pylist() for c in columns), strict=True)
-        if is_pair(proposal)
-    }
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
-        if caption_id in cell:
-            found[cell[caption_id]].add(image)
-    return found
-
-
-def _origins(captions: pa.Table, draws: pa.Table) -> dict[tuple[str, str], dict[str, str]]:
-    """Of each (proposal id of a pair, bias class), the images and the first caption that drew each."""
-    columns = ("caption_id", "proposal_id", "bias_class")
-    cell = {row[0]: (row[1], row[2]) for row in zip(*(captions[c].to_pylist() for c in columns), strict=True)}
-    found: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for caption_id, image in zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True):
-        found[cell[caption_id]].setdefault(image, caption_id)
-    return found
-
-
-def _of_captions(
-    pair: Pair, origin: Mapping[tuple[str, str], Mapping[str, str]], taken: Taken, images: PairImages
-) -> tuple[Ints, Ints]:
-    """Right answers and answered images (cells, captions), copies counted once."""
-    parts = []
-    for cell in pair.cells():
-        of_image = origin.get((pair.proposal_id, bias_class(*cell)), {})
-        kept = images.distinct.distinct(set(of_image)) if images.distinct else set(of_image)
-        total = Counter(of_image[image] for image in kept if taken.get(image) is not None)
-        right = Counter(of_image[image] for image in kept if taken.get(image) == pair.target_class)
-        parts.append([(right[caption], n) for caption, n in sorted(total.items())])
-    width = max(map(len, parts), default=0)
-    padded = np.array([[*part, *[(0, 0)] * (width - len(part))] for part in parts], dtype=np.int64)
-    padded = padded.reshape(len(parts), width, 2)
-    return padded[..., 0], padded[..., 1]
-
-
-def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:
-    """Where the images of each pair, by proposal id, come from."""
-    proposal = dict(zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True))
-    found: dict[str, set[str]] = defaultdict(set)
-    for caption_id, source in zip(draws["caption_id"].to_pylist(), draws["source"].to_pylist(), strict=True):
-        found[proposal[caption_id]].add(source)
-    return found
-
-
-def _counted(
-    pair: Pair, cells: tuple[list[set[str]], list[set[str]]], taken: Taken, images: PairImages, sources: set[str]
-) -> PairCounts:
-    drawn, pools = cells
-    distinct = [images.distinct.distinct(own) if images.distinct else own for own in drawn]
-    repeats = [len(own) - len(kept) for own, kept in zip(drawn, distinct, strict=True)]
-    if images.verified is not None:
-        counts = counts_of_verified(pair, distinct, pools, taken, (images.verified, images.distinct))
-    else:
-        basis = "labels" if sources <= {"labelled"} else "captions"
-        counts = counts_of_captions(pair, distinct, taken, basis, UNCHECKED if "retrieve" in sources else None)
-    counts.repeats[:] = repeats
-    return counts
+                of_pair = by_column([samples[number] for number in cells.number])
+                counts = by_caption(counts, *of_pair, thresholds.confidence)
+            copies = np.where(cells.number >= 0, np.append(repeats, 0)[cells.number], 0)
+            estimates.append(_Estimate(classifier, pair, counts, copies, _crossed(pair, counts)))
+    return pa.Table.from_pylist(_rows(estimates, thresholds), INTERSECTIONS)
 
 
 def _crossed(pair: Pair, counts: PairCounts) -> Crossed:
@@ -170,7 +125,8 @@ def _crossed(pair: Pair, counts: PairCounts) -> Crossed:
     return crossed(np.nan_to_num(counts.accuracy).reshape(pair.shape) * total, total, aside, counts.covariance)
 
 
-def _rows(estimates: Sequence[_Estimate], tau: float, alpha: float) -> list[dict[str, Any]]:
+def _rows(estimates: Sequence[_Estimate], thresholds: Thresholds) -> list[dict[str, Any]]:
+    tau, alpha = thresholds
     sure = [estimate for estimate in estimates if estimate.sure]
     judged = dict(zip(map(id, sure), separated([estimate.table for estimate in sure], tau, alpha), strict=True))
     results = [judged.get(id(estimate)) or _untested(estimate.table) for estimate in estimates]
@@ -246,7 +202,7 @@ def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, f
         "n": counts.total,
         "correct": counts.correct,
         "errors": counts.errors,
-        "repeats": counts.repeats,
+        "repeats": estimate.copies,
         "shown": counts.shown,
         "accuracy": np.where(held, counts.accuracy, np.nan),
         "accuracy_low": accuracy_low,

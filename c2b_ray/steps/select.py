@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ConfigError
 from c2b_ray.names import normalise
 from c2b_ray.schemas import DRAWS, content_id
+from c2b_ray.steps.cells import CellKey
 from c2b_ray.steps.duplicates import Gallery
 from c2b_ray.steps.intersect import is_pair
 
 ACCEPTED, NEAREST = "accepted", "nearest"
 FIRST_LOOK = 2.0
 """How many times the images that a caption is to draw are looked at first; twice as many whenever they do not do."""
-
-CellKey = tuple[str, str]
-"""Proposal id (of a pair: both) and bias class."""
 
 Rows = NDArray[np.int64]
 

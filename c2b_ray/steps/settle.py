@@ -7,8 +7,7 @@ again. The evidence is `metrics.sequential`'s; where images come from is the cal
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
@@ -21,13 +20,15 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.metrics.sequential import Evidence, joined
 from c2b_ray.schemas import SCORES
-from c2b_ray.steps.answers import Taken, answers_of
-from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.answers import CellAnswers, answers_of
+from c2b_ray.steps.cells import CellGroup, CellImages, Group, captions_of_draws, images_of_cells
 from c2b_ray.steps.doubts import LEAST_SHOWN
-from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.duplicates import Distinct, Gallery
+from c2b_ray.steps.image_ids import Ints, numbered
 from c2b_ray.steps.judge import TOO_FEW, can_be_clear
-from c2b_ray.steps.verified import Group, Verified
+from c2b_ray.steps.said import NOTHING
+from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.steps.verified import Seen, Verified
 
 SURE_OF_DOUBT = 100
 """Images of a cell from which on a doubt about them stays: on fewer it may be chance, and more may lift it."""
@@ -50,34 +51,31 @@ def look(
     draws: pa.Table,
     predictions: pa.Table,
     classifier: str,
-    levels: tuple[float, float],
+    thresholds: Thresholds,
     verified: Verified | None = None,
     distinct: Distinct | None = None,
 ) -> Look:
-    """Evidence by now; `levels` are τ and α. Verified images count for the value that they show; near-duplicates once,
-    at the rank of the first."""
-    tau, alpha = levels
-    orders = orders_of_drawing(captions, draws)
-    answers = answers_of(predictions, classifier)
+    """The evidence so far. Verified images count for the value that they show; near-duplicates once, at the rank of the
+    first."""
+    cells = images_of_cells(captions, draws)
+    order = order_of_drawing(cells, captions, draws)
+    answers = answers_of(predictions, classifier).to(cells)
+    seen = None if verified is None else verified.of(cells)
     groups, outcomes = [], []
-    for group, drawn in images_of_cells(captions, draws).items():
-        order = orders[group]
-        if verified is not None:
-            whole = _together(order)
-            cells, order = verified.sorted_by_value(group, drawn, whole), dict.fromkeys(drawn, whole)
-        elif distinct is not None:
-            cells = {value: distinct.distinct(images, order[value]) for value, images in drawn.items()}
+    for group in cells.groups:
+        if seen is not None:
+            rounds = _images_by_value_shown(seen, group, order)
         else:
-            cells = drawn
-        groups.append((group, tuple(drawn)))
-        outcomes.append(_rounds(group[0], cells, order, answers.of(group[0])))
-    limits = [metrics.confidence_sequence(of_group, 1 - alpha) for of_group in outcomes]
-    low, high = (_in_a_row([pair[i] for pair in limits]) for i in (0, 1))
-    evidence = joined([metrics.sequential_evidence(of_group, tau) for of_group in outcomes])
+            rounds = _images_by_cell(cells, group, order, distinct)
+        groups.append((group.name, group.values))
+        outcomes.append(_outcomes(rounds, answers))
+    limits = [metrics.confidence_sequence(of_group, thresholds.confidence) for of_group in outcomes]
+    low, high = (_concatenated([pair[i] for pair in limits]) for i in (0, 1))
+    evidence = joined([metrics.sequential_evidence(of_group, thresholds.tau) for of_group in outcomes])
     return Look(tuple(groups), tuple(outcomes), evidence, low, high)
 
 
-def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], tau: float, alpha: float) -> pa.Table:
+def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], thresholds: Thresholds) -> pa.Table:
     """Scores whose limits, p-values and verdicts hold though one looked again and again.
 
     p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence; the images that would settle a
@@ -88,34 +86,35 @@ def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], tau: float, alp
     verdicts, are left out: `grouped` finds them anew.
     """
     rows = scores.to_pylist()
-    place = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
-    for classifier, at in looks:
-        own = [place[classifier, *group, value] for group, values in at.groups for value in values]
-        _settle(own, at, tau, alpha)
+    by_name = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
+    for classifier, seen in looks:
+        of_classifier = [by_name[classifier, *group, value] for group, values in seen.groups for value in values]
+        _settle(of_classifier, seen, thresholds)
     return pa.Table.from_pylist(rows, SCORES)
 
 
-def _settle(rows: Sequence[dict[str, Any]], at: Look, tau: float, alpha: float) -> None:
+def _settle(rows: Sequence[dict[str, Any]], at: Look, thresholds: Thresholds) -> None:
     """Rewrites the rows of one classifier, in the look's order."""
+    tau, alpha = thresholds
     trusted = np.array([row["doubt"] is None for row in rows], dtype=bool)
     p = np.where(trusted, metrics.sequential_p_values(at.evidence), np.nan)
     verdicts = metrics.sequential_verdicts(at.evidence, tau, alpha, trusted)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     step = alpha * min(1.0, (1 + sum(v in ("for", "against") for v in verdicts)) / max(1, int(trusted.sum())))
-    needed = _in_a_row([metrics.rounds_to_settle(of_group, tau, alpha, step) for of_group in at.outcomes])
+    needed = _concatenated([metrics.rounds_to_settle(of_group, tau, alpha, step) for of_group in at.outcomes])
     rounds = [len(of_group) for of_group in at.outcomes for _ in range(of_group.shape[1])]
     columns = (p, metrics.benjamini_hochberg(p), at.low, at.high, verdicts, needed, rounds)
-    for row, p_value, q_value, low, high, verdict, most, had in zip(rows, *columns, strict=True):
+    for row, p_value, q_value, low, high, verdict, more_rounds, past_rounds in zip(rows, *columns, strict=True):
         borne_out = _says(row, verdict, tau, alpha)
         agreed = verdict if borne_out and (verdict != "none" or can_be_clear(row)) else "undetermined"
         row |= {"verdict": agreed, "p_value": p_value, "q_value": q_value, "group": None, "group_reason": None}
         row["phi_low"], row["phi_high"] = min(row["phi_low"], low), max(row["phi_high"], high)
-        still_open = agreed == "undetermined" and row["doubt"] is None and most > 0
+        still_open = agreed == "undetermined" and row["doubt"] is None and more_rounds > 0
         still_open = still_open and (abs(row["phi"]) > tau or can_be_clear(row))
         because = row["undetermined_because"] or TOO_FEW
         row["undetermined_because"] = because if agreed == "undetermined" else None
         # A round takes one image that shows the value; of those drawn for it, not all may.
-        row["images_to_settle"] = ceil(most * max(1.0, row["n"] / had)) if still_open else None
+        row["images_to_settle"] = ceil(more_rounds * max(1.0, row["n"] / past_rounds)) if still_open else None
 
 
 def _says(row: Mapping[str, Any], verdict: str, tau: float, alpha: float) -> bool:
@@ -139,65 +138,105 @@ def open_groups(scores: pa.Table) -> set[Group]:
         stuck = [cell for cell in left if cell["doubt"] is not None and cell["n"] >= SURE_OF_DOUBT]
         starved = any(not (cell["shown"] or 0.0) >= LEAST_SHOWN for cell in stuck)
         if len(left) > len(stuck) and not starved:
-            found.add((group[0], group[1]))
+            found.add(Group(*group))
     return found
 
 
-def _in_a_row(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _concatenated(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([*parts, np.zeros(0)])
 
 
-def orders_of_drawing(captions: pa.Table, draws: pa.Table) -> dict[Group, dict[str, dict[str, int]]]:
-    """Of every group and bias class, its images by when the cell drew them: 0 is the first.
+def order_of_drawing(cells: CellImages, captions: pa.Table, draws: pa.Table) -> Ints:
+    """Of every row of `cells`, when the cell drew the image: 0 is its first.
 
-    A cell's order is its own: where another cell ranks an image does not move it. Captions of a cell draw by turns, in
-    the order of the captions, and sources side by side: so what a cell draws when it is granted more comes after all
-    that it has, and rounds that were looked at stay as they were.
+    Each cell has an order of its own, which does not depend on the ranks that other cells give an image. The captions
+    of a cell take turns, in the order of the captions, and its sources draw side by side: so what a cell draws when it
+    is granted more comes after all that it has, and rounds that were looked at stay as they were.
     """
-    columns = ("caption_id", "proposal_id", "target_class", "attribute", "bias_class")
-    rows = zip(*(captions[name].to_pylist() for name in columns), strict=True)
-    cell_of = {
-        caption: (turn, (target, attribute), value)
-        for turn, (caption, proposal, target, attribute, value) in enumerate(rows)
-        if not is_pair(proposal)
-    }
-    turns: dict[tuple[Group, str], dict[str, list[tuple[int, int, str]]]] = defaultdict(lambda: defaultdict(list))
-    orders: dict[Group, dict[str, dict[str, int]]] = defaultdict(dict)
-    for _, group, value in cell_of.values():
-        orders[group].setdefault(value, {})
-    drawn = (draws[name].to_pylist() for name in ("caption_id", "image_id", "rank", "source"))
-    for caption, image, rank, source in zip(*drawn, strict=True):
-        if caption in cell_of:
-            turn, group, value = cell_of[caption]
-            turns[group, value][source].append((rank, turn, image))
-    for (group, value), sources in turns.items():
-        # A source whose captions run out has higher ranks for as many images: its own count goes, not the rank.
-        sequence = sorted(
-            (number, source, image)
-            for source, draw in sources.items()
-            for number, image in enumerate(dict.fromkeys(image for _, _, image in sorted(draw)))
-        )
-        orders[group][value] = _numbered(image for _, _, image in sequence)
-    return orders
+    cell, image, source = _sorted_draws(cells, captions, draws)
+    # A source whose captions run out has higher ranks for as many images: the number of its image counts, not the rank.
+    first = _first_of_each(cell, source, image)
+    cell, image, source = cell[first], image[first], source[first]
+    number = _number_within(cell, source)
+    order = np.lexsort((source, number, cell))
+    cell, image = cell[order], image[order]
+    first = _first_of_each(cell, image)
+    cell, image = cell[first], image[first]
+    number = _number_within(cell)
+    found: Ints = number[np.lexsort((image, cell))]
+    return found
 
 
-def _together(orders: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """A group's images by when any of its cells drew them, the cells by turns."""
-    turns = ((number, cell, image) for cell, order in enumerate(orders.values()) for image, number in order.items())
-    return _numbered(image for _, _, image in sorted(turns))
+def _sorted_draws(cells: CellImages, captions: pa.Table, draws: pa.Table) -> tuple[Ints, Ints, Ints]:
+    """Cell, image and source of each draw of a cell, in the order in which each source of a cell draws."""
+    caption = captions_of_draws(captions, draws)
+    cell = np.append(cells.cells_of(captions), -1)[caption]
+    rows = np.flatnonzero(cell >= 0)
+    caption, cell = caption[rows], cell[rows]
+    image = cells.ids.numbers(draws["image_id"])[rows].astype(np.int64)
+    names, sources = numbered(draws["source"])
+    source = np.argsort(np.argsort(names.to_pylist()))[sources[rows]] if len(names) else sources
+    alphabetical = np.empty(len(cells.ids), np.int64)
+    alphabetical[cells.ids.alphabetical(np.arange(len(cells.ids)))] = np.arange(len(cells.ids))
+    rank = draws["rank"].to_numpy()[rows]
+    order = np.lexsort((alphabetical[image], caption, rank, source, cell))
+    return cell[order], image[order], source[order]
 
 
-def _numbered(images: Iterable[str]) -> dict[str, int]:
-    return {image: number for number, image in enumerate(dict.fromkeys(images))}
+def _first_of_each(*keys: Ints) -> Ints:
+    """The positions at which a combination of keys occurs first, in ascending order."""
+    order = np.lexsort((np.arange(len(keys[0])), *keys))
+    new = np.zeros(len(order), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= key[order][1:] != key[order][:-1]
+    return np.sort(order[new])
 
 
-def _rounds(
-    target: str, cells: Mapping[str, set[str]], orders: Mapping[str, Mapping[str, int]], answers: Taken
-) -> metrics.Floats:
-    """Right (1) or wrong (0) of shape (rounds, cells): each cell's answered images, in the order of drawing."""
-    columns = []
-    for value, images in cells.items():
-        given = [answers.get(image) for image in sorted(images, key=orders[value].__getitem__)]
-        columns.append([float(answer == target) for answer in given if answer is not None])
+def _number_within(*keys: Ints) -> Ints:
+    """How many rows of the same keys, which stand together, come before each row."""
+    new = np.zeros(len(keys[0]), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    starts = np.flatnonzero(new)
+    return np.arange(len(new)) - np.repeat(starts, np.diff(np.append(starts, len(new))))
+
+
+def _images_by_cell(cells: CellImages, group: CellGroup, order: Ints, distinct: Distinct | None) -> list[Ints]:
+    """The rows of each cell's images in the order of drawing, without copies of earlier ones."""
+    found = []
+    for cell in range(group.cells.start, group.cells.stop):
+        rows = np.arange(*cells.starts[cell : cell + 2])
+        rows = rows[np.argsort(order[rows])]
+        found.append(_new_pictures(rows, cells, distinct))
+    return found
+
+
+def _images_by_value_shown(seen: Seen, group: CellGroup, order: Ints) -> list[Ints]:
+    """The rows of the images of a group that show its class and each of its values, as the verifier says, in the order
+    in which any of its cells drew them, the cells by turns; without copies of earlier ones."""
+    rows = np.arange(len(order))[seen.cells.rows(group.cells)]
+    rows = rows[np.lexsort((seen.cells.cell[rows], order[rows]))]
+    rows = rows[_first_of_each(seen.cells.image[rows])]
+    rows = _new_pictures(rows, seen.cells, seen.verified.distinct)
+    shown = seen.verified.said.values(group.attribute, seen.row[rows])
+    rows, shown = (each[seen.shows_class(seen.row[rows], group.target_class)] for each in (rows, shown))
+    words = [seen.verified.said.number(value) for value in group.values]
+    return [rows[(shown == word) & (shown != NOTHING)] for word in words]
+
+
+def _new_pictures(rows: Ints, cells: CellImages, distinct: Distinct | None) -> Ints:
+    """The rows whose images are no copy of an earlier one's, so that what is kept does not depend on what comes
+    later."""
+    if distinct is None:
+        return rows
+    gallery = Gallery()
+    return rows[[gallery.add(mark) for mark in distinct.fingerprints(cells.ids, cells.image[rows])]]
+
+
+def _outcomes(rows_of_cells: Sequence[Ints], answers: CellAnswers) -> metrics.Floats:
+    """Right (1) or wrong (0) of shape (rounds, cells): each cell's answered images, in their order."""
+    columns = [answers.right[rows[answers.answered[rows]]].astype(np.float64) for rows in rows_of_cells]
     rounds = min(map(len, columns), default=0)
     return np.array([column[:rounds] for column in columns]).T.reshape(rounds, len(columns))

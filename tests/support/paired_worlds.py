@@ -15,6 +15,7 @@ from c2b_ray.steps.draw import labelled, labelled_pairs
 from c2b_ray.steps.intersect import bias_class, pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
 
@@ -136,5 +137,5 @@ class RetrievedWorld:
         draws = pa.Table.from_pylist([row | {"source": source} for row in self.draws], DRAWS)
         images = PairImages(draws, None, verified, pa.Table.from_pylist(self.pool, DRAWS))
         answers = pa.Table.from_pylist(self.answers, PREDICTIONS)
-        rows = score_pairs((self.proposals, self.captions, answers), images, classifiers, 0.05, 0.05)
+        rows = score_pairs(self.proposals, self.captions, answers, images, classifiers, Thresholds(0.05, 0.05))
         return {(row["value_a"], row["value_b"]): row for row in rows.to_pylist()}

@@ -17,8 +17,8 @@ from c2b_ray.report.kit.words import article
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.judge import Levels
 from c2b_ray.steps.score import scored
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
 from c2b_ray.store import files
@@ -78,7 +78,7 @@ def make_run(path: Path, recipe: Recipe) -> Run:
             run.write("calibration", known)
 
         def scores(drawn: pa.Table) -> tuple[pa.Table, pa.Table]:
-            levels = Levels(recipe.tau, 0.05)
+            levels = Thresholds(recipe.tau, 0.05)
             return scored(captions, drawn, predictions, recipe.classifiers, levels, verified, distinct)
 
         of_cells, pooled = scores(draws)

@@ -5,7 +5,7 @@ It reads the run's tables and decides what is drawn next and what the scores are
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.agreement import agreement
-from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.cells import CellKey, Group, counts_by_source, images_of_cells
 from c2b_ray.steps.confirm import confirmed
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import is_pair
-from c2b_ray.steps.judge import Levels
-from c2b_ray.steps.score import distinct_images, scored
+from c2b_ray.steps.score import scored
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
-from c2b_ray.steps.select import CellKey, cells_of
+from c2b_ray.steps.select import cells_of
 from c2b_ray.steps.settle import Look, look, open_groups, settled
-from c2b_ray.steps.verified import Group, Verified
+from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.steps.verified import Verified
 from c2b_ray.store.c2b_run import C2BRun
 
 _LOOKED = ["image_id", "caption_id"]
@@ -115,7 +115,7 @@ def _groups(captions: pa.Table) -> dict[Group, _Group]:
     found: dict[Group, _Group] = defaultdict(_Group)
     for row in captions.to_pylist():
         if not is_pair(row["proposal_id"]):
-            own = found[row["target_class"], row["attribute"]]
+            own = found[Group(row["target_class"], row["attribute"])]
             own.captions.append(row["caption_id"])
             own.cells.add((row["proposal_id"], row["bias_class"]))
     return found
@@ -123,20 +123,17 @@ def _groups(captions: pa.Table) -> dict[Group, _Group]:
 
 def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
     """The cells that drew fewer images than they were granted, from each of their sources."""
-    columns = ("caption_id", "proposal_id", "bias_class")
-    rows = zip(*(run.captions[name].to_pylist() for name in columns), strict=True)
-    cell = {caption: (proposal, value) for caption, proposal, value in rows}
-    drawn: dict[CellKey, Counter[str]] = defaultdict(Counter)
-    for caption, source in zip(run.draws["caption_id"].to_pylist(), run.draws["source"].to_pylist(), strict=True):
-        drawn[cell[caption]][source] += 1
-    return {key for key, images in granted.items() if max(drawn[key].values(), default=0) < images}
+    drawn = counts_by_source(run.captions, run.draws)
+    return {key for key, images in granted.items() if max(drawn.get(key, {}).values(), default=0) < images}
 
 
 def looks(run: C2BRun, asked: AuditConfig) -> list[tuple[str, Look]]:
     """What each classifier's answers say by now, in evidence that may be looked at as often as one likes."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
-    verified, levels = verification(run, distinct), (asked.tau, asked.alpha)
-    return [(spec, look(captions, draws, predictions, spec, levels, verified, distinct)) for spec in asked.classifiers]
+    verified, thresholds = verification(run, distinct), Thresholds(asked.tau, asked.alpha)
+    return [
+        (spec, look(captions, draws, predictions, spec, thresholds, verified, distinct)) for spec in asked.classifiers
+    ]
 
 
 def duplicates(run: C2BRun) -> Distinct:
@@ -173,25 +170,26 @@ def write_scores(run: C2BRun, asked: AuditConfig) -> None:
     """Scores of the images by now and, where they come from two sources, whether these agree."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
-    levels = Levels(asked.tau, asked.alpha)
+    thresholds = Thresholds(asked.tau, asked.alpha)
 
     def scores(images: pa.Table, pool: str = "pool", about: Verified | None = verified) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
-        return scored(captions, images, predictions, asked.classifiers, levels, known, distinct)
+        return scored(captions, images, predictions, asked.classifiers, thresholds, known, distinct)
 
     whole, pooled = scores(draws)
     if asked.budget is not None:
-        cells = distinct_images(images_of_cells(captions, draws), distinct)
-        whole = grouped(settled(whole, looks(run, asked), asked.tau, asked.alpha), cells, asked.tau)
+        drawn = images_of_cells(captions, draws)
+        cells = drawn.without_copies(distinct.pictures(drawn.ids))
+        whole = grouped(settled(whole, looks(run, asked), thresholds), cells, asked.tau)
     if run.has("confirmation"):
         about = verified and Verified(run.verifications, run.calibration, distinct)
         whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool", about)[0])
     run.write("scores", _with_wanted(whole, asked))
     run.write("pooled", pooled)
     if asked.intersections:
-        tables = (run.proposals, captions, predictions)
         images = PairImages(draws, distinct, verified, run.read("pool") if run.has("pool") else None)
-        run.write("intersections", score_pairs(tables, images, asked.classifiers, asked.tau, asked.alpha))
+        pairs = score_pairs(run.proposals, captions, predictions, images, asked.classifiers, thresholds)
+        run.write("intersections", pairs)
     if len(asked.images.sources) > 1:
         retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE))
         run.write("agreement", agreement(retrieved, made, asked.tau, asked.alpha))

@@ -5,7 +5,7 @@ It composes runs, the comparing step and the gates, and knows no formulas. Nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from c2b_ray.report.comparison.disagreements import changed_places, disagreement
 from c2b_ray.report.comparison.page import comparison_page
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
-from c2b_ray.steps.accept import COLUMNS, Content, accepts
+from c2b_ray.steps.cells import CellName
+from c2b_ray.steps.said import Said
+from c2b_ray.steps.sides import Disagreement, Side, disagreements
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.run import MANIFEST
@@ -42,7 +44,7 @@ class Comparison:
     cells: pa.Table
     pooled: pa.Table
     scores: pa.Table
-    sides: tuple[step.Side, step.Side]
+    sides: tuple[Side, Side]
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
         """Gates on how the cells changed, also over all classes, and on B's own scores: `phi` and `verdict` are B's, on
@@ -55,10 +57,10 @@ class Comparison:
         rows += [{**row, "pairs": row["n"]} for row in self.pooled.to_pylist()]
         return gates.check(fail_on, gates.cells_of(rows, self.classifier_b), allow_unchecked)
 
-    def disagreements(self) -> dict[step.Place, step.Disagreement]:
+    def disagreements(self) -> dict[CellName, Disagreement]:
         """Of the cells that changed, and those of values that changed over all classes, the images that one side alone
         got right."""
-        return step.disagreements(*self.sides, changed_places(self.cells, self.pooled))
+        return disagreements(*self.sides, changed_places(self.cells, self.pooled))
 
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; the page's path."""
@@ -124,23 +126,11 @@ def _place(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["target_class"], row["attribute"], row["bias_class"]
 
 
-def _side(run: C2BRun, classifier: str) -> step.Side:
+def _side(run: C2BRun, classifier: str) -> Side:
     of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
     doubts = {_place(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
-    return step.Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), _shows(run), doubts)
-
-
-def _shows(run: C2BRun) -> Callable[[tuple[str, str], str, str], bool] | None:
-    """Whether the run's verifier saw class and value in an image; None where the run has no verifier."""
-    if not run.has("verifications"):
-        return None
-    rows = {(row["image_id"], row["target_class"]): row for row in run.verifications.select(COLUMNS).to_pylist()}
-
-    def shows(group: tuple[str, str], value: str, image: str) -> bool:
-        row = rows.get((image, group[0]))
-        return row is not None and accepts(row, Content(group[0], {group[1]: value}))
-
-    return shows
+    said = Said(run.verifications) if run.has("verifications") else None
+    return Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), said, doubts)
 
 
 def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:

@@ -25,10 +25,11 @@ from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines.images import ImageStages, OnProgress
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
+from c2b_ray.steps.cells import CellKey
 from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, retrieve, together
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labels import left_out
-from c2b_ray.steps.select import NEAREST, CellKey, Pools, Selection, cells_of, check_captions, shares
+from c2b_ray.steps.select import NEAREST, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
 

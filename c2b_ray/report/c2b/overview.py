@@ -7,7 +7,7 @@ Knows cells, tables of draws and predictions, and words; knows nothing of pages.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -99,17 +99,13 @@ def taken(
     captions: pa.Table, draws: pa.Table, predictions: pa.Table, classifiers: Container[str]
 ) -> dict[str, dict[str, Counter[str]]]:
     """Of each classifier and class, what the images drawn for the class were taken for, each image counted once."""
-    drawn: dict[str, set[str]] = defaultdict(set)
-    for (target, _), cells in images_of_cells(captions, draws).items():
-        drawn[target].update(*cells.values())
-    counts: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
+    cells = images_of_cells(captions, draws)
+    rows = {target: cells.rows_of_class(target) for target in dict.fromkeys(name.target_class for name in cells.names)}
+    counts: dict[str, dict[str, Counter[str]]] = {}
     for classifier in predictions["classifier"].unique().to_pylist():
         if classifier in classifiers:
-            answers = answers_of(predictions, classifier)
-            for target, images in drawn.items():
-                of_class = answers.of(target)
-                names = (of_class.get(image) for image in images)
-                counts[classifier][target] = Counter(name for name in names if name is not None)
+            answers = answers_of(predictions, classifier).to(cells)
+            counts[classifier] = {target: answers.names(of_class) for target, of_class in rows.items()}
     return counts
 
 

@@ -15,7 +15,8 @@ from c2b_ray.report.kit import words
 from c2b_ray.report.kit.pictures import read_pictures
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.thumbnails import thumbnails
-from c2b_ray.steps.compare import Disagreement, Place
+from c2b_ray.steps.cells import CellName
+from c2b_ray.steps.sides import Disagreement
 from c2b_ray.store.c2b_run import C2BRun
 
 MOST_CELLS = 24
@@ -36,22 +37,22 @@ class SideBySide:
     galleries: tuple[Gallery, ...]
 
 
-def changed_places(cells: pa.Table, pooled: pa.Table) -> list[Place]:
+def changed_places(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
     """The cells that changed, and those of values that changed over all classes together."""
     values = {(row["attribute"], row["bias_class"]) for row in pooled.to_pylist() if row["change"] in CHANGED}
     return [
-        (row["target_class"], row["attribute"], row["bias_class"])
+        CellName(row["target_class"], row["attribute"], row["bias_class"])
         for row in cells.to_pylist()
         if row["change"] in CHANGED or ((row["attribute"], row["bias_class"]) in values and row["doubt"] is None)
     ]
 
 
-def image_lines(cells: pa.Table, told_apart: Mapping[Place, Disagreement], run: C2BRun) -> list[str]:
+def image_lines(cells: pa.Table, told_apart: Mapping[CellName, Disagreement], run: C2BRun) -> list[str]:
     """Of each cell that changed, in the order of the tables, the first images that the worse side alone got wrong."""
     keys = _keys(run)
     lines = []
     for row in sorted(_by_difference(cells), key=lambda row: CHANGED.index(row["change"])):
-        place = (row["target_class"], row["attribute"], row["bias_class"])
+        place = CellName(row["target_class"], row["attribute"], row["bias_class"])
         side, images = ("B", told_apart[place].only_a) if row["change"] == "worse" else ("A", told_apart[place].only_b)
         named = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
         more = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
@@ -64,7 +65,7 @@ def _keys(run: C2BRun) -> dict[str, str]:
     return dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
 
 
-def disagreement_pictures(run: C2BRun, told_apart: Mapping[Place, Disagreement]) -> Shelf:
+def disagreement_pictures(run: C2BRun, told_apart: Mapping[CellName, Disagreement]) -> Shelf:
     """What the first images of each cell look like and are called: no page shows more of them."""
     ids = [
         image
@@ -77,7 +78,7 @@ def disagreement_pictures(run: C2BRun, told_apart: Mapping[Place, Disagreement])
 
 
 def side_by_side(
-    cells: pa.Table, pooled: pa.Table, told_apart: Mapping[Place, Disagreement], names: tuple[str, str], shelf: Shelf
+    cells: pa.Table, pooled: pa.Table, told_apart: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: Shelf
 ) -> tuple[SideBySide, ...]:
     """Values over all classes first, then cells, largest difference first."""
     found = []
@@ -86,7 +87,7 @@ def side_by_side(
         places = [place for place in told_apart if place[1:] == (row["attribute"], row["bias_class"])]
         found.append(_shown(title, row["change"], {place: told_apart[place] for place in places}, names, shelf))
     for row in _by_difference(cells):
-        place = (row["target_class"], row["attribute"], row["bias_class"])
+        place = CellName(row["target_class"], row["attribute"], row["bias_class"])
         if place in told_apart:
             title = f"{place[0]}, {place[1]}: {place[2]}"
             found.append(_shown(title, row["change"], {place: told_apart[place]}, names, shelf))
@@ -98,7 +99,7 @@ def _by_difference(table: pa.Table) -> list[dict[str, str]]:
 
 
 def _shown(
-    title: str, change: str, cells: Mapping[Place, Disagreement], names: tuple[str, str], shelf: Shelf
+    title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: Shelf
 ) -> SideBySide:
     only_a = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_a]
     only_b = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_b]

@@ -17,7 +17,8 @@ from c2b_ray.report.comparison.disagreements import SideBySide, side_by_side
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.page import render
 from c2b_ray.report.kit.redact import clean, names_of
-from c2b_ray.steps.compare import Disagreement, Place
+from c2b_ray.steps.cells import CellName
+from c2b_ray.steps.sides import Disagreement
 
 MOST_ROWS = 200
 SECTIONS = {
@@ -72,7 +73,7 @@ def comparison_page(
     classifiers: tuple[str, str],
     tables: tuple[pa.Table, pa.Table],
     levels: tuple[float, float],
-    told_apart: Mapping[Place, Disagreement] | None = None,
+    told_apart: Mapping[CellName, Disagreement] | None = None,
     shelf: Shelf | None = None,
 ) -> str:
     """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `levels`: tau and alpha; `told_apart`: the

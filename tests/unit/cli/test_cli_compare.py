@@ -18,7 +18,7 @@ from c2b_ray.audits.c2b.classifiers import one_of
 from c2b_ray.cli.commands import app
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import COMPARISON
-from c2b_ray.steps.compare import disagreements
+from c2b_ray.steps.sides import disagreements
 
 OLD, NEW = "world:old", "world:new"
 

@@ -6,9 +6,11 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.errors import RunError
-from c2b_ray.schemas import CAPTIONS, COMPARISON, DRAWS, PREDICTIONS
-from c2b_ray.steps.compare import Side, compare, compare_pooled
+from c2b_ray.schemas import CAPTIONS, COMPARISON, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.steps.compare import compare, compare_pooled
 from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.said import Said
+from c2b_ray.steps.sides import Side
 
 TAU, ALPHA = 0.05, 0.05
 
@@ -145,7 +147,13 @@ def test_images_that_the_verifier_refused_and_cells_in_doubt_say_nothing():
     a = side(weather(fog="r" * 100, rain="r" * 100, clear="r" * 100), "a")
     b = side(weather(fog="w" * 60 + "r" * 40, rain="w" * 60 + "r" * 40, clear="r" * 100), "b")
     refused = {f"bus/weather/fog-{i}" for i in range(60)}
-    shows = replace(a, shows=lambda group, value, image: image not in refused)
+    looked = [
+        {"verification_id": image, "image_id": image, "target_class": "bus", "class_shown": "bus", "revision": "1"}
+        | {"attributes": ["weather"], "values": ["mist" if image in refused else value], "certainties": [None]}
+        for image in a.draws["image_id"].to_pylist()
+        for value in [image.split("/")[2].split("-")[0]]
+    ]
+    shows = replace(a, said=Said(pa.Table.from_pylist(looked, VERIFICATIONS)))
     doubted = replace(b, doubts={("bus", "weather", "rain"): "38 % of its images show a goldfish"})
     found = rows(shows, doubted)
     assert (found["fog"]["n"], found["fog"]["refused"], found["fog"]["difference"]) == (40, 60, 0.0)

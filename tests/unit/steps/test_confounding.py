@@ -1,13 +1,16 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from cell_tables import cell_images
 
 from c2b_ray.metrics import bias_score_interval, bias_score_p_values, bias_scores
-from c2b_ray.schemas import CALIBRATION, VERIFICATIONS
+from c2b_ray.schemas import CALIBRATION, PREDICTIONS, VERIFICATIONS
+from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.confounding import Confounding
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
-LEVELS = 0.05, 0.05
+LEVELS = Thresholds(0.05, 0.05)
 WEATHER, LIGHTING = ("bus", "weather"), ("bus", "lighting")
 NAMES = {"weather": ("snow", "rain", "fog"), "lighting": ("night", "day", "dusk"), "size": ("small", "large", "huge")}
 
@@ -45,7 +48,13 @@ class Run:
                 names = {"attribute": name, "value": NAMES[name][j], "source": "table"}
                 known += [{**names, "answer": NAMES[name][k], "images": float(c)} for k, c in enumerate(counts)]
         tables = pa.Table.from_pylist(rows, VERIFICATIONS), pa.Table.from_pylist(known, CALIBRATION)
-        self.confounding = Confounding(Verified(*tables), self.cells)
+        self.images = cell_images(self.cells)
+        self.confounding = Confounding(Verified(*tables).of(self.images))
+        answers = [
+            {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1", "predicted_class": name}
+            for image, name in self.answers.items()
+        ]
+        self.of_cells = answers_of(pa.Table.from_pylist(answers, PREDICTIONS), "m").to(self.images)
 
     def adjusted(self, group):
         cells = self.cells[group].values()
@@ -53,7 +62,8 @@ class Run:
         correct = np.array([sum(self.answers[image] == "bus" for image in images) for images in cells])
         self.phi, self.limits = bias_scores(correct, total), bias_score_interval(correct, total)
         self.p = bias_score_p_values(correct, total, LEVELS[0])
-        return self.confounding.adjust(group, self.answers, self.phi, *self.limits, LEVELS)
+        (cells,) = (one for one in self.images.groups if one.name == group)
+        return self.confounding.adjust(cells, self.of_cells, LEVELS, self.phi, *self.limits)
 
     def findings(self, group):
         found = self.adjusted(group)
@@ -130,6 +140,7 @@ def test_images_without_an_answer_are_left_out():
 
 
 def test_nothing_known_of_other_attributes_gives_nothing():
-    cells = {WEATHER: {"snow": {"a"}, "rain": {"b"}}}
-    nobody = Confounding(Verified(VERIFICATIONS.empty_table(), CALIBRATION.empty_table()), cells)
-    assert nobody.adjust(WEATHER, {"a": "bus", "b": "bus"}, np.zeros(2), np.zeros(2), np.zeros(2), LEVELS) is None
+    cells = cell_images({WEATHER: {"snow": {"a"}, "rain": {"b"}}})
+    nobody = Confounding(Verified(VERIFICATIONS.empty_table(), CALIBRATION.empty_table()).of(cells))
+    answers = answers_of(PREDICTIONS.empty_table(), "m").to(cells)
+    assert nobody.adjust(cells.groups[0], answers, LEVELS, np.zeros(2), np.zeros(2), np.zeros(2)) is None

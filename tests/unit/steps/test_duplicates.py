@@ -4,9 +4,11 @@ from io import BytesIO
 
 import numpy as np
 import pyarrow as pa
+from cell_tables import cell_images
 from PIL import Image
 
 from c2b_ray.steps.duplicates import Distinct, fingerprint, representatives
+from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 
@@ -34,6 +36,13 @@ def test_the_first_stands_for_the_others_and_nothing_in_gives_nothing():
     assert representatives({}) == {}
 
 
+def kept(known, *names):
+    """Of the images of one cell, those that `known` leaves."""
+    cells = cell_images({("bus", "weather"): {"snow": names}})
+    left = cells.without_copies(known.pictures(cells.ids))
+    return set(left.ids.names(left.image).to_pylist())
+
+
 def images(rows):
     names = ("image_id", "content", "fingerprint")
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
@@ -43,14 +52,16 @@ def test_copies_under_other_names_and_saved_again_are_one_picture():
     a, b = (fingerprint(render(scene)) for scene in sample(2, 6))
     again = fingerprint(_saved_again(render(sample(1, 6)[0])))
     known = Distinct(images([("z", "1", a), ("y", "1", a), ("x", "2", again), ("w", "3", b)]))
-    assert known.distinct({"w", "x", "y", "z"}) == {"w", "x"}
-    assert known.distinct({"y", "z"}, {"y": 5, "z": 2}) == {"z"}  # the first drawn
-    assert known.picture("z") == known.picture("y") == known.picture("x") == "x"
+    assert kept(known, "w", "x", "y", "z") == {"w", "x"}
+    pictures = known.pictures(ImageIds(pa.array(["x", "y", "z", "w"])))
+    assert [number == pictures[0] for number in pictures] == [True, True, True, False]
+    ids = ImageIds(pa.array(["z", "w", "elsewhere"]))
+    assert list(known.fingerprints(ids, np.arange(3))) == [a, None, None]  # of what has a copy in the run
 
 
 def test_what_is_no_picture_or_not_known_stands_for_itself():
     known = Distinct(images([("a", "1", None), ("b", "1", None), ("c", None, None)]))
-    assert known.distinct({"a", "b", "c", "elsewhere"}) == {"a", "b", "c", "elsewhere"}
+    assert kept(known, "a", "b", "c", "elsewhere") == {"a", "b", "c", "elsewhere"}
 
 
 def test_many_pictures_of_one_gradient_are_compared_by_their_levels():

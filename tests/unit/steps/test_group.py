@@ -2,6 +2,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from cell_tables import cell_images
 
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.group import grouped
@@ -21,7 +22,7 @@ def told(rows, images=None, tau=0.05):
     cells = {
         ("bus", name): {k: {str(i) for i in v} for k, v in values.items()} for name, values in (images or {}).items()
     }
-    table = grouped(pa.Table.from_pylist(rows, SCORES), cells, tau)
+    table = grouped(pa.Table.from_pylist(rows, SCORES), cell_images(cells), tau)
     assert table.schema.equals(SCORES)
     return {r["bias_class"]: (r["group"], r["group_reason"]) for r in table.to_pylist()}
 
@@ -100,7 +101,7 @@ def test_the_same_images_with_another_verdict_or_class_are_not_one():
 def test_a_group_is_led_by_the_strongest_and_numbered_by_it():
     rows = [row("size", "small", 0.5, -0.4), row("size", "large", 0.9, 0.4), row("colour", "red", 0.2, -0.7),
             row("colour", "blue", 0.9, 0.7)]  # fmt: skip
-    table = grouped(pa.Table.from_pylist(rows, SCORES), {}, 0.05).to_pylist()
+    table = grouped(pa.Table.from_pylist(rows, SCORES), cell_images({}), 0.05).to_pylist()
     assert [r["group"] for r in table] == [2, 2, 1, 1]
 
 

@@ -3,9 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from c2b_ray.steps.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, Levels, judged
+from c2b_ray.steps.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, judged
+from c2b_ray.steps.thresholds import Thresholds
 
-LEVELS = Levels(0.05, 0.05)
+LEVELS = Thresholds(0.05, 0.05)
 
 
 def estimate(accuracy, images, doubts=None, basis=LABELS, shared=None, classifier="m"):
@@ -52,7 +53,7 @@ def test_what_a_value_in_doubt_would_turn_is_in_doubt():
 
 
 def test_without_a_margin_more_images_are_not_said_to_tell_that_there_is_no_difference():
-    for row in judged([estimate([1.0, 1.0], 400)], Levels(0.0, 0.05)):
+    for row in judged([estimate([1.0, 1.0], 400)], Thresholds(0.0, 0.05)):
         assert (row["verdict"], "τ = 0" in row["undetermined_because"]) == ("undetermined", True)
 
 

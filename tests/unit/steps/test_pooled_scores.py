@@ -3,8 +3,9 @@ import pytest
 
 from c2b_ray.schemas import POOLED
 from c2b_ray.steps.confounding import Adjusted
-from c2b_ray.steps.judge import LABELS, Estimate, Levels
+from c2b_ray.steps.judge import LABELS, Estimate
 from c2b_ray.steps.pooled_scores import pooled
+from c2b_ray.steps.thresholds import Thresholds
 
 
 def of_class(name, accuracy, n, doubts=None, values=("blurred", "sharp")):
@@ -24,7 +25,7 @@ def of_class(name, accuracy, n, doubts=None, values=("blurred", "sharp")):
 
 
 def test_one_effect_over_ten_classes_is_found_where_no_class_alone_shows_it():
-    table = pooled([of_class(f"c{i}", [0.80 + 0.01 * i, 0.90], 150) for i in range(8)], Levels(0.02, 0.05))
+    table = pooled([of_class(f"c{i}", [0.80 + 0.01 * i, 0.90], 150) for i in range(8)], Thresholds(0.02, 0.05))
     assert table.schema == POOLED
     blurred, sharp = table.to_pylist()
     assert (blurred["bias_class"], blurred["classes"], blurred["n"]) == ("blurred", 8, 1200)
@@ -34,19 +35,19 @@ def test_one_effect_over_ten_classes_is_found_where_no_class_alone_shows_it():
 
 def test_cells_in_doubt_and_single_classes_take_no_part():
     classes = [of_class("a", [0.5, 0.9], 100, ["impure", None]), of_class("b", [0.9, 0.9], 100)]
-    assert pooled(classes, Levels(0.05, 0.05)).num_rows == 0
-    assert pooled([], Levels(0.05, 0.05)).num_rows == 0
+    assert pooled(classes, Thresholds(0.05, 0.05)).num_rows == 0
+    assert pooled([], Thresholds(0.05, 0.05)).num_rows == 0
 
 
 def test_values_are_one_by_their_normalised_names():
     classes = [of_class("a", [0.8, 0.9], 50), of_class("b", [0.8, 0.9], 50, values=("Blurred", "sharp"))]
-    assert [row["classes"] for row in pooled(classes, Levels(0.05, 0.05)).to_pylist()] == [2, 2]
+    assert [row["classes"] for row in pooled(classes, Thresholds(0.05, 0.05)).to_pylist()] == [2, 2]
 
 
 def test_what_one_class_alone_shows_is_not_what_all_classes_share():
     """A bus in fog at .5 among nine classes that fog does nothing to: a mean φ of −.05, established, of one class."""
     classes = [of_class("bus", [0.3, 0.95], 400), *(of_class(f"c{i}", [0.95, 0.95], 400) for i in range(5))]
-    (blurred, _) = pooled(classes, Levels(0.05, 0.05)).to_pylist()
+    (blurred, _) = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()
     assert blurred["phi"] == pytest.approx(-0.65 / 6)
     assert blurred["phi_high"] < -0.05
     assert (blurred["verdict"], blurred["doubt"]) == ("undetermined", "bus alone makes the difference")
@@ -55,7 +56,7 @@ def test_what_one_class_alone_shows_is_not_what_all_classes_share():
 def test_what_other_attributes_explain_in_every_class_is_not_found_over_all_of_them():
     """In each class images of a value are more often nights, which takes .08 of its φ of −.1."""
     classes = [of_class(f"c{i}", [0.80, 0.90], 300) for i in range(8)]
-    plain = pooled(classes, Levels(0.05, 0.05)).to_pylist()[0]
+    plain = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
     assert plain["verdict"] == "against"
     moved = np.array([-0.08, 0.08])
     nothing = np.full(2, np.nan)
@@ -70,7 +71,7 @@ def test_what_other_attributes_explain_in_every_class_is_not_found_over_all_of_t
             (None,) * 2,
             (None,) * 2,
         )
-    held = pooled(classes, Levels(0.05, 0.05)).to_pylist()[0]
+    held = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
     assert held["verdict"] == "undetermined"
     assert held["phi_low"] <= plain["phi_low"] < -0.02 < held["phi_high"]
     assert "alike in the other attributes it is -0.02" in held["doubt"]

@@ -9,12 +9,13 @@ from paired_worlds import SNOW_AT_NIGHT, RetrievedWorld, labelled_world
 from c2b_ray.metrics import crossed, interactions
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
+from c2b_ray.steps.thresholds import Thresholds
 
 
 def scored(counts, tau=0.05, distinct=None):
     proposals, captions, draws, predictions = labelled_world(counts)
     images = PairImages(draws, distinct)
-    return score_pairs((proposals, captions, predictions), images, ["m"], tau, 0.05)
+    return score_pairs(proposals, captions, predictions, images, ["m"], Thresholds(tau, 0.05))
 
 
 def by_name(table):
@@ -94,9 +95,11 @@ def test_all_classifiers_of_an_audit_are_one_family():
         row | {"classifier": f"c{i}", "predicted_class": "bus"} for row in predictions.to_pylist() for i in range(12)
     ]
     tables = proposals, captions, pa.Table.from_pylist([*predictions.to_pylist(), *others], predictions.schema)
-    alone = score_pairs(tables, PairImages(draws), ["m"], 0.05, 0.05).to_pylist()
+    alone = score_pairs(*tables, PairImages(draws), ["m"], Thresholds(0.05, 0.05)).to_pylist()
     assert [row["verdict"] for row in alone][3] == "against"
-    among = score_pairs(tables, PairImages(draws), ["m", *[f"c{i}" for i in range(12)]], 0.05, 0.05).to_pylist()
+    among = score_pairs(
+        *tables, PairImages(draws), ["m", *[f"c{i}" for i in range(12)]], Thresholds(0.05, 0.05)
+    ).to_pylist()
     assert {row["verdict"] for row in among if row["classifier"] == "m"} == {"undetermined"}
 
 

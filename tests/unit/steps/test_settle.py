@@ -12,9 +12,10 @@ from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.steps.select import NEAREST, Pools, cells_of
 from c2b_ray.steps.settle import look, open_groups, settled
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
-LEVELS = (0.05, 0.05)
+LEVELS = Thresholds(0.05, 0.05)
 
 
 class Made:
@@ -65,7 +66,7 @@ class Made:
         return look(*self.tables, "m", LEVELS, verified, distinct)
 
     def settled(self):
-        return settled(score(*self.tables, ["m"], *LEVELS), [("m", self.look())], *LEVELS)
+        return settled(score(*self.tables, ["m"], *LEVELS), [("m", self.look())], LEVELS)
 
 
 def assert_rounds(found, outcomes):
@@ -155,7 +156,7 @@ def test_doubts_that_stay_close_a_group(changes, still_open):
 def test_settled_scores_hold_the_evidence_and_hulls_of_the_limits():
     made = Made().add("snow", [0] * 50 + [1] * 10).add("rain", [1] * 60)
     plain, at = score(*made.tables, ["m"], *LEVELS), made.look()
-    rows = settled(plain, [("m", at)], *LEVELS).to_pylist()
+    rows = settled(plain, [("m", at)], LEVELS).to_pylist()
     for i, (row, before) in enumerate(zip(rows, plain.to_pylist(), strict=True)):
         assert row["phi"] == before["phi"]
         assert row["phi_low"] == min(before["phi_low"], at.low[i])
@@ -173,21 +174,21 @@ def test_where_the_corrected_score_does_not_bear_it_out_a_verdict_is_open():
     rows = score(*made.tables, ["m"], *LEVELS).to_pylist()
     for row in rows:  # as the verifier sorts them these images differ; corrected for its errors they need not
         row |= {"shown": 0.7, "p_value": 0.3}
-    checked = settled(pa.Table.from_pylist(rows, SCORES), [("m", made.look())], *LEVELS)
+    checked = settled(pa.Table.from_pylist(rows, SCORES), [("m", made.look())], LEVELS)
     assert checked["verdict"].to_pylist() == ["undetermined"] * 2
     assert checked["undetermined_because"].to_pylist() == ["too few images"] * 2
     same = Made().add("snow", [1] * 400).add("rain", [1] * 400)
     rows = score(*same.tables, ["m"], *LEVELS).to_pylist()
-    (unverified, *_) = settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS).to_pylist()
+    (unverified, *_) = settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], LEVELS).to_pylist()
     assert (unverified["basis"], unverified["verdict"]) == ("captions", "undetermined")
     assert "was not measured" in unverified["undetermined_because"]
     assert unverified["images_to_settle"] is None
     for row in rows:
         row["basis"] = "calibrated"
-    (clear, *_) = settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS).to_pylist()
+    (clear, *_) = settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], LEVELS).to_pylist()
     assert (clear["verdict"], clear["undetermined_because"]) == ("none", None)
     rows[0] |= {"shown": 0.7, "phi_high": 0.06}
-    assert settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], *LEVELS)["verdict"][0].as_py() != "none"
+    assert settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], LEVELS)["verdict"][0].as_py() != "none"
 
 
 def test_where_captions_drew_the_images_a_verdict_is_borne_out_by_captions_as_well():
@@ -195,7 +196,7 @@ def test_where_captions_drew_the_images_a_verdict_is_borne_out_by_captions_as_we
     made = Made(captions=5).add("snow", [0, 1, 1, 1, 1] * 80).add("rain", [1] * 400)
     score_alone, at = score(*made.tables, ["m"], *LEVELS), made.look()
     assert sequential_verdicts(at.evidence, *LEVELS) == ["against", "for"]  # as if images were drawn one by one
-    rows = settled(score_alone, [("m", at)], *LEVELS).to_pylist()
+    rows = settled(score_alone, [("m", at)], LEVELS).to_pylist()
     assert [row["verdict"] for row in rows] == ["undetermined"] * 2
     assert all(row["undetermined_because"] for row in rows)
 
@@ -214,7 +215,7 @@ def test_evidence_may_be_thinner_than_the_score_s_and_then_the_verdict_is_open()
     plain = score(*made.tables, ["m"], *LEVELS)
     assert plain["verdict"].to_pylist() == ["against", "for"]
     assert plain["group"].to_pylist() == [1, 1]
-    rows = settled(plain, [("m", made.look())], *LEVELS)
+    rows = settled(plain, [("m", made.look())], LEVELS)
     assert rows["verdict"].to_pylist() == ["undetermined"] * 2
     assert rows["group"].to_pylist() == [None] * 2  # no finding, no group
     assert min(rows["images_to_settle"].to_pylist()) > 20  # which the score's own test did not know
@@ -226,7 +227,7 @@ def test_a_doubt_stays_whatever_the_evidence():
     rows[0] |= {"doubt": "only 10% of the images show a bus", "verdict": "undetermined", "p_value": math.nan}
     rows[0] |= {"q_value": math.nan}
     doubted = pa.Table.from_pylist(rows, score(*made.tables, ["m"], *LEVELS).schema)
-    first, second = settled(doubted, [("m", made.look())], *LEVELS).to_pylist()
+    first, second = settled(doubted, [("m", made.look())], LEVELS).to_pylist()
     assert (first["verdict"], first["doubt"]) == ("undetermined", "only 10% of the images show a bus")
     assert math.isnan(first["p_value"])
     assert second["verdict"] == "for"

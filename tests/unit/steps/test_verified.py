@@ -3,16 +3,22 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from cell_tables import cell_images
 
 from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.correction import correction_of
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
+from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verifier import Verifier
 from c2b_ray.steps.verify import CLASS, OTHER, SELF_TRUST
 
+LEVELS = Thresholds(0.05, 0.05)
 PERFECT = {(value, value): 4000.0 for value in ("snow", "rain", "bus", "boat")}
 
 
@@ -69,6 +75,9 @@ class Made:
         ]
         table = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
         return Verified(table, pa.Table.from_pylist(rows, CALIBRATION), self.distinct())
+
+    def cells(self):
+        return images_of_cells(self.captions, pa.Table.from_pylist(self.draws, DRAWS))
 
     def scores(self, calibration=None):
         tables = pa.Table.from_pylist(self.draws, DRAWS), pa.Table.from_pylist(self.predictions, PREDICTIONS)
@@ -163,11 +172,11 @@ def test_a_doubt_withholds_the_verdict_and_the_p_value():
 def test_the_share_of_the_class_allows_for_the_verifier_s_errors():
     # .73 are said to be buses: sensitivity .8, specificity .9: (.73 + .9 - 1)/(.8 + .9 - 1) = .9
     made = Made().add("snow", "snow", 73, 73).add("snow", "snow", 27, 27, "boat")
-    images = {row["image_id"] for row in made.verifications}
+    cells = made.cells()
     known = {("bus", "bus"): 80.0, ("bus", "boat"): 20.0, ("boat", "boat"): 90.0, ("boat", "bus"): 10.0}
-    assert made.verified(known).of_class("bus", images) == pytest.approx(0.9)
-    assert made.verified({}).of_class("bus", images) == pytest.approx(0.73)  # uncalibrated: as it is said
-    assert math.isnan(made.verified(known).of_class("bus", {"nobody"}))
+    assert made.verified(known).of(cells).share_of_class(0) == pytest.approx(0.9)
+    assert made.verified({}).of(cells).share_of_class(0) == pytest.approx(0.73)  # uncalibrated: as it is said
+    assert math.isnan(made.verified(known).of(cells).share_of_class(1))  # no image of rain was drawn
 
 
 def differing(boats):
@@ -211,12 +220,6 @@ def test_a_repeat_of_another_class_s_picture_still_counts_for_its_own():
     for target in ("boat", "bus"):
         made.add("snow", "snow", 1, 1, target, mark(999), target, name=f"{target} copy")
         made.add("snow", "snow", 5, 5, target, target=target).add("rain", "rain", 6, 6, target, target=target)
-    verified, distinct = made.verified(PERFECT), made.distinct()
-    assert distinct.distinct({"bus copy", "x"}) == {"bus copy", "x"}
-    assert distinct.distinct({"bus copy", "boat copy"}) == {"boat copy"}
-    cells = {"snow": {"bus copy", "boat copy"}, "rain": {"bus copy"}}
-    assert verified.sorted_by_value(("bus", "weather"), {"snow": {"bus copy"}, "rain": set()})["snow"] == {"bus copy"}
-    assert verified.sorted_by_value(("boat", "weather"), cells)["snow"] == {"boat copy"}
     for row in made.scores(PERFECT).values():
         assert (row["n"], row["repeats"], row["doubt"]) == (6, 0, None)
 
@@ -303,7 +306,7 @@ def test_images_drawn_from_those_that_the_verifier_accepted_are_corrected_by_the
             if said != drawn:
                 made.draws.pop()
     tables = pa.Table.from_pylist(made.draws, DRAWS), pa.Table.from_pylist(made.predictions, PREDICTIONS)
-    verified = made.verified(known).drawn_from({("bus", "weather"): pool})
+    verified = made.verified(known).drawn_from(cell_images({("bus", "weather"): pool}))
     snow, rain = score(made.captions, *tables, ["m"], 0.05, 0.05, verified).to_pylist()
     assert snow["phi_observed"] == pytest.approx(-0.35 * 0.6, abs=0.06)
     assert snow["phi_low"] < -0.35 < snow["phi_high"]
@@ -314,25 +317,25 @@ def test_images_drawn_from_those_that_the_verifier_accepted_are_corrected_by_the
 
 def test_what_is_kept_of_a_group_for_further_classifiers_is_of_the_same_cells_and_pools():
     made = Made().add("snow", "snow", 100, 60).add("snow", "rain", 30, 20).add("rain", "rain", 120, 100)
-    cells = {}
-    for row in made.draws:
-        value = next(value for (_, value, _), caption in made.ids.items() if caption == row["caption_id"])
-        cells.setdefault(value, set()).add(row["image_id"])
-    fewer = {value: set(sorted(images)[:-20]) for value, images in cells.items()}
-    right = {row["image_id"]: row["predicted_class"] for row in made.predictions}
-    other = dict.fromkeys(right, "bus") | dict.fromkeys(sorted(right)[::3], "mug")
-    group, levels, kept = ("bus", "weather"), (0.05, 0.05), made.verified(PERFECT)
-    pooled = kept.drawn_from({group: cells})
-    for verified, drawn, answers in (
-        (kept, cells, right),
+    cells = made.cells()
+    fewer = cells.where(np.arange(len(cells.cell)) % 130 >= 20)
+    other = [row | {"predicted_class": "mug"} if i % 3 else row for i, row in enumerate(made.predictions)]
+    kept = made.verified(PERFECT)
+    pooled = kept.drawn_from(cells)
+    seen = {}
+    for verified, drawn, rows in (
+        (kept, cells, made.predictions),
         (kept, cells, other),
-        (kept, fewer, right),
-        (pooled, fewer, right),
-        (kept, cells, right),
+        (kept, fewer, made.predictions),
+        (pooled, fewer, made.predictions),
+        (kept, cells, made.predictions),
     ):
+        known = seen.setdefault((verified, id(drawn)), verified.of(drawn))
+        answers = answers_of(pa.Table.from_pylist(rows, PREDICTIONS), "m").to(drawn)
         fresh = made.verified(PERFECT)
-        fresh = fresh.drawn_from({group: cells}) if verified is pooled else fresh
-        found, expected = (one.correct(group, drawn, answers, levels) for one in (verified, fresh))
+        fresh = fresh.drawn_from(cells) if verified is pooled else fresh
+        (group,) = drawn.groups
+        found, expected = (correction_of(one, group, answers, LEVELS) for one in (known, fresh.of(drawn)))
         np.testing.assert_array_equal(found.scores.accuracy, expected.scores.accuracy)
         np.testing.assert_array_equal(found.total, expected.total)
         assert found.misfit == expected.misfit

@@ -1,0 +1,154 @@
+"""verified images and answers → corrected scores of one attribute, and whether the calibration fits the run.
+
+It counts the answers by what images were drawn for and by what the verifier said that they show; the estimation is
+`metrics.misclassification`'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.metrics.misclassification import Corrected, Known, corrected
+from c2b_ray.metrics.misfit import misfit_p_value
+from c2b_ray.steps.answers import CellAnswers
+from c2b_ray.steps.cells import CellGroup, Group
+from c2b_ray.steps.doubts import doubt, explained_by_class
+from c2b_ray.steps.image_ids import distinct_count
+from c2b_ray.steps.said import NOTHING
+from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.steps.verified import Seen, Verified
+
+FREE = 3.0
+"""As many images of each value, and of the class, a calibration counts for that does not fit the run."""
+
+SLACK = 0.02
+"""How much worse than known a verifier may be that is said to do as well."""
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A group's corrected scores, and the p-value of the claim that the calibration fits the run, or that the verifier
+    does better here and nothing else is amiss; of every cell's images, how many were said to show the class, and how
+    many were looked at."""
+
+    scores: Corrected
+    misfit: float
+    confirmed: Counts
+    total: Counts
+
+    def columns(self) -> dict[str, Floats]:
+        """The columns of `schemas.SCORES` that a correction adds."""
+        names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
+        return {name: getattr(self.scores, name) for name in names} | {"shown": np.diag(self.scores.shown)}
+
+
+def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds) -> Correction | None:
+    """The group's scores, corrected; None where the verifier named no value of any of its images."""
+    values, target = len(group.values), group.target_class
+    counts, pictures = _counts(seen, group, answers)
+    if not counts[:, :, :values].any():
+        return None
+    unclassified, others = seen.left_in_pools(group)
+    known = Known(
+        seen.verified.calibration_of(group.attribute, group.values), seen.verified.calibration_of_class(target)
+    )
+    copies = _copies(counts, pictures), _copies(unclassified, others)
+    misfit = misfit_p_value(counts[0], counts[1], known, copies, unclassified)
+    # Intervals must not rest on a calibration that is refuted.
+    used = _limited(known, FREE) if misfit <= thresholds.alpha else known
+    scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
+    if used is not known and _better(scores, known):
+        misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, unclassified)
+    confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
+    return Correction(scores, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
+
+
+def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
+    """Answered images that are right, and that are wrong (2, cells, answers of the verifier), and how many images they
+    are: some were drawn for several values."""
+    rows, said = seen.cells.rows(group.cells), seen.answers(group)
+    values = len(group.values)
+    width = values + seen.verified.asks_class(group.target_class)
+    taken = answers.answered[rows] & (said != NOTHING)
+    wrong, cell = ~answers.right[rows][taken], seen.cells.cell[rows][taken] - group.cells.start
+    keys = (wrong * values + cell) * width + said[taken]
+    counts = np.bincount(keys, minlength=2 * values * width).reshape(2, values, width)
+    return counts.astype(np.float64), distinct_count(seen.cells.image[rows][taken])
+
+
+def _copies(counts: Floats, images: int) -> float:
+    """How many times each of so many images is counted, on average."""
+    return max(1.0, float(counts.sum()) / images) if images else 1.0
+
+
+def _limited(known: Known, most: float) -> Known:
+    """The same shares, each row counted on `most` images or fewer."""
+
+    def rows(counts: Floats) -> Floats:
+        whole = counts.sum(axis=1, keepdims=True)
+        limited: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
+        return limited
+
+    return Known(rows(known.values), None if known.classes is None else rows(known.classes))
+
+
+def _better(scores: Corrected, known: Known) -> bool:
+    """Whether the verifier does as well on this run, by its scores, as was known of it."""
+    right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
+    of_values = scores.sensitivity.mean() >= right.mean() - SLACK
+    if known.classes is None:
+        return bool(of_values)
+    return bool(of_values and scores.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
+
+
+def doubts_of_rows(
+    verified: Verified,
+    rows: Sequence[Mapping[str, Any]],
+    corrections: Mapping[Group, Correction],
+    thresholds: Thresholds,
+) -> list[list[str]]:
+    """Reasons for doubt of every row of one classifier's scores, which have the columns of these corrections."""
+    refuted = _refuted(corrections, thresholds.alpha)
+    next_cell: dict[Group, int] = defaultdict(int)
+    reasons = []
+    for row in rows:
+        target, attribute = group = Group(row["target_class"], row["attribute"])
+        position, next_cell[group] = next_cell[group], next_cell[group] + 1
+        if group not in corrections:
+            reasons.append(["the verifier named no value of any image"])
+            continue
+        of_row = doubt(row, verified.class_skill(target), verified.least_of_class(target))
+        of_row += [refuted[attribute]] if attribute in refuted else []
+        if verified.class_is_assumed(target):
+            correction = corrections[group]
+            of_class = correction.confirmed, correction.total
+            of_row += explained_by_class(correction.scores, of_class, position, target, thresholds)
+        reasons.append(of_row)
+    return reasons
+
+
+def _refuted(corrections: Mapping[Group, Correction], alpha: float) -> dict[str, str]:
+    """The attributes whose calibration does not fit the run, and why."""
+    p_values: dict[str, list[float]] = defaultdict(list)
+    for (_, attribute), correction in corrections.items():
+        p_values[attribute].append(correction.misfit)
+    refuted = {}
+    for attribute, values in p_values.items():
+        # Simes (1986): of one attribute's classes, which share a calibration.
+        p_value = float((np.sort(values) * len(values) / np.arange(1, len(values) + 1)).min())
+        if p_value <= alpha:
+            refuted[attribute] = (
+                f"the calibration does not fit this run: what the verifier says of {attribute} and what the "
+                f"classifier gets right do not go together as they would (p = {p_value:.2g}); the verifier errs "
+                "more often here, or both err on the same images"
+            )
+    return refuted
