@@ -1,6 +1,7 @@
-"""What it costs that a stage's processes report batches, blocks and deaths: CPU-ms an image, over this process and Ray's
-key-value store (`gcs_server`). A block of 512 images in batches of 32, with a report for each batch: at full speed a
-process makes fewer, at most one in `EVERY_S`.
+"""What it costs that a stage's processes report batches, blocks and deaths: CPU-ms an image, of this process and of
+Ray's key-value store (`gcs_server`).
+
+Blocks of 512 images in batches of 32. Each batch is reported first, then one in `EVERY_S`, as in a stage.
 
     python bench/stage_reports.py
 """
