@@ -115,12 +115,11 @@ def placed(stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool
 
 
 def on_this_machine(stage: Stage, config: PlacementConfig, cores: int) -> Placement:
-    """The stage in one process without Ray: of a file, what says how that process works."""
+    """The stage in one process without Ray, for which a file says `batch` and `threads`; nothing else is Ray's there."""
     section = config.stage(stage)
     placement = defaults(stage, Cluster((Node(cpus=cores),)))
-    said = {name: getattr(section, name) for name in ("batch", "threads", "precision")}
-    said = {name: value for name, value in said.items() if value is not None}
-    return replace(placement, max_actors=1, cpus=0.0, **said)
+    batch, threads = section.batch or placement.batch, section.threads or placement.threads
+    return Placement(batch, threads, cpus=0.0)
 
 
 def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float | None = None) -> Placement:
