@@ -115,7 +115,7 @@ def placed(stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool
 
 
 def on_this_machine(stage: Stage, config: PlacementConfig, cores: int) -> Placement:
-    """The stage in one process without Ray, for which a file says `batch` and `threads`; nothing else is Ray's there."""
+    """The stage in one process without Ray, for which a file says `batch` and `threads` alone."""
     section = config.stage(stage)
     placement = defaults(stage, Cluster((Node(cpus=cores),)))
     batch, threads = section.batch or placement.batch, section.threads or placement.threads
