@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import time
+
 import ray
 import ray._private.state
 
 from c2b_ray.pipelines.placement import Cluster, Node
 
+SETTLE_S = 3.0
 MOST_STARTABLE = 1000
 """Nodes of one group that are counted; autoscalers may be allowed any number."""
 
 
 def cluster() -> Cluster:
-    """The cluster as it is now. Call it before a stage holds GPUs: those of a stage that is ending are not free yet."""
+    """The cluster as it is now. Where GPUs are reserved it looks again for a moment: the processes of a stage that has
+    just ended, of an index that was built before its audit, give theirs back within seconds; replicas of Serve do not.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        nodes = _nodes()
+        if all(node.gpus_left == node.gpus for node in nodes) or time.monotonic() > deadline:
+            return Cluster(tuple(nodes), _startable(nodes))
+        time.sleep(0.25)
+
+
+def _nodes() -> list[Node]:
     free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
     nodes = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
@@ -20,7 +34,7 @@ def cluster() -> Cluster:
             there, left = node["Resources"], free.get(node["NodeID"], {})
             gpus = float(there.get("GPU", 0.0))
             nodes.append(Node(float(there.get("CPU", 0.0)), gpus, float(left.get("GPU", 0.0)), dict(node["Labels"])))
-    return Cluster(tuple(nodes), _startable(nodes))
+    return nodes
 
 
 def free_cpus() -> list[float]:
