@@ -29,25 +29,25 @@ def ask(
     """How often is the classifier right on images of this sentence, and on its class's other images?"""
     from c2b_ray.commands.ask import ask as run_ask
 
-    found = run_ask(run, sentence, n, classifier, target_class, index)
-    kept = found.keep() if keep else None
+    result = run_ask(run, sentence, n, classifier, target_class, index)
+    kept = result.keep() if keep else None
     if html:
-        found.write_page(html)
+        result.write_page(html)
     if as_json:
-        show.print_json({**found.to_json(), "page": html, "kept": kept})
+        show.print_json({**result.to_json(), "page": html, "kept": kept})
         return
-    _print(found)
-    for name, place in (("page", html), ("kept", kept)):
-        if place:
-            show.line(f"{name}: {place}")
+    _print(result)
+    for name, path in (("page", html), ("kept", kept)):
+        if path:
+            show.line(f"{name}: {path}")
 
 
-def _print(found: Asked) -> None:
+def _print(result: Asked) -> None:
     from c2b_ray.report.ask.page import lines, right_line
 
     console = show.out()
-    for answer in found.answers:
-        console.print(f"[bold]{escape(answer.classifier)}[/] on {escape(repr(found.sentence))}", soft_wrap=True)
+    for answer in result.answers:
+        console.print(f"[bold]{escape(answer.classifier)}[/] on {escape(repr(result.sentence))}", soft_wrap=True)
         console.print(f"  {right_line(answer.asked)}")
-        for line in lines(answer, found.target_class):
+        for line in lines(answer, result.target_class):
             console.print(f"  {escape(line)}", soft_wrap=True)

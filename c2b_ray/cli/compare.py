@@ -51,14 +51,14 @@ def compare(
     from c2b_ray.commands.runs import compare as run_compare
 
     _checked_options(fail_on, junit_file)
-    found = run_compare(a, b, classifier_a, classifier_b)
-    checks = found.check(fail_on or [], allow_unchecked)
-    page = found.write(out) if out else None
-    _write_junit(junit_file, "c2b compare", checks, _properties(found))
+    comparison = run_compare(a, b, classifier_a, classifier_b)
+    checks = comparison.check(fail_on or [], allow_unchecked)
+    page = comparison.write(out) if out else None
+    _write_junit(junit_file, "c2b compare", checks, _properties(comparison))
     if as_json:
-        show.print_json(_jsonable(found, checks, page))
+        show.print_json(_jsonable(comparison, checks, page))
     else:
-        _print(found, page)
+        _print(comparison, page)
         _print_checks(checks)
     if failed(checks):
         raise typer.Exit(1)
@@ -95,57 +95,57 @@ def _checked_options(fail_on: list[str] | None, junit_file: str | None) -> None:
         raise ConfigError("--junit", f"holds the checks of gates, so it needs {OPTION}")
 
 
-def _properties(found: Comparison) -> dict[str, str]:
+def _properties(comparison: Comparison) -> dict[str, str]:
     return {
-        "classifier_a": found.classifier_a,
-        "classifier_b": found.classifier_b,
-        "tau": str(found.tau),
-        "alpha": str(found.alpha),
+        "classifier_a": comparison.classifier_a,
+        "classifier_b": comparison.classifier_b,
+        "tau": str(comparison.tau),
+        "alpha": str(comparison.alpha),
     }
 
 
-def _write_junit(place: str | None, suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> None:
-    if place:
+def _write_junit(path: str | None, suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> None:
+    if path:
         from c2b_ray.report.kit.junit import junit
 
-        files.write_under(place, junit(suite, checks, properties))
+        files.write_under(path, junit(suite, checks, properties))
 
 
-def _jsonable(found: Comparison, checks: Sequence[Check], page: str | None) -> dict[str, Any]:
-    rows = found.cells.to_pylist()
+def _jsonable(comparison: Comparison, checks: Sequence[Check], page: str | None) -> dict[str, Any]:
+    rows = comparison.cells.to_pylist()
     return {
-        "a": found.run_a.path,
-        "b": found.run_b.path,
-        "classifier_a": found.classifier_a,
-        "classifier_b": found.classifier_b,
-        "tau": found.tau,
-        "alpha": found.alpha,
+        "a": comparison.run_a.path,
+        "b": comparison.run_b.path,
+        "classifier_a": comparison.classifier_a,
+        "classifier_b": comparison.classifier_b,
+        "tau": comparison.tau,
+        "alpha": comparison.alpha,
         "changes": {
             name: sum(r["change"] == name for r in rows) for name in ("worse", "better", "same", "undetermined")
         },
         "left_out": {name: sum(row[name] for row in rows) for name in ("unshared", "unanswered")},
         "cells": rows,
-        "pooled": found.pooled.to_pylist(),
+        "pooled": comparison.pooled.to_pylist(),
         "page": page,
         "failed": failed(checks),
         "gates": [asdict(check) for check in checks],
     }
 
 
-def _print(found: Comparison, page: str | None) -> None:
+def _print(comparison: Comparison, page: str | None) -> None:
     from c2b_ray.report.comparison.disagreements import image_lines
     from c2b_ray.report.comparison.page import by_change, left_out, pooled_lines, tally
 
     console = show.out()
-    rows = found.cells.to_pylist()
-    console.print(f"A: {escape(found.classifier_a)}\nB: {escape(found.classifier_b)}", soft_wrap=True)
+    rows = comparison.cells.to_pylist()
+    console.print(f"A: {escape(comparison.classifier_a)}\nB: {escape(comparison.classifier_b)}", soft_wrap=True)
     for change in STYLES:
         chosen = by_change(rows, change)
         if chosen:
             console.print(_table(f"Got {change}", chosen, STYLES[change]))
-    for line in image_lines(found.cells, found.disagreements(), found.run_b)[:MOST_ROWS]:
+    for line in image_lines(comparison.cells, comparison.disagreements(), comparison.run_b)[:MOST_ROWS]:
         show.line(line)
-    for line in pooled_lines(found.pooled.to_pylist()):
+    for line in pooled_lines(comparison.pooled.to_pylist()):
         console.print(escape(line), soft_wrap=True)
     console.print(tally(rows))
     if line := left_out(rows):
@@ -178,12 +178,12 @@ def _print_checks(checks: Sequence[Check]) -> None:
     console = show.out()
     several = len({check.classifier for check in checks}) > 1
     for gate_text in dict.fromkeys(check.gate for check in checks):
-        own = [check for check in checks if check.gate == gate_text]
-        of = Counter(check.outcome for check in own)
+        of_gate = [check for check in checks if check.gate == gate_text]
+        of = Counter(check.outcome for check in of_gate)
         word = "[bold red]failed[/]" if of["failed"] else "[green]passed[/]"
         unknown = f", {of['skipped']} not known" if of["skipped"] else ""
-        console.print(f"{word} {escape(gate_text)}: {of['failed']} of {len(own)} cells{unknown}", soft_wrap=True)
-        failing = [check for check in own if check.outcome == "failed"]
+        console.print(f"{word} {escape(gate_text)}: {of['failed']} of {len(of_gate)} cells{unknown}", soft_wrap=True)
+        failing = [check for check in of_gate if check.outcome == "failed"]
         for check in failing[:MOST_ROWS]:
             whose = f" ({check.classifier})" if several else ""
             console.print(f"  {escape(check.cell + whose)}: {escape(check.message)}", soft_wrap=True)

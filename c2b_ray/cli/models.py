@@ -18,6 +18,6 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     if as_json:
         show.print_json({"schemes": schemes(), "world": world})
         return
-    for role, found in schemes().items():
-        print(f"{role:<16}{', '.join(f'{scheme}:…' for scheme in found)}")
+    for role, names_of_role in schemes().items():
+        print(f"{role:<16}{', '.join(f'{scheme}:…' for scheme in names_of_role)}")
     print("\n".join(["", "the embedded world:", *(f"  {name}" for name in world)]))

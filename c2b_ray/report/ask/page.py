@@ -50,9 +50,11 @@ def asked_view(
     sentence: str, target_class: str, answers: Sequence[Answer], tables: tuple[pa.Table, pa.Table], alpha: float
 ) -> AskedView:
     images, predictions = tables
-    found = {i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data}
+    pictures = {
+        i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data
+    }
     keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
-    shelf = Shelf(thumbnails(found), keys)
+    shelf = Shelf(thumbnails(pictures), keys)
     names = names_of([answer.classifier for answer in answers])
     return AskedView(
         sentence=clean(sentence),
@@ -74,24 +76,24 @@ def right_line(rate: Rate) -> str:
 
 def lines(answer: Answer, target_class: str) -> tuple[str, ...]:
     """The class's own rate, the difference, the wrong answers, and what could not be answered; what is known of it."""
-    told = []
+    sentences = []
     if answer.of_class.n:
-        told.append(
+        sentences.append(
             f"All of the run’s images of {words.article(target_class)}{target_class}: {right_line(answer.of_class)}."
         )
     if answer.difference == answer.difference:
         interval = words.signed_range(answer.difference_low, answer.difference_high)
-        told.append(
+        sentences.append(
             f"Difference to the {words.count(answer.others.n)} of them not drawn here: "
             f"{words.signed(answer.difference)} ({interval}), p {_p(answer.p_value)}."
         )
     if answer.mistaken_for:
-        told.append(
+        sentences.append(
             f"Most often taken for {words.listed([f'{name} ({words.count(n)})' for name, n in answer.mistaken_for])}."
         )
     if answer.errors:
-        told.append(f"{words.plural(answer.errors, 'image')} could not be answered.")
-    return tuple(told)
+        sentences.append(f"{words.plural(answer.errors, 'image')} could not be answered.")
+    return tuple(sentences)
 
 
 def _p(value: float) -> str:
@@ -100,12 +102,12 @@ def _p(value: float) -> str:
 
 
 def _answer(answer: Answer, target_class: str, predictions: pa.Table, shelf: Shelf, name: str) -> AnswerView:
-    own = predictions.filter(
+    answers_of_classifier = predictions.filter(
         pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
     taken = answers_of(predictions, answer.classifier).of(target_class)
     kinds = {False: [], True: []}  # type: dict[bool, list[dict[str, Any]]]
-    for row in (row for row in own if taken[row["image_id"]] is not None):
+    for row in (row for row in answers_of_classifier if taken[row["image_id"]] is not None):
         kinds[taken[row["image_id"]] == target_class].append(row)
     return AnswerView(
         name=name,

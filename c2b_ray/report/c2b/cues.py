@@ -16,7 +16,7 @@ from c2b_ray.report.kit import words
 
 def cues(cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> tuple[str, ...]:
     """A sentence per classifier and attribute that has values which are classes; none where there is no such answer."""
-    told = []
+    sentences = []
     for classifier, attribute in dict.fromkeys((cell.classifier, cell.attribute) for cell in cells):
         conflict = [
             cell
@@ -28,8 +28,8 @@ def cues(cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> 
         followed = sum(cell.correct for cell in conflict)
         misled = sum(cell.answered_bias_class or 0 for cell in conflict)
         if followed + misled:
-            told.append(_sentence(names[classifier], attribute, followed, misled, confidence))
-    return tuple(told)
+            sentences.append(_sentence(names[classifier], attribute, followed, misled, confidence))
+    return tuple(sentences)
 
 
 def _sentence(name: str, attribute: str, followed: int, misled: int, confidence: float) -> str:

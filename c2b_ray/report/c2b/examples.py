@@ -58,9 +58,9 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
     )
     text = dict(zip(of_cell["caption_id"].to_pylist(), of_cell["text"].to_pylist(), strict=True))
     drawn = draws.filter(pc.is_in(draws["caption_id"], pa.array(list(text), pa.string())))
-    given = _answers(predictions, cell.classifier, drawn["image_id"])
-    answers = {row["image_id"]: row for row in given.to_pylist()}
-    taken = answers_of(given, cell.classifier).of(cell.target_class)
+    answered = _answers(predictions, cell.classifier, drawn["image_id"])
+    answers = {row["image_id"]: row for row in answered.to_pylist()}
+    taken = answers_of(answered, cell.classifier).of(cell.target_class)
     kinds: dict[bool, dict[str, Example]] = {True: {}, False: {}}
     for draw in drawn.sort_by([("rank", "ascending"), ("caption_id", "ascending")]).to_pylist():
         name = taken.get(draw["image_id"])

@@ -125,7 +125,7 @@ def _row(axes: Axes, row: int, cell: Cell) -> None:
     )  # fmt: skip
 
 
-def _for_page(svg: str, labels: list[str], told: str, height: int) -> str:
+def _for_page(svg: str, labels: list[str], description: str, height: int) -> str:
     """The <svg> alone, without style attributes (the page's policy forbids them), foreign fonts or bare ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
@@ -134,7 +134,7 @@ def _for_page(svg: str, labels: list[str], told: str, height: int) -> str:
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--{variable})")
     opening = (
-        f'<svg class="forest" role="img" aria-label="{escape(visible(told))}" viewBox="0 0 {WIDTH} {height}" '
+        f'<svg class="forest" role="img" aria-label="{escape(visible(description))}" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg">'
     )
     svg = re.sub(r"^<svg[^>]*>", lambda _: opening, svg).replace("xlink:href", "href")

@@ -27,8 +27,8 @@ def unfinished(manifest: Mapping[str, Any]) -> str:
 
 def tally(cells: Sequence[Cell]) -> str:
     of = Counter(cell.verdict for cell in cells)
-    found = words.plural(of["against"] + of["for"], "finding")
-    return f"{found}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
+    findings = words.plural(of["against"] + of["for"], "finding")
+    return f"{findings}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
 
 
 def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
@@ -56,16 +56,16 @@ def paper(cells: Sequence[Cell]) -> str:
     )
 
 
-def findings_line(cells: Sequence[Cell], told: int) -> str:
-    found = sum(cell.found for cell in cells)
+def findings_line(cells: Sequence[Cell], sentences: int) -> str:
+    findings = sum(cell.found for cell in cells)
     order = "Strongest first, by φ drawn towards 0 as far as its noise makes likely."
     if any(not math.isnan(cell.phi_confirmed) for cell in cells):
         order = "Strongest first, by φ on fresh images, which had no part in finding anything."
-    if found == told:
+    if findings == sentences:
         return order
     return (
-        f"{order} {words.plural(found, 'finding')} in {words.plural(told, 'sentence')}: findings of one class and "
-        "attribute are told together, and so are those of two attributes that rest on the same images."
+        f"{order} {words.plural(findings, 'finding')} in {words.plural(sentences, 'sentence')}: one sentence tells "
+        "of all findings of one class and attribute, and of two attributes that rest on the same images."
     )
 
 

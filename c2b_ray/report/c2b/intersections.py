@@ -1,4 +1,4 @@
-"""Intersections of two attributes as the page shows them: sentences of what was found, and a matrix per pair and class.
+"""Intersections of two attributes as the page shows them: sentences about findings, and a matrix per pair and class.
 
 Knows rows of `schemas.INTERSECTIONS` and words; knows nothing of files or pages.
 """
@@ -75,7 +75,7 @@ class Intersections:
 def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
     """Largest |interaction| first: findings as sentences, and the matrices, those with a finding before the others."""
     rows = table.to_pylist()
-    found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["interaction"]))
+    findings = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["interaction"]))
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
@@ -83,8 +83,8 @@ def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) 
     return Intersections(
         present=bool(rows),
         line=_line(rows),
-        findings=tuple(_told(row, rows, names, confidence) for row in found[:MOST_SENTENCES]),
-        findings_more=max(len(found) - MOST_SENTENCES, 0),
+        findings=tuple(_sentence(row, rows, names, confidence) for row in findings[:MOST_SENTENCES]),
+        findings_more=max(len(findings) - MOST_SENTENCES, 0),
         matrices=tuple(_matrix(group, names) for group in ordered[:MOST_MATRICES]),
         matrices_more=max(len(ordered) - MOST_MATRICES, 0),
         doubts=_doubts(rows),
@@ -93,8 +93,8 @@ def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) 
 
 def _strength(group: Sequence[Row]) -> tuple[float, float]:
     sizes = [abs(row["interaction"]) if _known(row) else -1.0 for row in group]
-    found = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in FOUND]
-    return -max(found, default=-1.0), -max(sizes)
+    of_findings = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in FOUND]
+    return -max(of_findings, default=-1.0), -max(sizes)
 
 
 def _known(row: Row) -> bool:
@@ -103,7 +103,7 @@ def _known(row: Row) -> bool:
 
 def _line(rows: Sequence[Row]) -> str:
     of = [row["verdict"] for row in rows]
-    found = sum(verdict in FOUND for verdict in of)
+    findings = sum(verdict in FOUND for verdict in of)
     empty = sum(row["n"] == 0 for row in rows)
     without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
     shadows = sum(row["folded_into"] is not None for row in rows)
@@ -113,7 +113,7 @@ def _line(rows: Sequence[Row]) -> str:
             "same table (see shadows, below)."
         )
     return (
-        f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(found, 'finding')}, "
+        f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(findings, 'finding')}, "
         f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{without}"
     )
 
@@ -122,24 +122,24 @@ def _doubts(rows: Sequence[Row]) -> tuple[str, ...]:
     """Why cells are in doubt, each reason once with how many cells it holds for."""
     reasons = Counter(row["doubt"] for row in rows if row["doubt"] is not None)
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    told = [f"{words.plural(n, 'cell')} in doubt: {reason}." for reason, n in ordered[:MOST_DOUBTS]]
+    sentences = [f"{words.plural(n, 'cell')} in doubt: {reason}." for reason, n in ordered[:MOST_DOUBTS]]
     left = sum(n for _, n in ordered[MOST_DOUBTS:])
     return (
-        *told,
+        *sentences,
         *([f"{words.plural(left, 'cell')} more in doubt, in the run’s intersections.parquet."] if left else []),
     )
 
 
 def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     same = ("classifier", "target_class", "attribute")
-    own = [other for other in rows if all(other[key] == row[key] for key in same)]
-    shadows = [other["bias_class"] for other in own if other["folded_into"] == row["bias_class"]]
+    same_pair = [other for other in rows if all(other[key] == row[key] for key in same)]
+    shadows = [other["bias_class"] for other in same_pair if other["folded_into"] == row["bias_class"]]
     lines = []
     if shadows:
         named = "; ".join(f"“{name}”" for name in shadows[:MOST_SHADOWS])
         more = f" and {words.count(len(shadows) - MOST_SHADOWS)} more" if len(shadows) > MOST_SHADOWS else ""
         lines.append(f"Its shadows, which are as expected once this cell is set aside: {named}{more}.")
-    if {len({other[name] for other in own}) for name in ("value_a", "value_b")} == {2}:
+    if {len({other[name] for other in same_pair}) for name in ("value_a", "value_b")} == {2}:
         lines.append("With two values each, the numbers are the same for all four cells: the likeliest one is named.")
     if row["basis"] == "captions":
         lines.append("This rests on what the captions say: nobody checked that the images show both values.")
@@ -148,7 +148,7 @@ def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _told(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> Told:
+def _sentence(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> Told:
     both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
     evidence = (
         f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "

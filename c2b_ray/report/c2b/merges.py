@@ -36,13 +36,13 @@ class Merges:
 
 def merges(proposals: pa.Table) -> Merges:
     """A row per merge, with the classes that it was made for, commonest first."""
-    found: dict[tuple[str, str, str, str], list[tuple[str, float | None]]] = {}
+    merges_by_rule: dict[tuple[str, str, str, str], list[tuple[str, float | None]]] = {}
     for row in proposals.to_pylist():
         for merge in row.get("merged") or ():
             into = merge["into"] if merge["kind"] == "attribute" else f"{row['attribute']}: {merge['into']}"
-            place = (merge["kind"], merge["from"], into, merge["rule"])
-            found.setdefault(place, []).append((row["target_class"], merge["similarity"]))
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+            rule = (merge["kind"], merge["from"], into, merge["rule"])
+            merges_by_rule.setdefault(rule, []).append((row["target_class"], merge["similarity"]))
+    ordered = sorted(merges_by_rule.items(), key=lambda item: -len(item[1]))
     rows = tuple(
         Merged(kind, name, into, _WHY.get(rule, rule), _similarity(of[0][1]), _classes([name for name, _ in of]))
         for (kind, name, into, rule), of in ordered[:MOST]

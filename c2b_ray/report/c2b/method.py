@@ -168,5 +168,5 @@ def _seconds(seconds: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _command(manifest: Mapping[str, Any]) -> str:
-    given = manifest.get("command")
-    return clean(given) if isinstance(given, str) and given else "c2b audit audit.yaml --out RUN"
+    command = manifest.get("command")
+    return clean(command) if isinstance(command, str) and command else "c2b audit audit.yaml --out RUN"

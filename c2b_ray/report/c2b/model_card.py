@@ -42,8 +42,8 @@ def model_card(run: C2BRun, classifier: str) -> str:
     manifest = run.manifest
     # Two that would be called the same are told apart here as on the page.
     name = names_of(scores["classifier"].unique().to_pylist()).get(classifier, clean_setting(classifier))
-    told = metadata(manifest, groups, name, drawn)
-    front = yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=math.inf)
+    front_matter = metadata(manifest, groups, name, drawn)
+    front = yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True, width=math.inf)
     return f"---\n{front}---\n\n{section(manifest, groups, (classifier, name), drawn)}"
 
 
@@ -152,10 +152,10 @@ def _source(manifest: Mapping[str, Any]) -> str:
 
 def _findings_line(cells: Sequence[Cell], tau: float, alpha: float) -> str:
     of = Counter(cell.verdict for cell in cells)
-    found = of["against"] + of["for"]
+    findings = of["against"] + of["for"]
     return (
-        f"{words.plural(found, 'cell shows', 'cells show')} an established bias (|φ| beyond τ = {words.decimal(tau)} "
-        f"at a false discovery rate of α = {words.decimal(alpha)}), {words.count(of['none'])} "
+        f"{words.plural(findings, 'cell shows', 'cells show')} an established bias (|φ| beyond "
+        f"τ = {words.decimal(tau)} at a false discovery rate of α = {words.decimal(alpha)}), {words.count(of['none'])} "
         f"{'is' if of['none'] == 1 else 'are'} clear: shown to have none that large, and "
         f"{words.count(of['undetermined'])} {'stays' if of['undetermined'] == 1 else 'stay'} undetermined."
     )

@@ -40,10 +40,10 @@ def _of_answers(config: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[st
 
 
 def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
-    for basis, told in _BASES.items():
+    for basis, consequence in _BASES.items():
         number = sum(cell.basis == basis for cell in cells)
         if number:
-            yield f"The images of {_of(number, len(cells))} {told}."
+            yield f"The images of {_of(number, len(cells))} {consequence}."
     places = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
     single = sum(cell.captions == 1 for cell in places.values())
     if single:

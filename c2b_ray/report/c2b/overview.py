@@ -28,7 +28,7 @@ LEVELS = (0.1, 0.2, 0.4)
 @dataclass(frozen=True)
 class Heat:
     """One cell of the map. `state`: a verdict, or doubt, or empty; `depth`: of its colour, 1 to 4, for findings;
-    `told`: all of it in words; `link`: where it is told in detail, empty where it is not."""
+    `description`: all of it in words; `link`: where it is told in detail, empty where it is not."""
 
     state: str
     depth: str
@@ -36,7 +36,7 @@ class Heat:
     name: str
     phi: str
     value: str
-    told: str
+    description: str
     link: str
 
 
@@ -125,10 +125,12 @@ def heat_of(cell: Cell, link: str = "", alone: bool = True) -> Heat:
     sign = "?" if state == "doubt" else SIGNS.get(state, "")
     name = {"doubt": "in doubt", "empty": "no data"}.get(state) or NAMES[state]
     interval = words.signed_range(cell.phi_low, cell.phi_high)
-    told = f"{cell.target_class}, {cell.attribute}: {cell.bias_class}: {name}, φ {words.signed(cell.phi)} ({interval})"
+    description = (
+        f"{cell.target_class}, {cell.attribute}: {cell.bias_class}: {name}, φ {words.signed(cell.phi)} ({interval})"
+    )
     depth = f"d{1 + sum(cell.size >= level for level in LEVELS)}" if cell.found else ""
     value = "" if alone or state == "none" else cell.bias_class
-    return Heat(state, depth, sign, name, words.signed(cell.phi), value, told, link)
+    return Heat(state, depth, sign, name, words.signed(cell.phi), value, description, link)
 
 
 def _heats(

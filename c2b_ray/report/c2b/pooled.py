@@ -34,7 +34,7 @@ class Pooled:
 
 @dataclass(frozen=True)
 class PooledView:
-    """`present` is whether values were taken over several classes; `line` counts what was found."""
+    """`present` is whether values were taken over several classes; `line` counts findings."""
 
     present: bool
     line: str
@@ -45,17 +45,17 @@ class PooledView:
 def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
     """Largest |φ| first."""
     rows = table.to_pylist()
-    found = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["phi"]))
+    findings = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["phi"]))
     return PooledView(
         present=bool(rows),
         line=_line(rows),
-        findings=tuple(_pooled(row, cells, names, confidence) for row in found[:MOST_FINDINGS]),
-        more=max(len(found) - MOST_FINDINGS, 0),
+        findings=tuple(_pooled(row, cells, names, confidence) for row in findings[:MOST_FINDINGS]),
+        more=max(len(findings) - MOST_FINDINGS, 0),
     )
 
 
 def pooled_sentence(row: Row, name: str, confidence: float) -> str:
-    """What is found over all classes, in one sentence."""
+    """A finding over all classes, in one sentence."""
     interval = words.signed_range(row["phi_low"], row["phi_high"])
     return (
         f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {ADVERBS[row['verdict']]} when "
@@ -69,25 +69,25 @@ def _line(rows: Sequence[Row]) -> str:
     classifiers = len({row["classifier"] for row in rows})
     each = f" for each of {words.count(classifiers)} classifiers" if classifiers > 1 else ""
     values = len({(row["attribute"], row["bias_class"]) for row in rows})
-    found = sum(verdict in FOUND for verdict in verdicts)
+    findings = sum(verdict in FOUND for verdict in verdicts)
     return (
         f"Each value over all classes together, {words.plural(values, 'value')}{each}: "
-        f"{words.plural(found, 'finding')}, {words.count(verdicts.count('none'))} clear, "
+        f"{words.plural(findings, 'finding')}, {words.count(verdicts.count('none'))} clear, "
         f"{words.count(verdicts.count('undetermined'))} undetermined."
     )
 
 
 def _pooled(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> Pooled:
-    place = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
-    own = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == place and c.size >= 0]
-    own.sort(key=lambda cell: (cell.phi if row["verdict"] == "against" else -cell.phi, cell.target_class))
-    told = [f"{cell.target_class} {words.signed(cell.phi)} {SIGNS[cell.verdict]}" for cell in own[:MOST_CLASSES]]
-    rest = f" and {words.count(len(own) - MOST_CLASSES)} more" if len(own) > MOST_CLASSES else ""
+    value = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
+    of_value = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == value and c.size >= 0]
+    of_value.sort(key=lambda cell: (cell.phi if row["verdict"] == "against" else -cell.phi, cell.target_class))
+    listed = [f"{cell.target_class} {words.signed(cell.phi)} {SIGNS[cell.verdict]}" for cell in of_value[:MOST_CLASSES]]
+    rest = f" and {words.count(len(of_value) - MOST_CLASSES)} more" if len(of_value) > MOST_CLASSES else ""
     return Pooled(
         attribute=row["attribute"],
         value=row["bias_class"],
         verdict=row["verdict"],
         sign=SIGNS[row["verdict"]],
         sentence=pooled_sentence(row, names[row["classifier"]], confidence),
-        classes=f"{', '.join(told)}{rest}",
+        classes=f"{', '.join(listed)}{rest}",
     )

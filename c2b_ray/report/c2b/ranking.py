@@ -111,8 +111,8 @@ class Group:
     @property
     def lead(self) -> Cell | None:
         """The finding with the largest `weight`, of equal ones the larger |φ|, then the `against`; None without one."""
-        found = [cell for cell in self.cells if cell.found]
-        return min(found, key=strongest_first, default=None)
+        findings = [cell for cell in self.cells if cell.found]
+        return min(findings, key=strongest_first, default=None)
 
     @property
     def strength(self) -> tuple[float, float]:
@@ -131,15 +131,17 @@ def ranked(scores: pa.Table) -> list[Group]:
     members: dict[Key, list[Cell]] = {}
     for cell in cells_of(scores):
         members.setdefault((cell.classifier, cell.target_class, cell.attribute), []).append(cell)
-    place = {classifier: i for i, classifier in enumerate(dict.fromkeys(key[0] for key in members))}
+    position = {classifier: i for i, classifier in enumerate(dict.fromkeys(key[0] for key in members))}
     groups = [Group(*key, tuple(sorted(cells, key=_by_phi))) for key, cells in members.items()]
-    return sorted(groups, key=lambda g: (place[g.classifier], *(-s for s in g.strength), g.target_class, g.attribute))
+    return sorted(
+        groups, key=lambda g: (position[g.classifier], *(-s for s in g.strength), g.target_class, g.attribute)
+    )
 
 
 def worst_first(groups: list[Group]) -> list[Group]:
     """The groups with a finding, strongest first, whichever classifier they belong to."""
-    found = [group for group in groups if group.lead is not None]
-    return sorted(found, key=lambda g: strongest_first(g.lead) if g.lead else (0, 0, 0.0))
+    with_lead = [group for group in groups if group.lead is not None]
+    return sorted(with_lead, key=lambda g: strongest_first(g.lead) if g.lead else (0, 0, 0.0))
 
 
 def leading(groups: Sequence[Group]) -> list[tuple[Group, list[Group]]]:

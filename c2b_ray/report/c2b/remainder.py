@@ -184,15 +184,15 @@ def clear(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[ClearSecti
 
 
 def _clear_attributes(groups: Sequence[Group]) -> tuple[ClearAttribute, ...]:
-    found: dict[str, list[tuple[Group, list[Cell]]]] = {}
+    by_attribute: dict[str, list[tuple[Group, list[Cell]]]] = {}
     for group in groups:
         cells = [cell for cell in group.cells if cell.verdict == "none"]
         if cells:
-            found.setdefault(group.attribute, []).append((group, cells))
-    numbers = {attribute: sum(len(cells) for _, cells in members) for attribute, members in found.items()}
+            by_attribute.setdefault(group.attribute, []).append((group, cells))
+    numbers = {attribute: sum(len(cells) for _, cells in members) for attribute, members in by_attribute.items()}
     return tuple(
         ClearAttribute(attribute, words.count(numbers[attribute]), tuple(_clear_class(*member) for member in members))
-        for attribute, members in sorted(found.items(), key=lambda item: (-numbers[item[0]], item[0]))
+        for attribute, members in sorted(by_attribute.items(), key=lambda item: (-numbers[item[0]], item[0]))
     )
 
 

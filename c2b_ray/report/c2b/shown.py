@@ -98,11 +98,11 @@ def _line(verifications: pa.Table, models: Mapping[str, Any]) -> str:
     name = clean_setting(str(spec)) if spec else "The verifier"
     failed = verifications.filter(pc.is_valid(verifications["error"]))
     looked, blind = (pc.count_distinct(table["image_id"]).as_py() for table in (verifications, failed))
-    told = f"{name} looked at {words.plural(looked, 'image')} and said what each shows."
+    sentence = f"{name} looked at {words.plural(looked, 'image')} and said what each shows."
     if not blind:
-        return told
+        return sentence
     reason = words.shortened(clean(failed["error"][0].as_py()), 120)
-    return f"{told} Of {words.count(blind)} it could not say: {reason}{'' if blind == 1 else ', for example'}."
+    return f"{sentence} Of {words.count(blind)} it could not say: {reason}{'' if blind == 1 else ', for example'}."
 
 
 def _trusted(calibration: pa.Table) -> str:
@@ -118,13 +118,13 @@ def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[Att
     if whole:
         yield _attribute("the class itself", _calibrated(CLASS, calibration, "taken at its word"), whole, "")
     for name in dict.fromkeys(row["attribute"] for row in rows):
-        own = [row for row in rows if row["attribute"] == name]
+        of_attribute = [row for row in rows if row["attribute"] == name]
         shares = [
             (row["shown"], row["shown_low"], row["shown_high"], f"{row['target_class']}, {row['bias_class']}")
-            for row in own
+            for row in of_attribute
             if _known(row["shown"])
         ]
-        repeats = {(row["target_class"], row["bias_class"]): row["repeats"] or 0 for row in own}
+        repeats = {(row["target_class"], row["bias_class"]): row["repeats"] or 0 for row in of_attribute}
         calibrated = _calibrated(name, calibration, "by its own certainty")
         yield _attribute(name, calibrated, shares, words.count(sum(repeats.values())))
 
@@ -141,11 +141,11 @@ def _attribute(
 
 
 def _calibrated(attribute: str, calibration: Sequence[Row], otherwise: str) -> str:
-    own = [row for row in calibration if row["attribute"] == attribute and row["source"] == "table"]
-    images = sum(row["images"] for row in own)
+    counted = [row for row in calibration if row["attribute"] == attribute and row["source"] == "table"]
+    images = sum(row["images"] for row in counted)
     if not images:
         return f"{otherwise}, not checked"
-    right = sum(row["images"] for row in own if row["value"] == row["answer"]) / images
+    right = sum(row["images"] for row in counted if row["value"] == row["answer"]) / images
     return f"on {words.plural(round(images), 'labelled image')}, {words.percent(right)} right"
 
 
@@ -158,16 +158,16 @@ def _doubts(rows: Sequence[Row], names: Mapping[str, str]) -> tuple[Doubt, ...]:
     cells: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in rows:
         if row["doubt"]:
-            place = (row["target_class"], row["attribute"], row["bias_class"])
-            cells.setdefault(place, {})[row["classifier"]] = row["doubt"]
+            cell = (row["target_class"], row["attribute"], row["bias_class"])
+            cells.setdefault(cell, {})[row["classifier"]] = row["doubt"]
     everyone = {row["classifier"] for row in rows}
     return tuple(
         Doubt(
-            *place,
+            *cell,
             "" if reasons.keys() == everyone else words.listed([names[spec] for spec in reasons]),
             clean(next(iter(reasons.values()))),
         )
-        for place, reasons in cells.items()
+        for cell, reasons in cells.items()
     )
 
 

@@ -83,10 +83,10 @@ def _rest(groups: Sequence[Group]) -> str:
 
 
 def _by_images(groups: Sequence[Group]) -> list[list[Group]]:
-    found: dict[tuple[str, str], list[Group]] = {}
+    by_attribute: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        found.setdefault((group.target_class, group.attribute), []).append(group)
-    return list(found.values())
+        by_attribute.setdefault((group.target_class, group.attribute), []).append(group)
+    return list(by_attribute.values())
 
 
 def _cost(alike: Sequence[Group]) -> int | None:

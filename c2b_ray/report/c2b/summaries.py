@@ -45,14 +45,14 @@ class Summary:
 
 def summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[Summary]:
     for classifier in dict.fromkeys(cell.classifier for cell in cells):
-        own = [cell for cell in cells if cell.classifier == classifier]
-        of = Counter(cell.verdict for cell in own)
-        images, right = sum(cell.n for cell in own), sum(cell.correct for cell in own)
+        of_classifier = [cell for cell in cells if cell.classifier == classifier]
+        of = Counter(cell.verdict for cell in of_classifier)
+        images, right = sum(cell.n for cell in of_classifier), sum(cell.correct for cell in of_classifier)
         yield Summary(
             name=names[classifier],
             right=words.percent(right / images if images else float("nan")),
             shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(of[v])) for v in _ORDER),
-            bar=tuple(_bar([(verdict, of[verdict] / len(own)) for verdict in _ORDER])),
+            bar=tuple(_bar([(verdict, of[verdict] / len(of_classifier)) for verdict in _ORDER])),
         )
 
 

@@ -52,11 +52,11 @@ def image_lines(cells: pa.Table, told_apart: Mapping[CellName, Disagreement], ru
     keys = _keys(run)
     lines = []
     for row in sorted(_by_difference(cells), key=lambda row: CHANGED.index(row["change"])):
-        place = CellName(row["target_class"], row["attribute"], row["bias_class"])
-        side, images = ("B", told_apart[place].only_a) if row["change"] == "worse" else ("A", told_apart[place].only_b)
+        cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
+        side, images = ("B", told_apart[cell].only_a) if row["change"] == "worse" else ("A", told_apart[cell].only_b)
         named = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
         more = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
-        lines.append(f"{place[0]}, {place[1]}: {place[2]}: {side} alone is wrong on {named}{more}")
+        lines.append(f"{cell[0]}, {cell[1]}: {cell[2]}: {side} alone is wrong on {named}{more}")
     return lines
 
 
@@ -81,17 +81,17 @@ def side_by_side(
     cells: pa.Table, pooled: pa.Table, told_apart: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: Shelf
 ) -> tuple[SideBySide, ...]:
     """Values over all classes first, then cells, largest difference first."""
-    found = []
+    sections = []
     for row in _by_difference(pooled):
         title = f"Over all classes, {row['attribute']}: {row['bias_class']}"
-        places = [place for place in told_apart if place[1:] == (row["attribute"], row["bias_class"])]
-        found.append(_shown(title, row["change"], {place: told_apart[place] for place in places}, names, shelf))
+        places = [cell for cell in told_apart if cell[1:] == (row["attribute"], row["bias_class"])]
+        sections.append(_shown(title, row["change"], {cell: told_apart[cell] for cell in places}, names, shelf))
     for row in _by_difference(cells):
-        place = CellName(row["target_class"], row["attribute"], row["bias_class"])
-        if place in told_apart:
-            title = f"{place[0]}, {place[1]}: {place[2]}"
-            found.append(_shown(title, row["change"], {place: told_apart[place]}, names, shelf))
-    return tuple(one for one in found[:MOST_CELLS] if one.galleries)
+        cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
+        if cell in told_apart:
+            title = f"{cell[0]}, {cell[1]}: {cell[2]}"
+            sections.append(_shown(title, row["change"], {cell: told_apart[cell]}, names, shelf))
+    return tuple(one for one in sections[:MOST_CELLS] if one.galleries)
 
 
 def _by_difference(table: pa.Table) -> list[dict[str, str]]:
@@ -101,8 +101,8 @@ def _by_difference(table: pa.Table) -> list[dict[str, str]]:
 def _shown(
     title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: Shelf
 ) -> SideBySide:
-    only_a = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_a]
-    only_b = [(image, place[0], said) for place, cell in cells.items() for image, said in cell.only_b]
+    only_a = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_a]
+    only_b = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_b]
     lost = _gallery(f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], shelf)
     won = _gallery(f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], shelf)
     worse = change == "worse"

@@ -29,13 +29,15 @@ def junit(suite: str, checks: Sequence[Check], properties: Mapping[str, str]) ->
         "skipped": str(outcomes["skipped"]),
     }
     root = ET.Element("testsuites", totals)
-    found = ET.SubElement(root, "testsuite", {**totals, "time": "0"})
-    told = ET.SubElement(found, "properties")
+    suite_element = ET.SubElement(root, "testsuite", {**totals, "time": "0"})
+    properties_element = ET.SubElement(suite_element, "properties")
     for name, value in properties.items():
-        ET.SubElement(told, "property", {"name": _text(name), "value": _text(value)})
+        ET.SubElement(properties_element, "property", {"name": _text(name), "value": _text(value)})
     for check in checks:
         name = f"{check.cell} ({names[check.classifier]})" if several else check.cell
-        case = ET.SubElement(found, "testcase", {"classname": _text(check.gate), "name": _text(name), "time": "0"})
+        case = ET.SubElement(
+            suite_element, "testcase", {"classname": _text(check.gate), "name": _text(name), "time": "0"}
+        )
         if check.outcome == "failed":
             failure = ET.SubElement(case, "failure", {"message": _text(check.message), "type": "gate"})
             failure.text = _text(f"{names[check.classifier]}: {check.evidence}")

@@ -20,26 +20,28 @@ from c2b_ray.store.run import Run
 def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
     """The encoded bytes of the images that are there; ids of images without bytes are left out."""
     wanted = pa.array(image_ids, pa.string())
-    found: dict[str, bytes] = {}
+    pictures: dict[str, bytes] = {}
     if not image_ids:
-        return found
+        return pictures
     filesystem, path = resolve(run.location("images"))
     for name in files.entries(run.location("images")):
         if name.startswith("part-") and name.endswith(".parquet"):
             with files.reading(run.location("images")), filesystem.open_input_file(f"{path}/{name}") as stream:
                 try:
-                    _read_part(Sealed(stream), wanted, found)
+                    _read_part(Sealed(stream), wanted, pictures)
                 except pa.ArrowException as error:
-                    place = run.location(f"images/{name}")
-                    raise SourceError(f"{place} is damaged ({error}); delete it and run the c2b audit again") from error
-    return found
+                    location = run.location(f"images/{name}")
+                    raise SourceError(
+                        f"{location} is damaged ({error}); delete it and run the c2b audit again"
+                    ) from error
+    return pictures
 
 
-def _read_part(part: Sealed, wanted: pa.Array, found: dict[str, bytes]) -> None:
+def _read_part(part: Sealed, wanted: pa.Array, pictures: dict[str, bytes]) -> None:
     for group in range(part.metadata.num_row_groups):
         ids = part.read_groups([group], ["image_id"])["image_id"]
         if not pc.any(pc.is_in(ids, wanted)).as_py():
             continue
         rows = part.read_groups([group], ["image_id", "bytes"])
         chosen = rows.filter(pc.and_(pc.is_in(rows["image_id"], wanted), pc.is_valid(rows["bytes"])))
-        found.update(zip(chosen["image_id"].to_pylist(), chosen["bytes"].to_pylist(), strict=True))
+        pictures.update(zip(chosen["image_id"].to_pylist(), chosen["bytes"].to_pylist(), strict=True))

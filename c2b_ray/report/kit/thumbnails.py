@@ -32,12 +32,12 @@ def thumbnail(data: bytes, largest: int = LARGEST) -> str:
 def thumbnails(images: Mapping[str, bytes], most: int = MOST_CHARACTERS) -> dict[str, str]:
     """A thumbnail per image id, in that order: small ones once the larger have taken `most` characters; images that
     cannot be decoded are left out."""
-    found: dict[str, str] = {}
+    thumbnails_by_id: dict[str, str] = {}
     taken = 0
     for image_id, data in images.items():
         try:
-            found[image_id] = thumbnail(data, LARGEST if taken < most else SMALL)
+            thumbnails_by_id[image_id] = thumbnail(data, LARGEST if taken < most else SMALL)
         except ImageError:
             continue
-        taken += len(found[image_id])
-    return found
+        taken += len(thumbnails_by_id[image_id])
+    return thumbnails_by_id
