@@ -2,6 +2,7 @@
 
 >>> import c2b_ray
 >>> run = c2b_ray.audit("audit.yaml")       # a path, a mapping, or an AuditConfig
+>>> c2b_ray.audit("audit.yaml", classifier=answer, labels=["bus", "tram"])     # a model in memory; see InMemory
 >>> run.scores                               # tables as Arrow
 >>> c2b_ray.load_run("runs/demo/run").report
 >>> c2b_ray.compare("runs/old", "runs/new").cells
@@ -16,17 +17,22 @@ if TYPE_CHECKING:
     from c2b_ray.audits.c2b.comparison import Comparison
     from c2b_ray.commands.runs import compare
     from c2b_ray.config import AuditConfig
+    from c2b_ray.models.memory_classifier import InMemory, Preprocess
     from c2b_ray.store.run import Run, load_run
 
     __version__: str
 
-__all__ = ["AuditConfig", "Comparison", "Run", "__version__", "audit", "compare", "load_run"]
+__all__ = [
+    "AuditConfig", "Comparison", "InMemory", "Preprocess", "Run", "__version__", "audit", "compare", "load_run",
+]  # fmt: skip
 
 _PLACES = {
     "audit": "c2b_ray.audits.c2b.audit",
     "Comparison": "c2b_ray.audits.c2b.comparison",
     "compare": "c2b_ray.commands.runs",
     "AuditConfig": "c2b_ray.config",
+    "InMemory": "c2b_ray.models.memory_classifier",
+    "Preprocess": "c2b_ray.models.memory_classifier",
     "Run": "c2b_ray.store.run",
     "load_run": "c2b_ray.store.run",
 }

@@ -20,17 +20,21 @@ from c2b_ray.filesystems.documents import read_yaml
 from c2b_ray.filesystems.spec_paths import located
 
 
-def read_audit(source: str | Path | dict[str, Any] | AuditConfig) -> AuditConfig:
+def read_audit(
+    source: str | Path | dict[str, Any] | AuditConfig, classifier: dict[str, str] | None = None
+) -> AuditConfig:
     """An audit from a YAML file, a mapping of its fields, or a config: complete, so that audits can work on it.
 
     ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping
-    or config to the working directory. What is complete is returned as it is.
+    or config to the working directory. What is complete is returned as it is. `classifier` stands in for that of the
+    source.
     """
+    instead = {} if classifier is None else {"classifier": classifier}
     if isinstance(source, AuditConfig):
         _refuse_keys(source.model_dump(), None)
-        return _completed(source, Path.cwd(), None)
+        return _completed(source.model_copy(update=instead), Path.cwd(), None)
     if isinstance(source, dict):
-        return _completed(_validated(source, None), Path.cwd(), None)
+        return _completed(_validated({**source, **instead}, None), Path.cwd(), None)
     if not isinstance(source, str | Path):
         raise ConfigError("", f"expected an audit file's path or a mapping of its fields, found {_kind(source)}")
     try:
@@ -41,7 +45,7 @@ def read_audit(source: str | Path | dict[str, Any] | AuditConfig) -> AuditConfig
     if not isinstance(data, dict):
         what = f"expected a mapping of fields such as task and classes, found {_kind(data)}"
         raise ConfigError("", what, location=str(source))
-    return _completed(_validated(data, str(source)), Path(source).parent, str(source))
+    return _completed(_validated({**data, **instead}, str(source)), Path(source).parent, str(source))
 
 
 def _kind(data: object) -> str:

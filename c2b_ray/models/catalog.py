@@ -56,6 +56,7 @@ CATALOG: dict[tuple[str, str], str] = {
     ("classifier", "https"): "c2b_ray.models.http_classifier:load",
     ("classifier", "onnx"): "c2b_ray.models.onnx_classifier:load",
     ("classifier", "table"): "c2b_ray.models.table_classifier:load",
+    ("classifier", "in-memory"): "c2b_ray.models.memory_classifier:load",
     ("classifier", "world"): "c2b_ray.world.zoo:load_classifier",
     ("index", "faiss"): "c2b_ray.models.index.faiss_index:load",
 }
@@ -79,6 +80,7 @@ DESCRIBERS: dict[tuple[str, str], str] = {
     ("classifier", "https"): "c2b_ray.models.http_classifier:describe",
     ("classifier", "onnx"): "c2b_ray.models.onnx_classifier:describe",
     ("classifier", "table"): "c2b_ray.models.table_classifier:describe",
+    ("classifier", "in-memory"): "c2b_ray.models.memory_classifier:describe",
     ("classifier", "world"): "c2b_ray.world.zoo:describe_classifier",
     ("index", "faiss"): "c2b_ray.models.index.faiss_index:describe",
 }

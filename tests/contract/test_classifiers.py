@@ -25,11 +25,12 @@ from timm.models import save_for_hf
 
 from c2b_ray.errors import WeightsError
 from c2b_ray.models import catalog, devices
+from c2b_ray.models.memory_classifier import InMemory, MemoryClassifier, Preprocess, hold
 from c2b_ray.roles import Classifier, Floats, Pixels
 from c2b_ray.world.zoo import names
 
 LABELS = ("cat", "dog", "owl", "rat", "yak")
-KINDS = ["timm", "torchvision", "hf", "onnx", "zero_shot", "http", "table"]
+KINDS = ["timm", "torchvision", "hf", "onnx", "zero_shot", "http", "table", "module", "callable"]
 
 
 def pictures(n: int = 5) -> list[Pixels]:
@@ -91,8 +92,26 @@ def url() -> Iterator[str]:
         yield url
 
 
+def brightness(images: list[Pixels]) -> Floats:
+    """Logits of five labels, from the means of each picture's channels."""
+    weight = np.random.default_rng(1).normal(size=(3, 5))
+    return np.stack([image.mean(axis=(0, 1)) / 255 @ weight for image in images]).astype(np.float32)
+
+
 @pytest.fixture(scope="module")
-def specs(tmp_path_factory: pytest.TempPathFactory, url: str) -> dict[str, str]:
+def in_memory() -> dict[str, MemoryClassifier]:
+    torch.manual_seed(0)
+    module = torchvision.models.squeezenet1_1(num_classes=5)
+    return hold(
+        {
+            "module": InMemory(module, LABELS, Preprocess(64), batch=2),
+            "callable": InMemory(brightness, LABELS, batch=2),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory: pytest.TempPathFactory, url: str, in_memory: dict[str, MemoryClassifier]) -> dict[str, str]:
     place = tmp_path_factory.mktemp("classifiers")
     names = place / "names.txt"
     names.write_text("\n".join(LABELS) + "\n")
@@ -110,6 +129,7 @@ def specs(tmp_path_factory: pytest.TempPathFactory, url: str) -> dict[str, str]:
         "zero_shot": f"world:clip?labels={','.join(LABELS)}&device=cpu&batch=2",
         "http": url,
         "table": f"table:{place / 'predictions.csv'}",
+        **{name: classifier.spec for name, classifier in in_memory.items()},
     }
 
 

@@ -7,9 +7,10 @@ It composes steps, models and a run directory, and knows neither formulas nor wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import calibration_table, verifier_of
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, versions
 from c2b_ray.audits.kit.session import Session
@@ -42,6 +44,9 @@ from c2b_ray.steps.propose import propose
 from c2b_ray.steps.verify import check_calibration
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun, open_c2b_run
 
+if TYPE_CHECKING:
+    from c2b_ray.models.memory_classifier import InMemory, Model
+
 RUNS = "runs"
 
 
@@ -51,6 +56,9 @@ def audit(
     via: str = AUTO,
     listener: Listener | None = None,
     placement: str | Path | dict[str, Any] | PlacementConfig | None = None,
+    *,
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> C2BRun:
     """Runs an audit, or what is left of it, and returns its run.
 
@@ -61,9 +69,13 @@ def audit(
     leaves a run that the same call resumes.
     `placement`: how many processes run each stage, and what each takes, as a file's path or its fields; by default what
     the cluster has decides. The run is the same with any; with one, `auto` is actors.
+    `classifier`: models in memory in place of the config's, which answer in this process alone: a torch module, a
+    callable, an `InMemory`, or several by name; `labels`: what their outputs are called (`InMemory` says more).
     """
+    in_memory = held_in_memory(classifier, labels, via)  # held until the audit ends
+    via = HERE if in_memory else via
     session = Session(via, None if placement is None else read_placement(placement), listener)
-    asked = read_audit(config)
+    asked = read_audit(config, specs_of(in_memory))
     check_specs(asked)
     check_via(via)
     asked = with_classes(asked)

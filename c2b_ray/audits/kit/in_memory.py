@@ -1,0 +1,40 @@
+"""Classifiers that the caller of an audit passes as objects: they answer in this process, and nowhere else.
+
+It knows how an audit names them; how one is loaded and what it answers is `models.memory_classifier`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from c2b_ray.models.memory_classifier import InMemory, MemoryClassifier, Model
+
+HERE = "here"
+
+
+def held_in_memory(
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None, labels: Sequence[str] | None, via: str
+) -> dict[str, MemoryClassifier]:
+    """The classifiers by their names, for as long as the caller keeps them; none where none was passed.
+
+    ConfigError where they are to answer elsewhere than here, or do not answer as classifiers do.
+    """
+    if classifier is None:
+        if labels is not None:
+            raise ConfigError("labels", "are for a classifier in memory; pass it as classifier=, or leave them out")
+        return {}
+    if via not in (AUTO, HERE):
+        raise ConfigError("via", f"{via!r}: a classifier in memory answers in this process alone; leave via out")
+    from c2b_ray.models.memory_classifier import hold
+
+    return hold(classifier, labels)
+
+
+def specs_of(held: Mapping[str, MemoryClassifier]) -> dict[str, str] | None:
+    """What stands for the config's `classifier`: name → spec; None where the config has its own."""
+    return {name: classifier.spec for name, classifier in held.items()} or None

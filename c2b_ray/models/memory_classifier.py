@@ -1,0 +1,290 @@
+"""Classifiers that a program holds in memory: a torch module, or a callable that answers for a batch of pictures.
+
+    in-memory:REVISION     a model that this process holds (`hold`); no other process can load it
+
+A module is used as it is: on its device, in its dtype; it evaluates while it answers, and then trains on if it did. A
+callable gets a list of uint8 arrays (height, width, 3) and returns an array (pictures, labels). Both answer with
+logits; rows that are probabilities (none negative, each summing to 1) become their logarithms.
+
+The revision of a module is a hash of its tensors, its classes' code and its preprocessing, so that a run goes on with
+the same model and begins anew with another one. A function cannot be hashed: a callable, or a module with a function
+for its preprocessing, gets a new revision each time, and its run goes on only if you name a `revision`.
+It does not know what the labels mean, nor where pictures come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import isfunction
+from threading import Lock
+from types import CodeType
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+from torch import nn
+
+from c2b_ray.errors import ConfigError, ServiceError, SpecError
+from c2b_ray.models.catalog import Spec, description_of
+from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
+from c2b_ray.models.spec_options import BATCH, batches
+from c2b_ray.models.torch_runtime import Runtime, run
+from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.schemas import content_id
+
+Answering = Callable[[list[Pixels]], Any]
+Model = nn.Module | Answering
+SCHEME = "in-memory"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip")
+"""Whose classes are known by their names: an upgrade of them is no other model."""
+_SUM = 1e-3
+"""How far the sum of probabilities may be from 1: half precision and a thousand labels come near to it."""
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """From a picture to a module's input: its shorter side resized, its centre cropped, divided by 255, normalised.
+
+    `size`: of the crop, a side or (height, width). `resize`: of the shorter side, by default that of the crop. `mean`
+    and `std`: per channel, by default ImageNet's.
+    """
+
+    size: int | tuple[int, int]
+    resize: int | None = None
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    def __post_init__(self) -> None:
+        sides = self.crop
+        if min(sides) < 1 or (self.resize is not None and self.resize < min(sides)):
+            raise ConfigError(
+                "preprocess", f"size {self.size}, resize {self.resize}: the crop must fit the resized side"
+            )
+        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+            raise ConfigError("preprocess", "mean and std are three numbers each, of red, green and blue, std above 0")
+
+    @property
+    def crop(self) -> tuple[int, int]:
+        return (self.size, self.size) if isinstance(self.size, int) else self.size
+
+    def on_arrays(self) -> OnArrays:
+        return OnArrays(self.resize or min(self.crop), "bilinear", self.crop, tuple(self.mean), tuple(self.std))
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A classifier that this program holds, for `c2b_ray.audit(config, classifier=...)`.
+
+    `model`: a torch module from a batch of tensors to logits, or a callable from a list of uint8 arrays
+    (height, width, 3) to logits or probabilities. `labels`: a name for each output. `preprocess`: for a module alone, a
+    `Preprocess`, or a transform from a PIL image to a tensor (channels, height, width) as torchvision and timm make
+    them; a timm model brings its own. `revision`: names the model where no hash can. `batch`: pictures at once.
+    """
+
+    model: Model
+    labels: Sequence[str]
+    preprocess: Preprocess | Transform | None = None
+    revision: str | None = None
+    batch: int = field(default=BATCH)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels) or not self.labels:
+            raise ConfigError("labels", "expected a list with the name of each of the model's outputs")
+        if not callable(self.model):
+            raise ConfigError("classifier", f"expected a torch module or a callable, not a {type(self.model).__name__}")
+        if not isinstance(self.model, nn.Module) and self.preprocess is not None:
+            raise ConfigError("preprocess", "is for a torch module; a callable gets the pictures as they are")
+        if self.batch < 1:
+            raise ConfigError("batch", f"{self.batch}: at least 1")
+
+
+class MemoryClassifier:
+    """A model in memory with its label names; implements `roles.Classifier`. One thread at a time is in the model."""
+
+    def __init__(self, source: InMemory, name: str = "the model in memory") -> None:
+        self.labels = tuple(source.labels)
+        self._batch, self._name, self._one_at_a_time = source.batch, name, Lock()
+        if isinstance(source.model, nn.Module):
+            prepare, described = _preparing(source.model, source.preprocess)
+            self._answer = _of_module(source.model, prepare)
+            content = None if described is None else (content_of(source.model), described)
+        else:
+            self._answer, content = source.model, None
+        named = source.revision or content or uuid.uuid4().hex
+        self.revision = content_id(SCHEME, named, list(self.labels))
+
+    @property
+    def spec(self) -> str:
+        return f"{SCHEME}:{self.revision}"
+
+    def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+        """Logits, float32 (images, labels); a NaN that the model answers stays one. `keys` are not looked at.
+
+        ServiceError where the model fails, or answers with another number of rows or labels.
+        """
+        answers = [self._logits(part) for part in batches(images, self._batch)]
+        return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
+
+    def _logits(self, images: Sequence[Pixels]) -> Floats:
+        try:
+            with self._one_at_a_time:
+                answer = self._answer([np.array(image) for image in images])  # copies, which the model may write to
+            answer = answer.detach().float().cpu().numpy() if isinstance(answer, torch.Tensor) else answer
+            logits: Floats = np.asarray(answer, np.float32)
+        except Exception as error:  # whatever a stranger's code raises
+            what = f"{type(error).__name__}: {error}"
+            raise ServiceError(f"{self._name} failed on {len(images)} pictures: {what}") from error
+        if logits.shape != (len(images), len(self.labels)):
+            raise ServiceError(
+                f"{self._name} answered {len(images)} pictures with an array of shape {logits.shape}; its "
+                f"{len(self.labels)} labels make ({len(images)}, {len(self.labels)})"
+            )
+        return np.log(np.maximum(logits, np.finfo(np.float32).tiny)) if _are_probabilities(logits) else logits
+
+
+_HELD: WeakValueDictionary[str, MemoryClassifier] = WeakValueDictionary()
+
+
+def hold(
+    models: Model | InMemory | Mapping[str, Model | InMemory], labels: Sequence[str] | None = None
+) -> dict[str, MemoryClassifier]:
+    """Classifiers by their names; the spec of each loads it in this process for as long as the caller keeps it.
+
+    One model is called after its class or function; several are a mapping, name → model. `labels` are those of every
+    model that is no `InMemory`. ConfigError where a model does not answer two grey pictures with a row of logits each.
+    """
+    if isinstance(models, Mapping) and not models:
+        raise ConfigError("classifier", "expected a model, or a mapping name → model with at least one")
+    held: dict[str, MemoryClassifier] = {}
+    for name, model in (models if isinstance(models, Mapping) else {_name_of(models): models}).items():
+        source = _with_labels(model, labels)
+        classifier = MemoryClassifier(source, name)
+        try:
+            classifier.logits([np.full((64, 64, 3), 128, np.uint8)] * 2, ["grey", "grey"])
+        except ServiceError as error:
+            raise ConfigError("classifier", str(error)) from error
+        held[name] = _HELD[classifier.spec] = classifier
+    return held
+
+
+def _name_of(model: Model | InMemory) -> str:
+    inner = model.model if isinstance(model, InMemory) else model
+    name = type(inner).__name__ if isinstance(inner, nn.Module) else getattr(inner, "__name__", type(inner).__name__)
+    return str(name) if name != "<lambda>" else "lambda"
+
+
+def _with_labels(model: Model | InMemory, labels: Sequence[str] | None) -> InMemory:
+    if not isinstance(model, InMemory):
+        return InMemory(model, labels or ())
+    if labels is not None:
+        raise ConfigError("labels", "an InMemory has labels of its own; leave these out")
+    return model
+
+
+def load(spec: Spec) -> MemoryClassifier:
+    """The classifier of an `in-memory:` spec; SpecError where this process does not hold it."""
+    spec.options_among(())
+    classifier = _HELD.get(spec.text)
+    if classifier is None:
+        raise SpecError(
+            f"{spec.text}: a model that was in another program's memory, or is gone from this one's; pass it again: "
+            "c2b_ray.audit(config, classifier=model, labels=[...])"
+        )
+    return classifier
+
+
+def describe(spec: Spec) -> Description:
+    """What the held classifier says of itself: it is in memory already."""
+    return description_of(load(spec))
+
+
+def content_of(module: nn.Module) -> str:
+    """20 hexadecimal digits that change with a module's tensors, its structure and its classes' code."""
+    digest = hashlib.blake2b(digest_size=10)
+    for name, tensor in module.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            digest.update(f"{name} {_ADDRESS.sub('', repr(tensor))}".encode())
+    digest.update(_ADDRESS.sub("", repr(module)).encode())
+    kinds = {type(part) for part in module.modules() if type(part).__module__.partition(".")[0] not in _LIBRARIES}
+    for kind in sorted(kinds, key=lambda kind: (kind.__module__, kind.__qualname__)):
+        digest.update(f"{kind.__module__}.{kind.__qualname__}".encode())
+        for name, method in sorted(vars(kind).items()):
+            if isfunction(method):
+                digest.update(f"{name} {_content_of_code(method.__code__)}".encode())
+    return digest.hexdigest()
+
+
+def _content_of_code(code: CodeType) -> str:
+    """What a function does: its instructions, names and constants, and not where it is written."""
+    constants = (
+        _content_of_code(value)
+        if isinstance(value, CodeType)
+        else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
+        for value in code.co_consts
+    )
+    return f"{code.co_code.hex()} {code.co_names} {code.co_freevars} {' '.join(constants)}"
+
+
+def _preparing(module: nn.Module, preprocess: Preprocess | Transform | None) -> tuple[Preparation, str | None]:
+    """What makes a module's input of pictures, and a description of it, None where it has none that tells it apart."""
+    if isinstance(preprocess, Preprocess):
+        return preprocess.on_arrays(), repr(preprocess)
+    if preprocess is None:
+        preprocess = _of_timm(module)
+    described = repr(preprocess)
+    return batched(preprocess), None if _ADDRESS.search(described) else described
+
+
+def _of_timm(module: nn.Module) -> Transform:
+    """The preprocessing that a timm model brings along."""
+    if not hasattr(module, "pretrained_cfg"):
+        raise ConfigError(
+            "preprocess",
+            f"{type(module).__name__} does not say how pictures become its input; write classifier=c2b_ray.InMemory("
+            "model, labels, preprocess=...) with c2b_ray.Preprocess(size=224), which normalises as for ImageNet unless "
+            "it has mean and std, or with the transform that the model was evaluated with",
+        )
+    from timm.data.config import resolve_model_data_config
+    from timm.data.transforms_factory import create_transform
+
+    transform: Transform = create_transform(**resolve_model_data_config(module), is_training=False)  # type: ignore[no-untyped-call]
+    return transform
+
+
+def _of_module(module: nn.Module, prepare: Preparation) -> Answering:
+    like = next(iter(module.parameters()), torch.zeros(0))
+    dtype = like.dtype if like.is_floating_point() else torch.float32
+
+    def answer(images: list[Pixels]) -> Floats:
+        with _evaluating(module):
+            return run(module, images, prepare, Runtime(like.device, len(images), dtype))
+
+    return answer
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Runs the body with every part of the module evaluating, and lets those train on that did."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _are_probabilities(rows: Floats) -> bool:
+    finite = rows[np.isfinite(rows).all(axis=1)]
+    return bool(len(finite) and (finite >= 0).all() and (np.abs(finite.sum(axis=1) - 1) < _SUM).all())
