@@ -21,7 +21,7 @@ from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.serving.app import ensure
+from c2b_ray.serving.ensure import ensure
 from c2b_ray.world import caption, sample
 
 ENCODER = "world:clip"

@@ -22,8 +22,8 @@ from transformers import AutoTokenizer
 from c2b_ray import prompts
 from c2b_ray.pipelines.cluster import ensure_ray
 from c2b_ray.roles import ChatRequest
-from c2b_ray.serving.app import ensure
 from c2b_ray.serving.channel import Channel
+from c2b_ray.serving.ensure import ensure
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA
 from c2b_ray.world.lm_tasks import noun, task
 from c2b_ray.world.scenes import CLASSES
@@ -49,12 +49,14 @@ def main() -> None:
         app_name = served.language_model.channel.app
         for number in range(args.rounds + 1):  # the first warms up and does not count
             for kind, requests, at_once in zip(found, (args.alone, args.n), (1, args.n), strict=True):
-                calls = [(spec, _proposal(rng, None if args.free else PROPOSALS_SCHEMA)) for _ in range(requests)]
+                calls = [(spec, [_proposal(rng, None if args.free else PROPOSALS_SCHEMA)]) for _ in range(requests)]
                 began = time.perf_counter()
-                replies = Channel(app_name, in_flight=at_once).call_many("chat_one", calls)
+                replies = Channel(app_name, in_flight=at_once).call_many("chat", calls)
                 seconds = time.perf_counter() - began
                 if number:
-                    tokens = sum(len(tokenizer(reply.text, add_special_tokens=False)["input_ids"]) for reply in replies)
+                    tokens = sum(
+                        len(tokenizer(reply.text, add_special_tokens=False)["input_ids"]) for [reply] in replies
+                    )
                     found[kind].append(tokens / seconds)
     medians = {kind: statistics.median(rates) for kind, rates in found.items()}
     alone, together = medians.values()

@@ -249,3 +249,42 @@ class ImageIndex(Protocol):
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """As `metadata`, with `bytes` (encoded image); `error` says why bytes are null, where they can be."""
         ...
+
+
+@runtime_checkable
+class FileClassifier(Protocol):
+    """A classifier that decodes encoded images itself, beside its weights."""
+
+    def logits_of_files(self, files: Sequence[bytes | None], keys: Sequence[str]) -> tuple[Floats, list[str | None]]:
+        """Logits as `Classifier.logits`, and why a file cannot be decoded; its row is NaN then."""
+        ...
+
+
+@runtime_checkable
+class FileEncoder(Protocol):
+    """An encoder that decodes encoded images itself, beside its weights."""
+
+    def embeddings_of_files(self, files: Sequence[bytes | None]) -> tuple[Floats, list[str | None]]:
+        """Embeddings as `TextImageEncoder.encode_images`, and why a file cannot be decoded; its row is NaN then."""
+        ...
+
+
+@runtime_checkable
+class FileCaptioner(Protocol):
+    """A captioner that decodes encoded images itself, beside its weights."""
+
+    def answers_about_files(
+        self, files: Sequence[bytes | None], questions: Sequence[Sequence[Question]]
+    ) -> tuple[list[list[Answer]], list[str | None]]:
+        """The answers to each file's questions, and why a file cannot be decoded; it has no answers then."""
+        ...
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A role that computes in another process, where calls wait rather than work."""
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many of a caller's calls may be under way: so many keep the other process busy."""
+        ...

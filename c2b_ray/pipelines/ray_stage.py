@@ -45,6 +45,7 @@ from c2b_ray.pipelines.stage import (
     write_stage,
 )
 from c2b_ray.pipelines.worker_errors import as_given, carried, carried_rows
+from c2b_ray.roles import Remote
 from c2b_ray.store.parts import Digests, Parts, digests
 
 R = TypeVar("R")
@@ -227,6 +228,12 @@ def _not_yet(batch: pa.Table, id_column: str, done: ray.ObjectRef[Digests]) -> p
     return not_yet(batch, id_column, ray.get(done))  # shared memory, not a copy
 
 
+def _threads(placement: Placement, role: object) -> int:
+    """As many as the placement says, and at least as many as a role that computes elsewhere takes calls: they wait."""
+    threads = threads_of(placement)
+    return max(threads, role.calls_at_once) if isinstance(role, Remote) else threads
+
+
 class _Worker(Generic[R]):
     """An actor of the pool: the role, built once, and the step."""
 
@@ -242,8 +249,7 @@ class _Worker(Generic[R]):
             devices.assign(ray.get_gpu_ids(), job.config.placement.precision)
             with self._reporter.loading():
                 self._role = job.role_factory()
-            threads = threads_of(job.config.placement)
-            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
+            self._pool = ThreadPoolExecutor(_threads(job.config.placement, self._role), thread_name_prefix="step")
         except (
             Exception
         ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it

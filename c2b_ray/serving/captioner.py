@@ -1,4 +1,4 @@
-"""The captioner's deployment: whole batches for pipelines, single captions and questions gathered into batches.
+"""The captioner's deployment: captions and answers for all requests, gathered into batches.
 
 It knows the role `Captioner` and Serve; which model it serves is an argument, where it runs is in `deployments/`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,11 +17,16 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Answer, CaptionReply, Pixels, Question
 from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.payload import PackedImages, unpack
-from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model, take_gpus
+from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.payload import Packed
+from c2b_ray.serving.pictures import decoded, weight
+from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Captioner"
 Reply = TypeVar("Reply", Answer, CaptionReply)
+Answers = tuple[list[list[Answer]], list[str | None]]
 _PROBE = Question("Is this a photo by day or by night?", ("day", "night"))
 
 
@@ -34,10 +40,21 @@ class CaptionerServer:
         with carried_in_text():
             self._captioner = catalog.captioner(model)
         self._hands = Hands(DEPLOYMENT, threads)
+        self._settings = BatchSettings()
+        self._captions: Gather[tuple[Packed, Sequence[str]], list[CaptionReply]] = Gather(
+            self._caption, lambda: self._settings, threads
+        )
+        # One batch more than the model takes calls: it is decoded while the others are computed.
+        self._answers: Gather[tuple[Packed, Sequence[Sequence[Question]]], Answers] = Gather(
+            self._answer, lambda: self._settings, threads + 1
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        apply_settings(user_config, self._captions_together, self._answers_together)
+        self._settings = settings_of(user_config)
+
+    async def limits(self) -> Limits:
+        return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """What is served; asked with a model, refuses if it is another."""
@@ -45,35 +62,17 @@ class CaptionerServer:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         return {"model": self._spec, "revision": self._captioner.revision}
 
-    async def caption(self, model: str, images: PackedImages, labels: Sequence[str]) -> list[CaptionReply]:
+    async def caption(self, model: str, images: Packed, labels: Sequence[str]) -> list[CaptionReply]:
         """A caption per image, as the role gives them."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._captions, len(labels), unpack(images), labels)
+        rows = await weight(self._hands, images, self._settings.max_batch_size)
+        return await self._captions.ask((images, labels), rows)
 
-    async def answer(self, model: str, images: PackedImages, questions: Sequence[Question]) -> list[Answer]:
-        """An answer per image, as the role gives them."""
+    async def answer(self, model: str, images: Packed, questions: Sequence[Sequence[Question]]) -> Answers:
+        """The answers to each image's questions, none where it cannot be decoded, and why it cannot."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._answers, len(questions), unpack(images), questions)
-
-    async def caption_one(self, model: str, image: Pixels, label: str) -> CaptionReply:
-        """One caption, made together with whatever else waits."""
-        refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._captions_together((image, label))
-
-    async def answer_one(self, model: str, image: Pixels, question: Question) -> Answer:
-        """One answer, given together with whatever else waits."""
-        refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._answers_together((image, question))
-
-    @serve.batch
-    async def _captions_together(self, items: list[tuple[Pixels, str]]) -> list[CaptionReply]:
-        images, labels = [image for image, _ in items], [label for _, label in items]
-        return await self._hands.run_batch(self._captions, len(items), images, labels)
-
-    @serve.batch
-    async def _answers_together(self, items: list[tuple[Pixels, Question]]) -> list[Answer]:
-        images, questions = [image for image, _ in items], [question for _, question in items]
-        return await self._hands.run_batch(self._answers, len(items), images, questions)
+        rows = await weight(self._hands, images, self._settings.max_batch_size)
+        return await self._answers.ask((images, questions), max(rows, sum(map(len, questions))))
 
     async def statistics(self) -> dict[str, Any]:
         return self._hands.statistics()
@@ -85,15 +84,37 @@ class CaptionerServer:
     def _test(self) -> None:
         if not can_be_probed(self._spec):
             return
-        [answer] = self._answers([np.full((64, 64, 3), 128, np.uint8)], [_PROBE])
+        [answer] = self._answers_to([np.full((64, 64, 3), 128, np.uint8)], [_PROBE])
         if answer.error:
             raise ServiceError(f"{DEPLOYMENT}: {self._spec} cannot say if a grey image is day or night: {answer.error}")
 
-    def _captions(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        return _as_many(self._spec, self._captioner.caption(images, labels), len(labels))
+    async def _caption(self, requests: list[tuple[Packed, Sequence[str]]]) -> list[list[CaptionReply]]:
+        images, errors = await decoded(self._hands, [packed for packed, _ in requests])
+        labels = [label for _, own in requests for label in own]
+        good = [(image, label) for image, label in zip(images, labels, strict=True) if image is not None]
+        made = iter(await self._hands.run_batch(self._captions_of, len(good), good))
+        replies = [CaptionReply(None, error) if error is not None else next(made) for error in errors]
+        return [replies[a:b] for a, b in pairwise(accumulate((len(own) for _, own in requests), initial=0))]
 
-    def _answers(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        answers = _as_many(self._spec, self._captioner.answer(images, questions), len(questions))
+    async def _answer(self, requests: list[tuple[Packed, Sequence[Sequence[Question]]]]) -> list[Answers]:
+        images, errors = await decoded(self._hands, [packed for packed, _ in requests])
+        questions = [own for _, of_images in requests for own in of_images]
+        pairs = [(i, q) for i, image in enumerate(images) if image is not None for q in questions[i]]
+        shown = [image for i, _ in pairs if (image := images[i]) is not None]
+        replies = await self._hands.run_batch(self._answers_to, len(pairs), shown, [q for _, q in pairs])
+        found: list[list[Answer]] = [[] for _ in images]
+        for (i, _), reply in zip(pairs, replies, strict=True):
+            found[i].append(reply)
+        ends = accumulate((len(packed) for packed, _ in requests), initial=0)
+        return [(found[a:b], errors[a:b]) for a, b in pairwise(ends)]
+
+    def _captions_of(self, pairs: Sequence[tuple[Pixels, str]]) -> list[CaptionReply]:
+        images, labels = [image for image, _ in pairs], [label for _, label in pairs]
+        return _as_many(self._spec, self._captioner.caption(images, labels) if pairs else [], len(pairs))
+
+    def _answers_to(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        replies = self._captioner.answer(images, questions) if questions else []
+        answers = _as_many(self._spec, replies, len(questions))
         for answer, question in zip(answers, questions, strict=True):
             _check(self._spec, answer, question)
         return answers

@@ -34,6 +34,7 @@ from tenacity import (
 )
 
 from c2b_ray.errors import C2BError, ServiceError
+from c2b_ray.serving.limits import Limits
 from c2b_ray.serving.outage import GRACE_S, Outage
 from c2b_ray.serving.watch import WATCH, Watch
 
@@ -62,16 +63,17 @@ RESEND_S = 0.5
 class Channel:
     """Calls to the ingress deployment of one app.
 
-    `patience_s`: how long a call waits while the app has no replica or no place in its queue. `grace_s`: how long it
-    waits where only somebody's `serve deploy` can help, because the app was deleted or failed to deploy. `handle` and
-    `watch` are for tests in this process, and do not survive pickling.
+    `in_flight`: requests under way at once; None for as many as the app says (`limits`). `patience_s`: how long a call
+    waits while the app has no replica or no place in its queue. `grace_s`: how long it waits where only somebody's
+    `serve deploy` can help, because the app was deleted or failed to deploy. `handle` and `watch` are for tests in this
+    process, and do not survive pickling.
     """
 
     def __init__(
         self,
         app: str,
         *,
-        in_flight: int = 8,
+        in_flight: int | None = None,
         patience_s: float = PATIENCE_S,
         grace_s: float = GRACE_S,
         handle: DeploymentHandle[Any] | None = None,
@@ -83,6 +85,19 @@ class Channel:
         self.grace_s = grace_s
         self._handle = handle
         self._watch = watch
+        self._limits: Limits | None = None
+
+    def limits(self) -> Limits:
+        """What the app says of the requests that it wants; asked once."""
+        if self._limits is None:
+            self._limits = self.call("limits")
+        return self._limits
+
+    def rows(self, chosen: int | None, rows: int) -> int:
+        """Of one request: `chosen`, else what the app says. The app is not asked about what is one request anyway."""
+        if chosen is not None:
+            return chosen
+        return self.limits().rows if rows > 1 else 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_handle": None, "_watch": None}
@@ -98,7 +113,8 @@ class Channel:
         self._connect()
         # Threads, and not futures of the handle: each waits and tries again for itself, and none of them is the
         # caller's, in which an event loop may be running (a notebook), where Serve refuses to wait.
-        pool = ThreadPoolExecutor(min(self.in_flight, len(calls)), thread_name_prefix=f"to-{self.app}")
+        most = 1 if len(calls) == 1 else self.in_flight or self.limits().requests
+        pool = ThreadPoolExecutor(min(most, len(calls)), thread_name_prefix=f"to-{self.app}")
         over = threading.Event()
         try:
             futures = [pool.submit(self._call, method, args, model_id, over) for args in calls]

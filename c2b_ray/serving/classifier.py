@@ -6,6 +6,8 @@ It knows the role `Classifier` and Serve's multiplexing; where it runs is in `de
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,79 +15,106 @@ from ray import serve
 
 from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models import catalog
+from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Classifier, Floats, Pixels
-from c2b_ray.serving.payload import PackedImages, unpack
-from c2b_ray.serving.replica import Hands, Shelf, apply_settings, can_be_probed, take_gpus
+from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.payload import Packed
+from c2b_ray.serving.pictures import Rows, answered, weight
+from c2b_ray.serving.replica import can_be_probed, take_gpus
+from c2b_ray.serving.shelf import Room, Shelf
 
 DEPLOYMENT = "Classifiers"
+
+Item = tuple[Packed, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    spec: str
+    classifier: Classifier
+    gather: Gather[Item, Rows]
 
 
 @serve.deployment(name=DEPLOYMENT)
 class ClassifierServer:
     """Serves any classifier of the catalogue; the request's multiplexed model id is the spec."""
 
-    def __init__(self, models_per_replica: int = 4, threads: int = 1) -> None:
+    def __init__(self, models_per_replica: int = 4, threads: int = 1, models_gb: float | None = None) -> None:
         take_gpus()
         self._hands = Hands(DEPLOYMENT, threads)
-        self._shelf = Shelf(self._hands, _load, _check, models_per_replica)
+        self._settings = BatchSettings()
+        self._shelf = Shelf(self._hands, self._load, _check, _size, Room.of(models_per_replica, models_gb))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        apply_settings(user_config, self._logits_together)
+        self._settings = settings_of(user_config)
+
+    async def limits(self) -> Limits:
+        return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self) -> dict[str, Any]:
         """Of the classifier that the request names, loaded if need be."""
-        classifier = await self._shelf.asked_for()
+        classifier = (await self._shelf.named()).classifier
         return {"labels": classifier.labels, "revision": classifier.revision}
 
-    async def logits(self, images: PackedImages, keys: Sequence[str]) -> Floats:
-        """Logits of a whole batch."""
-        classifier = await self._shelf.asked_for()
-        return await self._hands.run_batch(_answer, len(keys), classifier, unpack(images), keys)
-
-    async def logits_one(self, image: Pixels, key: str) -> Floats:
-        """Logits of one image, (1, labels), computed together with whatever else waits for the same classifier."""
-        return await self._logits_together((image, key))
-
-    @serve.batch
-    async def _logits_together(self, items: list[tuple[Pixels, str]]) -> list[Floats]:
-        # Serve splits a batch by model id, so that one classifier answers all of it.
-        classifier = await self._shelf.asked_for()
-        images, keys = [image for image, _ in items], [key for _, key in items]
-        found = await self._hands.run_batch(_answer, len(items), classifier, images, keys)
-        return [row[None] for row in found]
+    async def logits(self, images: Packed, keys: Sequence[str]) -> Rows:
+        """Logits of each image, computed together with those of other requests for the same classifier."""
+        loaded = await self._shelf.named()
+        rows = await weight(self._hands, images, self._settings.max_batch_size)
+        return await loaded.gather.ask((images, keys), rows)
 
     async def statistics(self) -> dict[str, Any]:
-        return {**self._hands.statistics(), "models": self._shelf.names()}
+        return {**self._hands.statistics(), "models": self._shelf.names(), "bytes": self._shelf.bytes()}
 
     async def check_health(self) -> None:
-        """Raises where the model thread is stuck. A damaged classifier is refused when it loads, and hurts no other."""
-        await self._hands.check(_nothing)
+        """Raises where a classifier in memory does not answer a plain grey image with numbers."""
+        await self._hands.check(self._test)
+
+    def _test(self) -> None:
+        for loaded in self._shelf.models():
+            _refuse_damaged(loaded.spec, loaded.classifier)
+
+    def _load(self, spec: str) -> _Loaded:
+        classifier = catalog.classifier(spec)
+        _refuse_damaged(spec, classifier)
+        # One batch more than the model takes calls: it is decoded while the others are computed.
+        gather = Gather(partial(self._answer, classifier), lambda: self._settings, self._hands.threads + 1)
+        return _Loaded(spec, classifier, gather)
+
+    async def _answer(self, classifier: Classifier, items: list[Item]) -> list[Rows]:
+        keys = [key for _, keys in items for key in keys]
+
+        def call(images: list[Pixels], at: list[int]) -> Floats:
+            return _logits(classifier, images, [keys[i] for i in at])
+
+        return await answered(self._hands, [packed for packed, _ in items], len(classifier.labels), call)
 
     def __del__(self) -> None:
-        self._hands.close()
+        if hasattr(self, "_hands"):
+            self._hands.close()
 
 
 def _check(spec: str) -> object:
     return catalog.loader("classifier", catalog.parse(spec))
 
 
-def _load(spec: str) -> Classifier:
-    classifier = catalog.classifier(spec)
-    if can_be_probed(spec):
-        grey = np.full((64, 64, 3), 128, np.uint8)
-        if not np.isfinite(_answer(classifier, [grey], ["self-test"])).all():
-            raise WeightsError(f"{spec} answers a plain grey image with NaN or infinity; its weights are damaged")
-    return classifier
+def _size(loaded: _Loaded) -> int:
+    return weight_bytes(loaded.classifier)
 
 
-def _answer(classifier: Classifier, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+def _refuse_damaged(spec: str, classifier: Classifier) -> None:
+    if not can_be_probed(spec):
+        return
+    grey = np.full((64, 64, 3), 128, np.uint8)
+    if not np.isfinite(_logits(classifier, [grey], ["self-test"])).all():
+        raise WeightsError(f"{spec} answers a plain grey image with NaN or infinity; its weights are damaged")
+
+
+def _logits(classifier: Classifier, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
     found = classifier.logits(images, keys)
     expected = (len(keys), len(classifier.labels))
     if found.shape != expected:
         raise ServiceError(f"{DEPLOYMENT}: a classifier gave logits of shape {found.shape}, not {expected}")
     return found
-
-
-def _nothing() -> None:
-    """The thread answers: that is the test."""

@@ -1,4 +1,4 @@
-"""The text-image encoder's deployment: whole batches for pipelines, single texts and images gathered into batches.
+"""The text-image encoder's deployment: texts and images of all requests, gathered into batches.
 
 It knows the role `TextImageEncoder` and Serve; which model it serves is an argument, where it runs `deployments/` say.
 """
@@ -6,6 +6,7 @@ It knows the role `TextImageEncoder` and Serve; which model it serves is an argu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,12 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.payload import PackedImages, unpack
-from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model, take_gpus
+from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.payload import Packed
+from c2b_ray.serving.pictures import Rows, answered, weight
+from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Encoder"
 
@@ -31,10 +36,17 @@ class EncoderServer:
         with carried_in_text():
             self._encoder = catalog.encoder(model)
         self._hands = Hands(DEPLOYMENT, threads)
+        self._settings = BatchSettings()
+        self._texts: Gather[Sequence[str], Floats] = Gather(self._encode_texts, lambda: self._settings, threads)
+        # One batch more than the model takes calls: it is decoded while the others are computed.
+        self._images: Gather[Packed, Rows] = Gather(self._encode_images, lambda: self._settings, threads + 1)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        apply_settings(user_config, self._texts_together, self._images_together)
+        self._settings = settings_of(user_config)
+
+    async def limits(self) -> Limits:
+        return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """What is served; asked with a model, refuses if it is another."""
@@ -45,32 +57,12 @@ class EncoderServer:
     async def encode_texts(self, model: str, texts: Sequence[str]) -> Floats:
         """Unit-norm embeddings of the texts."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._texts, len(texts), texts)
+        return await self._texts.ask(texts, len(texts))
 
-    async def encode_images(self, model: str, images: PackedImages) -> Floats:
+    async def encode_images(self, model: str, images: Packed) -> Rows:
         """Unit-norm embeddings of the images."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._images, len(images), unpack(images))
-
-    async def encode_text(self, model: str, text: str) -> Floats:
-        """One embedding, (1, dimension), computed together with whatever else waits."""
-        refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._texts_together(text)
-
-    async def encode_image(self, model: str, image: Pixels) -> Floats:
-        """One embedding, (1, dimension), computed together with whatever else waits."""
-        refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._images_together(image)
-
-    @serve.batch
-    async def _texts_together(self, texts: list[str]) -> list[Floats]:
-        found = await self._hands.run_batch(self._texts, len(texts), texts)
-        return [row[None] for row in found]
-
-    @serve.batch
-    async def _images_together(self, images: list[Pixels]) -> list[Floats]:
-        found = await self._hands.run_batch(self._images, len(images), images)
-        return [row[None] for row in found]
+        return await self._images.ask(images, await weight(self._hands, images, self._settings.max_batch_size))
 
     async def statistics(self) -> dict[str, Any]:
         return self._hands.statistics()
@@ -81,13 +73,22 @@ class EncoderServer:
 
     def _test(self) -> None:
         if can_be_probed(self._spec):
-            self._texts(["a photo"])
+            self._sound(self._encoder.encode_texts(["a photo"]), 1)
 
-    def _texts(self, texts: Sequence[str]) -> Floats:
-        return self._sound(self._encoder.encode_texts(texts), len(texts))
+    async def _encode_texts(self, requests: list[Sequence[str]]) -> list[Floats]:
+        texts = [text for request in requests for text in request]
 
-    def _images(self, images: Sequence[Pixels]) -> Floats:
-        return self._sound(self._encoder.encode_images(images), len(images))
+        def call() -> Floats:
+            return self._sound(self._encoder.encode_texts(texts), len(texts))
+
+        found = await self._hands.run_batch(call, len(texts))
+        return [found[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
+
+    async def _encode_images(self, requests: list[Packed]) -> list[Rows]:
+        def call(images: list[Pixels], _: list[int]) -> Floats:
+            return self._sound(self._encoder.encode_images(images), len(images))
+
+        return await answered(self._hands, requests, self._encoder.dimension, call)
 
     def _sound(self, found: Floats, rows: int) -> Floats:
         """The embeddings, which are unit vectors of the right number; ServiceError where they are not."""

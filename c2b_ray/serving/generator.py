@@ -1,4 +1,4 @@
-"""The image generator's deployment: whole batches for pipelines, single prompts gathered into batches.
+"""The image generator's deployment: prompts of all requests, gathered into batches.
 
 It knows the role `ImageGenerator` and Serve; which model it serves is an argument, where it runs `deployments/` say.
 """
@@ -6,6 +6,7 @@ It knows the role `ImageGenerator` and Serve; which model it serves is an argume
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ray import serve
@@ -14,9 +15,15 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import GeneratedImage, GenerationRequest
 from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.replica import Hands, apply_settings, refuse_other_model, take_gpus
+from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Generator"
+TEST_EVERY_S = 300.0
+"""An image takes a CPU seconds to minutes."""
+_PROBE = GenerationRequest("a photo of a dog", seed=0)
 
 
 @serve.deployment(name=DEPLOYMENT)
@@ -29,10 +36,17 @@ class GeneratorServer:
         with carried_in_text():
             self._generator = catalog.image_generator(model)
         self._hands = Hands(DEPLOYMENT, threads)
+        self._settings = BatchSettings()
+        self._requests: Gather[Sequence[GenerationRequest], list[GeneratedImage]] = Gather(
+            self._generate, lambda: self._settings, threads
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        apply_settings(user_config, self._together)
+        self._settings = settings_of(user_config)
+
+    async def limits(self) -> Limits:
+        return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """What is served; asked with a model, refuses if it is another."""
@@ -43,19 +57,23 @@ class GeneratorServer:
     async def generate(self, model: str, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """An image per request, as the role gives them."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._images, len(requests), requests)
-
-    async def generate_one(self, model: str, request: GenerationRequest) -> GeneratedImage:
-        """One image, made together with whatever else waits."""
-        refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._together(request)
-
-    @serve.batch
-    async def _together(self, requests: list[GenerationRequest]) -> list[GeneratedImage]:
-        return await self._hands.run_batch(self._images, len(requests), requests)
+        return await self._requests.ask(requests, len(requests))
 
     async def statistics(self) -> dict[str, Any]:
         return self._hands.statistics()
+
+    async def check_health(self) -> None:
+        """Raises where a prompt gets neither an image nor the reason why there is none."""
+        await self._hands.check(self._test, TEST_EVERY_S)
+
+    def _test(self) -> None:
+        if can_be_probed(self._spec):
+            self._images([_PROBE])
+
+    async def _generate(self, requests: list[Sequence[GenerationRequest]]) -> list[list[GeneratedImage]]:
+        prompts = [prompt for request in requests for prompt in request]
+        images = await self._hands.run_batch(self._images, len(prompts), prompts)
+        return [images[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
 
     def _images(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         images = self._generator.generate(requests)

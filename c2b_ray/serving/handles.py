@@ -1,14 +1,13 @@
 """Roles whose models live behind Serve: to an audit a language model, encoder or classifier like any other.
 
 They know which app to ask and how to cut a batch; they hold no model. All can be pickled, and used in the driver, in
-Ray tasks and in the actors of Ray Data; what a property has fetched once travels with the pickle. A single row goes
-through the app's gathered calls, where it shares a batch with other callers'; more rows go as whole batches, several in
-flight, their order kept.
+Ray tasks and in the actors of Ray Data; what a property has fetched once travels with the pickle. Requests hold as many
+rows as the app says, several are in flight, and the rows' order is kept; the replica joins them with other callers'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +29,40 @@ from c2b_ray.roles import (
     TokenLogProb,
 )
 from c2b_ray.serving.channel import APPS, Channel
-from c2b_ray.serving.payload import pack, spans
+from c2b_ray.serving.payload import Packed, pack, pack_files, spans
+
+_IDS = 256
+"""Rows of an index that one request fetches: bytes of as many images."""
+
+Errors = list[str | None]
 
 
 def _even(rows: int, most: int) -> list[slice]:
     return spans([0] * rows, most)
 
 
+def _packed(images: Sequence[Pixels], most: int) -> list[tuple[slice, Packed]]:
+    return [(part, pack(images[part])) for part in spans([image.nbytes for image in images], most)]
+
+
+def _packed_files(files: Sequence[bytes | None], most: int) -> list[tuple[slice, Packed]]:
+    return [(part, pack_files(files[part])) for part in spans([len(data or b"") for data in files], most)]
+
+
+def _joined(parts: Sequence[tuple[Floats, Errors]], width: Callable[[], int]) -> tuple[Floats, Errors]:
+    rows = [found for found, _ in parts] or [np.empty((0, width()), np.float32)]
+    return np.concatenate(rows), [error for _, errors in parts for error in errors]
+
+
 class ServedLanguageModel:
     """The language model `spec` in the app of that name; ServiceError if the app serves another one."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 16) -> None:
+    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         self.spec = spec
         self.channel = channel or Channel(APPS["language_model"])
         self.chunk = chunk
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        if len(requests) == 1:
-            return [self.channel.call("chat_one", self.spec, requests[0])]
         return self._ask("chat", list(requests))
 
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
@@ -57,14 +72,15 @@ class ServedLanguageModel:
         return self._ask("log_likelihood", list(texts))
 
     def _ask(self, method: str, rows: list[Any], *rest: Any) -> list[Any]:
-        calls = [(self.spec, rows[span], *rest) for span in _even(len(rows), self.chunk)]
+        parts = _even(len(rows), self.channel.rows(self.chunk, len(rows)))
+        calls = [(self.spec, rows[span], *rest) for span in parts]
         return [answer for answers in self.channel.call_many(method, calls) for answer in answers]
 
 
 class ServedEncoder:
     """The encoder `spec` in the app of that name; ServiceError if the app serves another one."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 64) -> None:
+    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         self.spec = spec
         self.channel = channel or Channel(APPS["encoder"])
         self.chunk = chunk
@@ -78,18 +94,24 @@ class ServedEncoder:
     def revision(self) -> str:
         return str(self._described()["revision"])
 
+    @property
+    def calls_at_once(self) -> int:
+        return self.channel.limits().requests
+
     def encode_images(self, images: Sequence[Pixels]) -> Floats:
-        if len(images) == 1:
-            return np.array(self.channel.call("encode_image", self.spec, images[0]))
-        parts = spans([image.nbytes for image in images], self.chunk)
-        calls = [(self.spec, pack(images[part])) for part in parts]
-        return _stacked(self.channel.call_many("encode_images", calls), self)
+        return self._embedded(_packed(images, self.channel.rows(self.chunk, len(images))))[0]
+
+    def embeddings_of_files(self, files: Sequence[bytes | None]) -> tuple[Floats, Errors]:
+        return self._embedded(_packed_files(files, self.channel.rows(self.chunk, len(files))))
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
-        if len(texts) == 1:
-            return np.array(self.channel.call("encode_text", self.spec, texts[0]))
-        calls = [(self.spec, list(texts[part])) for part in _even(len(texts), self.chunk)]
-        return _stacked(self.channel.call_many("encode_texts", calls), self)
+        parts = _even(len(texts), self.channel.rows(self.chunk, len(texts)))
+        found = self.channel.call_many("encode_texts", [(self.spec, list(texts[part])) for part in parts])
+        return np.concatenate(found) if found else np.empty((0, self.dimension), np.float32)
+
+    def _embedded(self, parts: list[tuple[slice, Packed]]) -> tuple[Floats, Errors]:
+        found = self.channel.call_many("encode_images", [(self.spec, packed) for _, packed in parts])
+        return _joined(found, lambda: self.dimension)
 
     def _described(self) -> dict[str, Any]:
         if not self._facts:
@@ -100,7 +122,7 @@ class ServedEncoder:
 class ServedCaptioner:
     """The captioner `spec` in the app of that name; ServiceError if the app serves another one."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 32) -> None:
+    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         self.spec = spec
         self.channel = channel or Channel(APPS["captioner"])
         self.chunk = chunk
@@ -112,24 +134,43 @@ class ServedCaptioner:
             self._facts = dict(self.channel.call("describe", self.spec))
         return str(self._facts["revision"])
 
+    @property
+    def calls_at_once(self) -> int:
+        return self.channel.limits().requests
+
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        return among_usable(images, labels, lambda i, rows: self._ask("caption", i, rows), no_caption)
+        return among_usable(images, labels, self._captions, no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        return among_usable(images, questions, lambda i, rows: self._ask("answer", i, rows), no_answer)
+        return among_usable(images, questions, self._answers, no_answer)
 
-    def _ask(self, method: str, images: Sequence[Pixels], rows: list[Any]) -> list[Any]:
-        if len(images) == 1:
-            return [self.channel.call(f"{method}_one", self.spec, images[0], rows[0])]
-        parts = spans([image.nbytes for image in images], self.chunk)
-        calls = [(self.spec, pack(images[part]), rows[part]) for part in parts]
-        return [reply for replies in self.channel.call_many(method, calls) for reply in replies]
+    def answers_about_files(
+        self, files: Sequence[bytes | None], questions: Sequence[Sequence[Question]]
+    ) -> tuple[list[list[Answer]], Errors]:
+        return self._asked(_packed_files(files, self.channel.rows(self.chunk, len(files))), questions)
+
+    def _captions(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        parts = _packed(images, self.channel.rows(self.chunk, len(images)))
+        calls = [(self.spec, packed, list(labels[part])) for part, packed in parts]
+        return [reply for replies in self.channel.call_many("caption", calls) for reply in replies]
+
+    def _answers(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        parts = _packed(images, self.channel.rows(self.chunk, len(images)))
+        answers, _ = self._asked(parts, [[question] for question in questions])
+        return [answer for [answer] in answers]
+
+    def _asked(
+        self, parts: list[tuple[slice, Packed]], questions: Sequence[Sequence[Question]]
+    ) -> tuple[list[list[Answer]], Errors]:
+        calls = [(self.spec, packed, [list(own) for own in questions[part]]) for part, packed in parts]
+        found = self.channel.call_many("answer", calls)
+        return [own for answers, _ in found for own in answers], [error for _, errors in found for error in errors]
 
 
 class ServedGenerator:
     """The image generator `spec` in the app of that name; ServiceError if the app serves another one."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 16) -> None:
+    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         self.spec = spec
         self.channel = channel or Channel(APPS["image_generator"])
         self.chunk = chunk
@@ -141,10 +182,12 @@ class ServedGenerator:
             self._facts = dict(self.channel.call("describe", self.spec))
         return str(self._facts["revision"])
 
+    @property
+    def calls_at_once(self) -> int:
+        return self.channel.limits().requests
+
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
-        if len(requests) == 1:
-            return [self.channel.call("generate_one", self.spec, requests[0])]
-        parts = spans([1] * len(requests), self.chunk)
+        parts = _even(len(requests), self.channel.rows(self.chunk, len(requests)))
         calls = [(self.spec, list(requests[part])) for part in parts]
         return [image for images in self.channel.call_many("generate", calls) for image in images]
 
@@ -152,7 +195,7 @@ class ServedGenerator:
 class ServedClassifier:
     """The classifier `spec` in the app that serves them all; it loads on the replica that is asked first."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int = 64) -> None:
+    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         self.spec = spec
         self.channel = channel or Channel(APPS["classifiers"])
         self.chunk = chunk
@@ -166,15 +209,24 @@ class ServedClassifier:
     def revision(self) -> str:
         return str(self._described()["revision"])
 
+    @property
+    def calls_at_once(self) -> int:
+        return self.channel.limits().requests
+
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         if len(images) != len(keys):
             raise ValueError(f"{len(images)} images and {len(keys)} keys")
-        if len(images) == 1:
-            return np.array(self.channel.call("logits_one", images[0], keys[0], model_id=self.spec))
-        parts = spans([image.nbytes for image in images], self.chunk)
-        calls = [(pack(images[part]), list(keys[part])) for part in parts]
+        return self._logits(_packed(images, self.channel.rows(self.chunk, len(images))), keys)[0]
+
+    def logits_of_files(self, files: Sequence[bytes | None], keys: Sequence[str]) -> tuple[Floats, Errors]:
+        if len(files) != len(keys):
+            raise ValueError(f"{len(files)} files and {len(keys)} keys")
+        return self._logits(_packed_files(files, self.channel.rows(self.chunk, len(files))), keys)
+
+    def _logits(self, parts: list[tuple[slice, Packed]], keys: Sequence[str]) -> tuple[Floats, Errors]:
+        calls = [(packed, list(keys[part])) for part, packed in parts]
         found = self.channel.call_many("logits", calls, model_id=self.spec)
-        return np.concatenate(found) if found else np.empty((0, len(self.labels)), np.float32)
+        return _joined(found, lambda: len(self.labels))
 
     def _described(self) -> dict[str, Any]:
         if not self._facts:
@@ -185,7 +237,7 @@ class ServedClassifier:
 class ServedIndex:
     """The index at `path`, which the app's replicas must be able to read; a local path is made absolute for them."""
 
-    def __init__(self, path: str, channel: Channel | None = None, *, chunk: int = 256) -> None:
+    def __init__(self, path: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         local = path.removeprefix("faiss:")
         scheme = path[: len(path) - len(local)]  # with it there may be options
         self.path = path if "://" in local else f"{scheme}{Path(local).absolute()}"
@@ -209,12 +261,13 @@ class ServedIndex:
     def revision(self) -> str:
         return str(self._described()["revision"])
 
+    @property
+    def calls_at_once(self) -> int:
+        return self.channel.limits().requests
+
     def search(self, embeddings: Floats, k: int) -> Neighbours:
-        if len(embeddings) == 1:
-            found = [self.channel.call("search_one", embeddings, k, model_id=self.path)]
-        else:
-            calls = [(embeddings[part], k) for part in _even(len(embeddings), self.chunk)]
-            found = self.channel.call_many("search", calls, model_id=self.path)
+        parts = _even(len(embeddings), self.channel.rows(self.chunk, len(embeddings)))
+        found = self.channel.call_many("search", [(embeddings[part], k) for part in parts], model_id=self.path)
         ids = [np.empty((0, k), np.int64), *(part.ids for part in found)]
         similarities = [np.empty((0, k), np.float32), *(part.similarities for part in found)]
         return Neighbours(np.concatenate(ids), np.concatenate(similarities))
@@ -227,14 +280,11 @@ class ServedIndex:
 
     def _rows(self, method: str, ids: Sequence[int]) -> pa.Table:
         # No ids are one call too: the columns of the answer are the index's own.
-        calls = [([int(i) for i in ids[part]],) for part in _even(len(ids), self.chunk)] or [([],)]
+        parts = _even(len(ids), self.chunk or _IDS)
+        calls = [([int(i) for i in ids[part]],) for part in parts] or [([],)]
         return pa.concat_tables(self.channel.call_many(method, calls, model_id=self.path))
 
     def _described(self) -> dict[str, Any]:
         if not self._facts:
             self._facts = dict(self.channel.call("describe", model_id=self.path))
         return self._facts
-
-
-def _stacked(parts: Sequence[Floats], encoder: ServedEncoder) -> Floats:
-    return np.concatenate(parts) if parts else np.empty((0, encoder.dimension), np.float32)

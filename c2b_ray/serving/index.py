@@ -6,6 +6,9 @@ It knows the role `ImageIndex` and Serve's multiplexing; where it runs is in `de
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,28 +17,43 @@ from ray import serve
 
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
+from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Floats, ImageIndex, Neighbours
-from c2b_ray.serving.replica import Hands, Shelf, apply_settings, take_gpus
+from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.replica import take_gpus
+from c2b_ray.serving.shelf import Room, Shelf
 
 DEPLOYMENT = "Index"
+
+
+@dataclass(frozen=True)
+class _Open:
+    index: ImageIndex
+    gather: Gather[tuple[Floats, int], Neighbours]
 
 
 @serve.deployment(name=DEPLOYMENT)
 class IndexServer:
     """Serves any index that its node can read; the request's multiplexed model id is the index's path."""
 
-    def __init__(self, models_per_replica: int = 2, threads: int = 1) -> None:
+    def __init__(self, models_per_replica: int = 2, threads: int = 1, models_gb: float | None = None) -> None:
         take_gpus()
         self._hands = Hands(DEPLOYMENT, threads)
-        self._shelf = Shelf(self._hands, catalog.index, _nothing, models_per_replica)
+        self._settings = BatchSettings()
+        self._shelf = Shelf(self._hands, self._open, _nothing, _size, Room.of(models_per_replica, models_gb))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        apply_settings(user_config, self._search_together)
+        self._settings = settings_of(user_config)
+
+    async def limits(self) -> Limits:
+        return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self) -> dict[str, Any]:
         """Of the index that the request names, opened if need be."""
-        index = await self._shelf.asked_for()
+        index = (await self._shelf.named()).index
         return {
             "encoder": index.encoder,
             "encoder_revision": index.encoder_revision,
@@ -44,44 +62,50 @@ class IndexServer:
         }
 
     async def search(self, embeddings: Floats, k: int) -> Neighbours:
-        """The k nearest images of each embedding."""
-        index = await self._shelf.asked_for()
-        return await self._hands.run_batch(_search, len(embeddings), index, embeddings, k)
-
-    async def search_one(self, embedding: Floats, k: int) -> Neighbours:
-        """The k nearest images of one embedding (1, dimension), searched together with whatever else waits."""
-        return await self._search_together((embedding, k))
-
-    @serve.batch
-    async def _search_together(self, items: list[tuple[Floats, int]]) -> list[Neighbours]:
-        index = await self._shelf.asked_for()
-        embeddings = np.concatenate([embedding for embedding, _ in items])
-        most = max(k for _, k in items)
-        found = await self._hands.run_batch(_search, len(items), index, embeddings, most)
-        return [
-            Neighbours(found.ids[row : row + 1, :k], found.similarities[row : row + 1, :k])
-            for row, (_, k) in enumerate(items)
-        ]
+        """The k nearest images of each embedding, searched together with those of other requests."""
+        opened = await self._shelf.named()
+        return await opened.gather.ask((embeddings, k), len(embeddings))
 
     async def metadata(self, ids: Sequence[int]) -> pa.Table:
         """Key and metadata of each id."""
-        index = await self._shelf.asked_for()
-        return await self._hands.run(index.metadata, ids)
+        return await self._hands.run((await self._shelf.named()).index.metadata, ids)
 
     async def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Key, bytes and metadata of each id."""
-        index = await self._shelf.asked_for()
-        return await self._hands.run(index.fetch, ids)
+        return await self._hands.run((await self._shelf.named()).index.fetch, ids)
 
     async def statistics(self) -> dict[str, Any]:
-        return {**self._hands.statistics(), "models": self._shelf.names()}
+        return {**self._hands.statistics(), "models": self._shelf.names(), "bytes": self._shelf.bytes()}
 
     async def check_health(self) -> None:
-        """Raises where the model thread is stuck. An index that cannot be read is refused when it is opened."""
-        await self._hands.check(_nothing)
+        """Raises where an open index does not answer a search."""
+        await self._hands.check(self._test)
+
+    def _test(self) -> None:
+        for opened in self._shelf.models():
+            _search(opened.index, np.eye(1, opened.index.dimension, dtype=np.float32), 1)
+
+    def _open(self, path: str) -> _Open:
+        index = catalog.index(path)
+        return _Open(index, Gather(partial(self._together, index), lambda: self._settings, self._hands.threads))
+
+    async def _together(self, index: ImageIndex, requests: list[tuple[Floats, int]]) -> list[Neighbours]:
+        embeddings = np.concatenate([own for own, _ in requests])
+        most = max(k for _, k in requests)
+        found = await self._hands.run_batch(_search, len(embeddings), index, embeddings, most)
+        ends = pairwise(accumulate((len(own) for own, _ in requests), initial=0))
+        return [
+            Neighbours(found.ids[a:b, :k], found.similarities[a:b, :k])
+            for (a, b), (_, k) in zip(ends, requests, strict=True)
+        ]
 
     def __del__(self) -> None:
-        self._hands.close()
+        if hasattr(self, "_hands"):
+            self._hands.close()
+
+
+def _size(opened: _Open) -> int:
+    return weight_bytes(opened.index)
 
 
 def _search(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:

@@ -1,4 +1,4 @@
-"""The language model's deployment: whole batches for pipelines, single chats gathered into batches.
+"""The language model's deployment: chats of all requests, gathered into batches.
 
 With more than one thread the model is one that takes many calls at once (vLLM, a URL) and batches them itself, or has
 no use for it: then every call goes straight to it, and none waits for a batch to fill or to end.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ray import serve
@@ -18,7 +19,10 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.replica import Hands, apply_settings, can_be_probed, refuse_other_model, take_gpus
+from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "LanguageModel"
 
@@ -33,10 +37,16 @@ class LanguageModelServer:
         with carried_in_text():
             self._model = catalog.language_model(model)
         self._hands = Hands(DEPLOYMENT, threads)
+        self._settings = BatchSettings()
+        self._chats: Gather[Sequence[ChatRequest], list[ChatReply]] = Gather(self._together, lambda: self._settings)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        apply_settings(user_config, self._chat_together)
+        self._settings = settings_of(user_config)
+
+    async def limits(self) -> Limits:
+        """A model that batches for itself gets one chat a request, as many as it takes."""
+        return limits_here(self._settings.max_batch_size if self._gathers else 1, 1)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """What is served; asked with a model, refuses if it is another."""
@@ -47,18 +57,16 @@ class LanguageModelServer:
     async def chat(self, model: str, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         """One reply per request, as the role gives them."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._model.chat, len(requests), requests)
-
-    async def chat_one(self, model: str, request: ChatRequest) -> ChatReply:
-        """One reply, answered together with whatever else waits, or at once where the model takes many calls."""
-        refuse_other_model(DEPLOYMENT, self._spec, model)
         if self._gathers:
-            return await self._chat_together(request)
-        return (await self._hands.run_batch(self._model.chat, 1, [request]))[0]
-
-    @serve.batch
-    async def _chat_together(self, requests: list[ChatRequest]) -> list[ChatReply]:
+            return await self._chats.ask(requests, len(requests))
         return await self._hands.run_batch(self._model.chat, len(requests), requests)
+
+    async def _together(self, requests: list[Sequence[ChatRequest]]) -> list[list[ChatReply]]:
+        chats = [chat for request in requests for chat in request]
+        replies = await self._hands.run_batch(self._model.chat, len(chats), chats)
+        if len(replies) != len(chats):
+            raise ServiceError(f"{DEPLOYMENT}: {self._spec} gave {len(replies)} replies to {len(chats)} chats")
+        return [replies[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
 
     async def next_tokens(self, model: str, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
         """The k likeliest next tokens of each text."""

@@ -1,6 +1,7 @@
 """Images in one buffer, and batches in chunks: what crosses between a handle and a replica.
 
-It knows arrays and lengths, and nothing of Serve, of models, or of what the images show.
+A photograph of 500 × 375 takes 58 kB as the JPEG that it was read from and 562 kB as pixels: what has a file travels as
+that file. It knows arrays, bytes and lengths, and nothing of Serve, of models, or of what the images show.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.roles import Pixels
+from c2b_ray.steps.decode import decode_batch
 
 MOST_BYTES = 16 * 2**20
-"""Pixels of one chunk: large enough that a call's overhead is small, small enough that several fit an object store."""
+"""Of one chunk: large enough that a call's overhead is small, small enough that several fit an object store."""
 
 
 @dataclass(frozen=True)
-class PackedImages:
+class PackedPixels:
     """Images of any sizes: one buffer, which Ray carries through shared memory uncopied, and each (height, width)."""
 
     buffer: NDArray[np.uint8]
@@ -28,17 +30,37 @@ class PackedImages:
         return len(self.sizes)
 
 
-def pack(images: Sequence[Pixels]) -> PackedImages:
+@dataclass(frozen=True)
+class PackedFiles:
+    """Encoded images: one buffer, and the length of each; None where an image has no bytes."""
+
+    buffer: NDArray[np.uint8]
+    lengths: tuple[int | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+Packed = PackedPixels | PackedFiles
+
+
+def pack(images: Sequence[Pixels]) -> PackedPixels:
     """The images in their order; ValueError names the first that is not uint8 (height, width, 3)."""
     for number, image in enumerate(images):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise ValueError(f"image {number} is {image.dtype} {image.shape}; expected uint8 (height, width, 3)")
     flat = [image.reshape(-1) for image in images]
     buffer = np.concatenate(flat) if flat else np.empty(0, np.uint8)
-    return PackedImages(buffer, tuple((image.shape[0], image.shape[1]) for image in images))
+    return PackedPixels(buffer, tuple((image.shape[0], image.shape[1]) for image in images))
 
 
-def unpack(packed: PackedImages) -> list[Pixels]:
+def pack_files(files: Sequence[bytes | None]) -> PackedFiles:
+    """The encoded images in their order."""
+    buffer = np.frombuffer(b"".join(data for data in files if data is not None), np.uint8)
+    return PackedFiles(buffer, tuple(None if data is None else len(data) for data in files))
+
+
+def unpack(packed: PackedPixels) -> list[Pixels]:
     """Views of the buffer, not copies; read-only where the buffer lies in the object store."""
     images, start = [], 0
     for height, width in packed.sizes:
@@ -46,6 +68,23 @@ def unpack(packed: PackedImages) -> list[Pixels]:
         images.append(packed.buffer[start:end].reshape(height, width, 3))
         start = end
     return images
+
+
+def unpack_files(packed: PackedFiles) -> list[bytes | None]:
+    """The encoded images as they were."""
+    files: list[bytes | None] = []
+    start = 0
+    for length in packed.lengths:
+        files.append(None if length is None else packed.buffer[start : start + length].tobytes())
+        start += length or 0
+    return files
+
+
+def pixels_of(packed: Packed) -> tuple[list[Pixels | None], list[str | None]]:
+    """The pixels of each image, and why there are none: exactly one of the two is None. Files are decoded here."""
+    if isinstance(packed, PackedFiles):
+        return decode_batch(unpack_files(packed))
+    return list(unpack(packed)), [None] * len(packed)
 
 
 def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -> list[slice]:

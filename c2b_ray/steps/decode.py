@@ -104,10 +104,11 @@ def decode_batch(
 
 def pixels_of(images: pa.Table) -> list[int]:
     """Pixels that each row of `bytes` decodes to, by its header alone; 0 where nothing will be decoded."""
-    return [_pixel_count(data) for data in images["bytes"].to_pylist()]
+    return [pixel_count(data) for data in images["bytes"].to_pylist()]
 
 
-def _pixel_count(data: bytes | None) -> int:
+def pixel_count(data: bytes | None) -> int:
+    """Pixels that `data` decodes to, by its header; 0 where it will not be decoded."""
     if not data or len(data) > MAX_BYTES:
         return 0
     try:

@@ -8,21 +8,18 @@ import pyarrow as pa
 
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import embeddings
-from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps import encoded
 
 OWN = ("key", "bytes", "error")
 
 
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     """A table of `schemas.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
-    pixels, result = decode_batch(rows["bytes"].to_pylist())
-    errors = [given or new for given, new in zip(rows["error"].to_pylist(), result, strict=True)]
-    good = [i for i, error in enumerate(errors) if error is None]
-    vectors: list[list[float] | None] = [None] * rows.num_rows
-    if good:
-        embedded = encoder.encode_images([pixels[i] for i in good])  # type: ignore[misc]
-        for i, vector in zip(good, embedded, strict=True):
-            vectors[i] = vector.tolist()
+    known_errors = rows["error"].to_pylist()
+    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known_errors, strict=True)]
+    embedded, undecoded = encoded.embeddings(files, encoder)
+    errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
+    vectors = [vector.tolist() if error is None else None for vector, error in zip(embedded, errors, strict=True)]
     extra = [name for name in rows.column_names if name not in OWN]
     metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.select(extra).to_pylist()]
     schema = embeddings(encoder.dimension)

@@ -16,7 +16,7 @@ from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import PREDICTIONS, content_id
-from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps import encoded
 from c2b_ray.steps.right import FIVE, Answer, Classes, answers
 
 LabelMap = Mapping[str, Sequence[int | str]]
@@ -111,15 +111,16 @@ def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Tab
 
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """
-    pixels, errors = decode_batch(images["bytes"].to_pylist())
-    errors = [given or result for given, result in zip(images["error"].to_pylist(), errors, strict=True)]
-    keys = images["key"].to_pylist()
+    known_errors = images["error"].to_pylist()
+    files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), known_errors, strict=True)]
+    logits, undecoded = encoded.logits(files, images["key"].to_pylist(), classifier)
+    errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
     good = [i for i, error in enumerate(errors) if error is None]
     known: dict[int, Answer] = {}
     if good:
-        logits = classifier.logits([pixels[i] for i in good], [keys[i] for i in good])  # type: ignore[misc]
-        result = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
-        for i, answer in zip(good, result, strict=True):
+        classes = Classes(asked.classes, asked.labels_of_class)
+        found = answers(logits[good], classifier.labels, classes, asked.right)
+        for i, answer in zip(good, found, strict=True):
             if answer is None:
                 errors[i] = "the classifier gave no answer (its logits are not numbers)"
             else:

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.errors import ConfigError, ServiceError, SourceError
+from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.names import normalise
-from c2b_ray.roles import Answer, Captioner, Pixels, Question
+from c2b_ray.roles import Answer, Captioner, Question
 from c2b_ray.schemas import CALIBRATION, VERIFICATIONS, content_id
-from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps import encoded
 from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.steps.intersect import is_pair
 
@@ -120,18 +120,17 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
     An image that cannot be decoded, or whose class nobody can tell, is an error of its row; a value that the captioner
     does not name is null.
     """
-    pixels, errors = decode_batch(images["bytes"].to_pylist())
-    errors = [given or result for given, result in zip(images["error"].to_pylist(), errors, strict=True)]
-    targets = images["target_class"].to_pylist()
-    shown = [i for i, picture in enumerate(pixels) if picture is not None and errors[i] is None]
-    questions = {i: [asked.classes, *asked.attributes.get(targets[i], {}).values()] for i in shown}
-    answers = _answers(captioner, [(pixels[i], question) for i in shown for question in questions[i]])
+    known_errors, targets = images["error"].to_pylist(), images["target_class"].to_pylist()
+    files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), known_errors, strict=True)]
+    questions = [[asked.classes, *asked.attributes.get(target, {}).values()] for target in targets]
+    answers, undecoded = encoded.answers(files, questions, captioner)
+    errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
     rows = []
     for i, image_id in enumerate(images["image_id"].to_pylist()):
         names = list(asked.attributes.get(targets[i], {}))
-        own = [next(answers) for _ in questions.get(i, ())]
-        which = _weighed(own[0], asked.classes) if own else Answer(None, error=errors[i])
-        values = own[1:] or [Answer(None)] * len(names)
+        of_image = answers[i] if errors[i] is None else []
+        which = _weighed(of_image[0], asked.classes) if of_image else Answer(None, error=errors[i])
+        values = of_image[1:] or [Answer(None)] * len(names)
         rows.append(
             {
                 "verification_id": asked.verification_id(image_id, targets[i]),
@@ -147,16 +146,6 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
             }
         )
     return pa.Table.from_pylist(rows, VERIFICATIONS)
-
-
-def _answers(captioner: Captioner, asked: Sequence[tuple[Pixels | None, Question]]) -> Iterator[Answer]:
-    pictures = [picture for picture, _ in asked if picture is not None]
-    answers = captioner.answer(pictures, [question for _, question in asked]) if asked else []
-    if len(answers) != len(asked):
-        raise ServiceError(
-            f"the captioner answered {len(asked)} questions with {len(answers)} answers; one each is due"
-        )
-    return iter(answers)
 
 
 def _weighed(answer: Answer, question: Question) -> Answer:
@@ -236,16 +225,16 @@ def _asked_of(
         part = jobs[start : start + _BATCH]
         rows = sorted({row for row, *_ in part})
         result = source.fetch(rows)
-        pixels, errors = decode_batch(result["bytes"].to_pylist())
+        questions = [[question for row, *_, question in part if row == own] for own in rows]
+        answers, errors = encoded.answers(result["bytes"].to_pylist(), questions, captioner)
         given = result["error"].to_pylist() if "error" in result.column_names else errors
         said = [one or other for one, other in zip(given, errors, strict=True)]
         first = first or next(
             (f"{key}: {why}" for key, why in zip(result["key"].to_pylist(), said, strict=True) if why), ""
         )
-        picture = dict(zip(rows, pixels, strict=True))
-        good = [job for job in part if picture[job[0]] is not None]
-        readable = readable or bool(good)
-        yield from zip(good, _answers(captioner, [(picture[job[0]], job[3]) for job in good]), strict=True)
+        of_row = {row: iter(own) for row, own, error in zip(rows, answers, errors, strict=True) if error is None}
+        readable = readable or bool(of_row)
+        yield from ((job, next(of_row[job[0]])) for job in part if job[0] in of_row)
     if jobs and not readable:
         raise SourceError(
             f"verification.calibration: none of the table's images can be read (the first is {first}); a path in its "

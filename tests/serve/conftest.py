@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from c2b_ray.serving.app import Served, ensure
+from c2b_ray.serving.ensure import Served, ensure
 
 TOYS = """[c2b_ray.models]
 language_model.toy = toys:language_model
@@ -59,7 +59,7 @@ def placement(tmp_path_factory: pytest.TempPathFactory, toys: str) -> Path:
         _app("encoder", "Encoder", toys),
         _app("captioner", "Captioner", toys, autoscaling_config={"min_replicas": 0, "max_replicas": 1}),
         _app("generator", "Generator", toys, builder="image_generator"),
-        _app("classifiers", "Classifiers", toys, args={"models_per_replica": 2}),
+        _app("classifiers", "Classifiers", toys, args={"models_per_replica": 2, "models_gb": 0.1}),
         _app("index", "Index", toys),
     ]
     path = tmp_path_factory.mktemp("placement") / "test.yaml"

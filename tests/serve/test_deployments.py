@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray
+from PIL import Image
 from ray import serve
 from ray.serve.exceptions import BackPressureError
 
@@ -33,9 +35,11 @@ from c2b_ray.roles import (
     Pixels,
     Question,
 )
-from c2b_ray.serving.app import Served, ensure, running
 from c2b_ray.serving.channel import Channel
+from c2b_ray.serving.ensure import Served, ensure, running
 from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedGenerator, ServedLanguageModel
+from c2b_ray.serving.payload import pack
+from c2b_ray.steps import encoded as steps
 
 RENDERER = "world:renderer?mislabel=0.2"
 
@@ -139,11 +143,11 @@ def test_single_prompts_are_gathered(served: Served) -> None:
     assert served.image_generator is not None
     channel = Channel(served.image_generator.channel.app, in_flight=40)
     before = len(channel.call("statistics")["batches"])
-    found = channel.call_many("generate_one", [(RENDERER, request) for request in prompts(40)])
+    found = channel.call_many("generate", [(RENDERER, [request]) for request in prompts(40)])
     batches = channel.call("statistics")["batches"][before:]
     assert sum(batches) == 40
     assert max(batches) > 2
-    assert_same_images(found, catalog.image_generator(RENDERER).generate(prompts(40)))
+    assert_same_images([image for [image] in found], catalog.image_generator(RENDERER).generate(prompts(40)))
 
 
 def test_single_questions_are_gathered(served: Served) -> None:
@@ -151,12 +155,13 @@ def test_single_questions_are_gathered(served: Served) -> None:
     channel = Channel(served.captioner.channel.app, in_flight=40)
     before = len(channel.call("statistics")["batches"])
     images, question = pictures(40), Question("?", ("a", "b"))
-    found = channel.call_many("answer_one", [("toy:teller", image, question) for image in images])
+    found = channel.call_many("answer", [("toy:teller", pack([image]), [[question]]) for image in images])
     batches = channel.call("statistics")["batches"][before:]
     # Health checks are no batches.
     assert sum(batches) == 40
     assert max(batches) > 2
-    assert found == catalog.captioner("toy:teller").answer(images, [question] * 40)
+    expected = catalog.captioner("toy:teller").answer(images, [question] * 40)
+    assert [answer for [[answer]], _ in found] == expected
 
 
 def test_an_app_that_nobody_asked_for_is_left_asleep(served: Served) -> None:
@@ -208,7 +213,7 @@ def test_single_requests_are_gathered(served: Served) -> None:
     channel = Channel(served.encoder.channel.app, in_flight=100)
     before = len(channel.call("statistics")["batches"])
     texts = [f"single {i}" for i in range(100)]
-    found = channel.call_many("encode_text", [("toy:eye", text) for text in texts])
+    found = channel.call_many("encode_texts", [("toy:eye", [text]) for text in texts])
     batches = channel.call("statistics")["batches"][before:]
     assert sum(batches) == 100
     assert len(batches) < 50
@@ -233,13 +238,71 @@ def test_a_replica_holds_the_classifiers_used_last(served: Served) -> None:
     assert Channel("classifiers").call("statistics")["models"] == statistics["models"]
 
 
+def test_classifiers_make_room_by_the_bytes_of_their_weights(served: Served) -> None:
+    images = pictures(2)
+    for name in ("toy:a", "toy:heavy", "toy:heavy too"):  # 60 MB each of the latter, of 100 MB; two by their number
+        served.classifier(name).logits(images, ["", ""])
+    statistics = Channel("classifiers").call("statistics")
+    assert statistics["models"] == ["toy:heavy too"]
+    assert statistics["bytes"] == 60 * 10**6
+
+
+def test_a_classifier_that_loads_keeps_no_other_from_answering(served: Served) -> None:
+    images, loaded = pictures(2), threading.Event()
+    served.classifier("toy:a").logits(images, ["", ""])
+
+    def load() -> None:
+        _ = served.classifier("toy:slow to load").labels
+        loaded.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    time.sleep(0.5)
+    for _ in range(3):
+        served.classifier("toy:a").logits(images, ["", ""])
+    assert not loaded.is_set()
+    thread.join()
+
+
+def encoded(n: int) -> list[bytes | None]:
+    """PNG files, of which every fifth is cut off and every seventh is not there."""
+    files: list[bytes | None] = []
+    for i, image in enumerate(pictures(n)):
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "PNG")
+        files.append(None if i % 7 == 6 else file.getvalue()[:40] if i % 5 == 4 else file.getvalue())
+    return files
+
+
+@pytest.mark.parametrize("n", [0, 1, 23])
+def test_encoded_images_are_answered_as_in_process(served: Served, n: int) -> None:
+    """The replica decodes as this process does; a file that cannot be decoded has the same reason."""
+    files, keys = encoded(n), [f"{i}.png" for i in range(n)]
+    assert served.encoder is not None
+    assert served.captioner is not None
+    classifier = served.classifier("toy:one")
+    encoder = ServedEncoder("toy:eye", served.encoder.channel, chunk=5)
+    captioner = ServedCaptioner("toy:teller", served.captioner.channel, chunk=5)
+    classifier.chunk = 5
+    for found, expected in (
+        (steps.logits(files, keys, classifier), steps.logits(files, keys, catalog.classifier("toy:one"))),
+        (steps.embeddings(files, encoder), steps.embeddings(files, catalog.encoder("toy:eye"))),
+    ):
+        assert found[1] == expected[1]
+        good = [i for i, error in enumerate(found[1]) if error is None]
+        np.testing.assert_array_equal(found[0][good], expected[0][good])
+    questions = [[Question("?", ("a", "b")), Question("!", ("c", "d", "e"))][: 1 + i % 2] for i in range(n)]
+    here = catalog.captioner("toy:teller")
+    assert steps.answers(files, questions, captioner) == steps.answers(files, questions, here)
+
+
 def test_single_requests_of_two_classifiers_are_answered_by_their_own(served: Served) -> None:
     images = pictures(20)
     channel = Channel("classifiers", in_flight=20)
     results: dict[str, list[Any]] = {}
 
     def ask(name: str) -> None:
-        results[name] = channel.call_many("logits_one", [(image, "") for image in images], model_id=name)
+        results[name] = channel.call_many("logits", [(pack([image]), [""]) for image in images], model_id=name)
 
     threads = [threading.Thread(target=ask, args=(name,)) for name in ("toy:a", "toy:ccc")]
     for thread in threads:
@@ -248,7 +311,7 @@ def test_single_requests_of_two_classifiers_are_answered_by_their_own(served: Se
         thread.join()
     for name, found in results.items():
         expected = catalog.classifier(name).logits(images, [""] * 20)
-        np.testing.assert_array_equal(np.concatenate(found), expected)
+        np.testing.assert_array_equal(np.concatenate([rows for rows, _ in found]), expected)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +345,8 @@ def test_errors_arrive_as_themselves(
 def test_a_full_queue_is_waited_out(served: Served) -> None:
     assert served.language_model is not None
     channel = Channel(served.language_model.channel.app, in_flight=20)
-    handle = serve.get_app_handle(channel.app).chat_one
-    responses = [handle.remote("toy:talker", asked("nap", seed)) for seed in range(20)]
+    handle = serve.get_app_handle(channel.app).chat
+    responses = [handle.remote("toy:talker", [asked("nap", seed)]) for seed in range(20)]
     refused = 0
     for response in responses:
         try:
@@ -291,8 +354,8 @@ def test_a_full_queue_is_waited_out(served: Served) -> None:
         except BackPressureError:
             refused += 1
     assert refused > 0
-    replies = channel.call_many("chat_one", [("toy:talker", asked("nap", seed)) for seed in range(20)])
-    assert [reply.text for reply in replies] == [f"nap {seed}" for seed in range(20)]
+    replies = channel.call_many("chat", [("toy:talker", [asked("nap", seed)]) for seed in range(20)])
+    assert [reply.text for [reply] in replies] == [f"nap {seed}" for seed in range(20)]
 
 
 def test_a_killed_replica_is_replaced_and_the_call_made_again(served: Served) -> None:

@@ -61,6 +61,7 @@ class ToyClassifier:
 
     def __init__(self, name: str) -> None:
         self.revision = name
+        self.weights = np.zeros(60 * 10**6 if name.startswith("heavy") else 1, np.uint8)
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         sign = np.nan if self.revision == "nan" else float(len(self.revision))
@@ -91,4 +92,5 @@ def captioner(spec: Spec) -> ScriptedCaptioner:
 
 def classifier(spec: Spec) -> ToyClassifier:
     spec.options_among(())
+    time.sleep(4.0 if spec.name == "slow to load" else 0.0)
     return ToyClassifier(spec.name)

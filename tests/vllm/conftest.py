@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from c2b_ray.serving.app import Served, ensure
+from c2b_ray.serving.ensure import Served, ensure
 
 ROOT = Path(__file__).parents[2]
 PLACEMENT = ROOT / "deployments" / "vllm-cpu.yaml"

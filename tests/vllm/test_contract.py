@@ -20,7 +20,7 @@ from test_language_models import (  # noqa: F401  collected here with the fixtur
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from c2b_ray.serving.app import Served
+from c2b_ray.serving.ensure import Served
 from c2b_ray.world.zoo import WEIGHTS
 
 

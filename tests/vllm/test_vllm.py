@@ -23,8 +23,8 @@ from c2b_ray import prompts
 from c2b_ray.errors import ConfigError, ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ChatRequest, LanguageModel
-from c2b_ray.serving.app import Served, ensure
 from c2b_ray.serving.channel import Channel
+from c2b_ray.serving.ensure import Served, ensure
 from c2b_ray.serving.handles import ServedLanguageModel
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, TEMPLATE_SCHEMA
@@ -97,17 +97,17 @@ def test_the_step_that_asks_gets_proposals(model: ServedLanguageModel) -> None:
 
 def test_single_calls_overlap_on_the_replica(model: ServedLanguageModel) -> None:
     channel = Channel(model.channel.app, in_flight=32)
-    calls = [(model.spec, request) for request in proposals() * 3][:32]
+    calls = [(model.spec, [request]) for request in proposals() * 3][:32]
     handle = serve.get_app_handle(channel.app)
-    waiting = [handle.chat_one.remote(*call) for call in calls]
+    waiting = [handle.chat.remote(*call) for call in calls]
     running = 0
     for _ in range(200):
         running = max(running, handle.statistics.remote().result()["running"])
         if running > 4:
             break
-    replies = [response.result() for response in waiting]
+    replies = [reply for response in waiting for reply in response.result()]
     assert running > 4
-    assert replies == model.chat([request for _, request in calls])
+    assert replies == model.chat([request for _, [request] in calls])
     assert 1 in channel.call("statistics")["batches"]
 
 

@@ -96,7 +96,7 @@ def at_hand() -> Iterator[Loaders]:
         return
     try:
         from c2b_ray.audits.kit.served import RunningApps
-        from c2b_ray.serving.app import running
+        from c2b_ray.serving.ensure import running
     except InputError:  # installed without Ray Serve, which nobody asked for by name
         yield InCallingProcess()
         return
@@ -152,7 +152,7 @@ def backend(via: str, placement: PlacementConfig | None = None) -> Iterator[Back
             else:
                 from c2b_ray.audits.kit.served import ServeBackend
 
-                yield ServeBackend(stack, placement)
+                yield ServeBackend(stack, placement, "alone" if started else None)
         finally:
             if started:  # the apps end with their cluster, in one go
                 stack.pop_all()

@@ -1,4 +1,4 @@
-"""Models behind Ray Serve: from apps that an audit starts where none runs, or from those alone that run already.
+"""Models behind Ray Serve: from the apps that an audit may use (`serving.ensure`), or from those that run already.
 
 It knows which app serves what, and no model.
 """
@@ -16,62 +16,64 @@ from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.pipelines.ray_stage import OnRay
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
-from c2b_ray.serving.app import LAPTOP, ensure
+from c2b_ray.serving.app import LAPTOP
 from c2b_ray.serving.channel import APPS, Channel
+from c2b_ray.serving.ensure import Tenancy, ensure
 from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
 
 T = TypeVar("T")
 
 
 class ServeBackend:
-    """Stages run on Ray; each model answers from an app of Ray Serve, which is started if none runs it yet and stopped
-    with `stack`."""
+    """Stages run on Ray; each model answers from an app of Ray Serve: one that is declared, or one that the run starts
+    and that ends with `stack`, unless another run uses it."""
 
-    def __init__(self, stack: ExitStack, placement: PlacementConfig | None = None) -> None:
+    def __init__(
+        self, stack: ExitStack, placement: PlacementConfig | None = None, tenancy: Tenancy | None = None
+    ) -> None:
         self._stack = stack
-        self._apps = Path(placement.serve) if placement and placement.serve else LAPTOP
+        self._ensure = partial(
+            ensure, placement=Path(placement.serve) if placement and placement.serve else LAPTOP, tenancy=tenancy
+        )
         self.runner: Runner = OnRay(placement, served=True)
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
     ) -> None:
-        models = ensure(
+        models = self._ensure(
             language_model=language_model,
             encoder=encoder,
             captioner=captioner,
             classifiers=True,
             index=True,
-            placement=self._apps,
         )
         self._stack.enter_context(models)
 
     def language_model(self, spec: str) -> LanguageModel:
-        model = self._stack.enter_context(ensure(language_model=spec, placement=self._apps)).language_model
+        model = self._stack.enter_context(self._ensure(language_model=spec)).language_model
         assert model is not None
         return model
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
-        model = self._stack.enter_context(ensure(encoder=spec, placement=self._apps)).encoder
+        model = self._stack.enter_context(self._ensure(encoder=spec)).encoder
         assert model is not None
         return partial(_itself, model)
 
     def captioner(self, spec: str) -> Callable[[], Captioner]:
-        model = self._stack.enter_context(ensure(captioner=spec, placement=self._apps)).captioner
+        model = self._stack.enter_context(self._ensure(captioner=spec)).captioner
         assert model is not None
         return partial(_itself, model)
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
-        model = self._stack.enter_context(ensure(image_generator=spec, placement=self._apps)).image_generator
+        model = self._stack.enter_context(self._ensure(image_generator=spec)).image_generator
         assert model is not None
         return partial(_itself, model)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
-        return partial(_itself, self._stack.enter_context(ensure(index=True, placement=self._apps)).index(path))
+        return partial(_itself, self._stack.enter_context(self._ensure(index=True)).index(path))
 
     def classifier(self, spec: str) -> Callable[[], Classifier]:
-        return partial(
-            _itself, self._stack.enter_context(ensure(classifiers=True, placement=self._apps)).classifier(spec)
-        )
+        return partial(_itself, self._stack.enter_context(self._ensure(classifiers=True)).classifier(spec))
 
 
 class RunningApps(InCallingProcess):

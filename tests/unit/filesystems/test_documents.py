@@ -9,7 +9,7 @@ from c2b_ray.models.index.manifest import Manifest
 from c2b_ray.models.onnx_classifier import _names
 from c2b_ray.models.spec_options import read_labels
 from c2b_ray.models.text.captioned import _unwrapped
-from c2b_ray.serving.app import _placements
+from c2b_ray.serving.app import placements
 
 DEEP = "[" * 200_000
 READERS = {
@@ -17,7 +17,7 @@ READERS = {
     "YAML": read_yaml,
     "labels": read_labels,
     "script": lambda path: catalog.captioner(f"scripted:{path}"),
-    "placement": _placements,
+    "placement": placements,
     "index": lambda path: Manifest.from_json(path.read_text(), "an index"),
 }
 

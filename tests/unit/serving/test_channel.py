@@ -248,7 +248,7 @@ def test_the_first_error_calls_the_others_off() -> None:
 
     handle = Handle(script)
     with pytest.raises(SpecError):
-        to(handle, watch=watching(WELL)).call_many("m", [(0,), (1,)])
+        to(handle, in_flight=2, watch=watching(WELL)).call_many("m", [(0,), (1,)])
     deadline = time.monotonic() + 20
     while not any(response.cancelled for response in handle.responses) and time.monotonic() < deadline:
         time.sleep(0.01)

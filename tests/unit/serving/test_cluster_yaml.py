@@ -6,6 +6,7 @@ import importlib
 import inspect
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from ray.serve.config import AutoscalingConfig
@@ -14,7 +15,8 @@ from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
 from c2b_ray.serving.app import LAPTOP, OneModel
-from c2b_ray.serving.replica import BatchSettings
+from c2b_ray.serving.gather import BatchSettings
+from c2b_ray.serving.limits import MOST_REQUESTS, limits
 
 CLUSTER = LAPTOP.with_name("cluster.yaml")
 CONFIG = ServeDeploySchema.model_validate(yaml.safe_load(CLUSTER.read_text()))
@@ -48,17 +50,56 @@ def test_an_app_is_what_its_builder_makes_of_its_arguments(app: Any) -> None:
 def test_queues_are_bounded_and_batches_can_fill(name: str) -> None:
     deployment = DEPLOYMENTS[name]
     assert deployment.max_queued_requests > 0
-    assert BatchSettings.model_validate(deployment.user_config).max_batch_size <= deployment.max_ongoing_requests
     assert SCALING[name].target_ongoing_requests <= deployment.max_ongoing_requests
     assert SCALING[name].min_replicas < SCALING[name].max_replicas
+    rows = 1 if name == "language-model" else BatchSettings.model_validate(deployment.user_config).max_batch_size
+    target, replicas = SCALING[name].target_ongoing_requests, SCALING[name].max_replicas
+    of_one_caller = limits(rows, 1, target, replicas)
+    # One audit's requests bring every replica to its target, and with it to a full batch and one that waits.
+    assert of_one_caller.requests >= min(MOST_REQUESTS, target * replicas)
+    assert of_one_caller.rows * target >= 2 * rows
+    assert of_one_caller.requests <= deployment.max_queued_requests
 
 
-def test_one_of_each_shares_the_gpu_of_a_node() -> None:
-    on_gpus = [name for name in DEPLOYMENTS if options(name).num_gpus]
-    assert on_gpus == ["language-model", "encoder", "captioner", "generator", "classifiers"]
-    assert sum(options(name).num_gpus for name in on_gpus) == pytest.approx(1)
-    assert {DEPLOYMENTS[name].max_replicas_per_node for name in on_gpus} == {1}
-    assert all(options(name).label_selector == {"pool": "gpu"} for name in on_gpus)
+GPUS, CPUS, NODES = 8, 96, 2
+"""Of a GPU node, and how many such nodes, as the header asks for."""
+
+ON_GPUS = ["language-model", "encoder", "captioner", "generator", "classifiers"]
+
+
+def of_a_node(resource: str) -> list[float]:
+    """What each replica of a node takes when all is busy."""
+    return [
+        getattr(options(name), resource) for name in ON_GPUS for _ in range(DEPLOYMENTS[name].max_replicas_per_node)
+    ]
+
+
+def test_all_is_busy_on_eight_gpus_of_each_node() -> None:
+    assert [name for name in DEPLOYMENTS if options(name).num_gpus] == ON_GPUS
+    assert all(options(name).label_selector == {"pool": "gpu"} for name in ON_GPUS)
+    assert sum(of_a_node("num_gpus")) == GPUS
+    assert sum(of_a_node("num_cpus")) <= CPUS
+    for name in ON_GPUS:
+        assert SCALING[name].max_replicas == NODES * DEPLOYMENTS[name].max_replicas_per_node
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_replicas_of_a_node_fit_its_gpus_in_whatever_order_they_start(seed: int) -> None:
+    """As Ray places them: each on one GPU, the fullest that has room."""
+    free = [1.0] * GPUS
+    for share in np.random.default_rng(seed).permutation(of_a_node("num_gpus")):
+        fullest = min((i for i in range(GPUS) if free[i] >= share), key=lambda i: free[i])
+        free[fullest] -= share
+    assert free == [0.0] * GPUS
+
+
+def test_the_models_on_a_gpu_fit_its_memory() -> None:
+    [app] = [app for app in CONFIG.applications if app.name == "classifiers"]
+    assert app.args["models_gb"] <= 0.75 * 80 * options("classifiers").num_gpus  # the rest is for what it computes
+    [app] = [app for app in CONFIG.applications if app.name == "language-model"]
+    assert (
+        float(catalog.parse(app.args["model"]).options["gpu_memory_utilization"]) <= options("language-model").num_gpus
+    )
 
 
 def test_the_header_asks_for_the_labels_and_resources_in_use() -> None:

@@ -15,7 +15,8 @@ from ray.serve.schema import DeploymentSchema, ServeApplicationSchema, ServeDepl
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
 from c2b_ray.serving.app import LAPTOP, ManyModels, OneModel
-from c2b_ray.serving.replica import BatchSettings
+from c2b_ray.serving.gather import BatchSettings
+from c2b_ray.serving.limits import limits
 
 APPS = {app.name: app for app in ServeDeploySchema.model_validate(yaml.safe_load(LAPTOP.read_text())).applications}
 
@@ -33,6 +34,14 @@ def arguments(app: ServeApplicationSchema) -> tuple[Any, OneModel | ManyModels]:
     # Serve validates args only if it finds the class itself here, not its name.
     assert parameter.annotation in (OneModel, ManyModels)
     return builder, parameter.annotation.model_validate(app.args)
+
+
+def fills(deployment: DeploymentSchema) -> bool:
+    """Whether the requests that a replica holds, as large as callers make them, fill a batch."""
+    rows = BatchSettings.model_validate(deployment.user_config).max_batch_size
+    scaling = AutoscalingConfig.model_validate(deployment.autoscaling_config)
+    request = limits(rows, 1, scaling.target_ongoing_requests, scaling.max_replicas)
+    return request.rows * deployment.max_ongoing_requests >= 2 * rows
 
 
 def test_it_deploys_every_app_under_its_name() -> None:
@@ -64,7 +73,7 @@ def test_a_model_is_one_that_the_catalogue_has(name: str) -> None:
 def test_every_queue_is_bounded_and_batches_can_fill(name: str) -> None:
     deployment = only(APPS[name])
     assert deployment.max_queued_requests > 0
-    assert BatchSettings.model_validate(deployment.user_config).max_batch_size <= deployment.max_ongoing_requests
+    assert fills(deployment)
 
 
 def test_two_cores_leave_one_for_reading() -> None:

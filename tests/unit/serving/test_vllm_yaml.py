@@ -8,14 +8,13 @@ import pytest
 import yaml
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
-from test_laptop_yaml import arguments, only
+from test_laptop_yaml import arguments, fills, only
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
 from c2b_ray.serving import environment
 from c2b_ray.serving.app import LAPTOP, OneModel
-from c2b_ray.serving.replica import BatchSettings
 
 FOLDER = LAPTOP.parent
 CONFIGS = {
@@ -55,7 +54,7 @@ def test_queues_are_bounded_and_calls_can_overlap(app: ServeApplicationSchema) -
     deployment = only(app)
     assert deployment.max_queued_requests > 0
     if isinstance(deployment.user_config, dict):
-        assert BatchSettings.model_validate(deployment.user_config).max_batch_size <= deployment.max_ongoing_requests
+        assert fills(deployment)
     else:  # vLLM: gathered by no one, so as many threads as it is to answer at once
         assert 64 <= app.args["threads"] <= deployment.max_ongoing_requests
 

@@ -1,0 +1,243 @@
+"""Which Serve apps a run uses: those that are declared, or apps that it starts for itself and that end with it.
+
+A cluster is shared where this process did not start it (`ray start`, RAY_ADDRESS, KubeRay). There, apps are declared:
+somebody deploys them (`serve deploy`), runs use those that serve the very models they want, refuse where one is
+missing, and never start or end any. On a cluster that this process started, and where C2B_SERVE_APPS=own says so, a run
+starts what it misses. Such apps are leased (`leases`): runs with the same models share them, and they end with their
+last user.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import ray
+from ray import serve
+from ray.serve import RunTarget
+
+from c2b_ray.errors import C2BError, ConfigError, ServiceError
+from c2b_ray.schemas import content_id
+from c2b_ray.serving.app import LAPTOP, OF_ONE_MODEL, placements, targets
+from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
+from c2b_ray.serving.failures import from_text
+from c2b_ray.serving.handles import (
+    ServedCaptioner,
+    ServedClassifier,
+    ServedEncoder,
+    ServedGenerator,
+    ServedIndex,
+    ServedLanguageModel,
+)
+from c2b_ray.serving.leases import Lease, give_back, lease_here, leased, take
+from c2b_ray.serving.outage import GRACE_S
+from c2b_ray.serving.watch import ABSENT, AppState, state_of
+
+VARIABLE = "C2B_SERVE_APPS"
+Tenancy = Literal["declared", "leased", "alone"]
+"""`alone`: started here, on a cluster that ends with this process and its apps with it; they need no lease."""
+
+
+@dataclass
+class Served:
+    """Models behind Serve, and the apps that are used for them; `stop` ends what nobody else uses."""
+
+    language_model: ServedLanguageModel | None = None
+    encoder: ServedEncoder | None = None
+    captioner: ServedCaptioner | None = None
+    image_generator: ServedGenerator | None = None
+    started: list[str] = field(default_factory=list)
+    leased: list[str] = field(default_factory=list)
+    lease: Lease | None = None
+
+    def classifier(self, spec: str) -> ServedClassifier:
+        """A handle to any classifier of the catalogue; needs the classifiers' app."""
+        return ServedClassifier(spec)
+
+    def index(self, path: str) -> ServedIndex:
+        """A handle to the index at a path that the cluster can read; needs the indexes' app."""
+        return ServedIndex(path)
+
+    def stop(self) -> None:
+        """Gives back the leases; apps end with their last, once they have answered what they were asked."""
+        if self.lease is not None:
+            give_back(self.leased, self.lease)
+        elif self.started:
+            there = serve.status().applications
+            with ThreadPoolExecutor() as pool:  # each waits for its replicas to drain
+                list(pool.map(serve.delete, [name for name in self.started if name in there]))
+        self.started, self.leased = [], []
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def tenancy_here() -> Tenancy:
+    """`leased` where C2B_SERVE_APPS is `own`, or where it is not set and this process started the cluster; else
+    `declared`."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen not in (None, "", "own", "declared"):
+        raise ConfigError(VARIABLE, f"{chosen!r} is neither own nor declared")
+    if chosen:
+        return "leased" if chosen == "own" else "declared"
+    node = ray._private.worker._global_node  # Ray has no public way to say who started a cluster
+    return "leased" if node is not None and node.is_head() else "declared"
+
+
+def running(kinds: Collection[str] = tuple(APPS)) -> dict[str, str | None]:
+    """Every app of these kinds that answers, and the model that it serves; None where requests name their models.
+
+    It asks each app, and one that has no replica while nobody asks starts one for it: so ask for what is wanted.
+    """
+    found: dict[str, str | None] = {}
+    for name, app in serve.status().applications.items():
+        kind = next((kind for kind in APPS if _is_of(kind, name)), None)
+        if app.status != "RUNNING" or kind not in kinds:
+            continue
+        found[name] = Channel(name).call("describe")["model"] if kind in OF_ONE_MODEL else None
+    return found
+
+
+def ensure(
+    *,
+    language_model: str | None = None,
+    encoder: str | None = None,
+    captioner: str | None = None,
+    image_generator: str | None = None,
+    classifiers: bool = False,
+    index: bool = False,
+    placement: Path = LAPTOP,
+    tenancy: Tenancy | None = None,
+) -> Served:
+    """The models behind Serve, by apps that serve these very models.
+
+    `tenancy`: whose apps they may be (`tenancy_here`, where None). Apps that a run starts are named after their model,
+    so that runs with different models never meet, and are placed as `placement` places their kind. ServiceError where
+    apps are declared and one is missing; SpecError and WeightsError if a model cannot be loaded, as in this process.
+    """
+    if not ray.is_initialized():
+        raise ServiceError("Serve needs a Ray cluster: call ray.init() first")
+    models = {
+        "language_model": language_model,
+        "encoder": encoder,
+        "captioner": captioner,
+        "image_generator": image_generator,
+    }
+    wanted = {kind: spec for kind, spec in models.items() if spec}
+    many: dict[str, None] = {kind: None for kind, use in (("classifiers", classifiers), ("index", index)) if use}
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it starts and connects to is of no use to a person
+    chosen = tenancy or tenancy_here()
+    apps, served = (_declared if chosen == "declared" else _own)({**wanted, **many}, placement, chosen)
+    if language_model:
+        served.language_model = ServedLanguageModel(language_model, Channel(apps["language_model"]))
+    if encoder:
+        served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]))
+    if captioner:
+        served.captioner = ServedCaptioner(captioner, Channel(apps["captioner"]))
+    if image_generator:
+        served.image_generator = ServedGenerator(image_generator, Channel(apps["image_generator"]))
+    return served
+
+
+def _declared(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
+    """The app of each kind among those that somebody deployed; another run's would end with that run."""
+    others = set(leased())
+    there = {name: model for name, model in running(tuple(wanted)).items() if name not in others}
+    apps = {kind: _serving(kind, spec, there) for kind, spec in wanted.items()}
+    missing = {kind: spec for kind, spec in wanted.items() if apps[kind] is None}
+    if missing:
+        raise _refusal(missing, there)
+    return {kind: name for kind, name in apps.items() if name is not None}, Served()
+
+
+def _own(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
+    """Apps that serve the models already, else new ones."""
+    there, held = running(tuple(wanted)), set(leased())
+    apps = {kind: _serving(kind, spec, there) or _own_name(kind, spec) for kind, spec in wanted.items()}
+    ours = {kind: name for kind, name in apps.items() if name not in there or name in held}
+    # A misspelt spec or placement is refused before anything starts.
+    made = targets(ours, dict(wanted), placements(placement)) if ours else []
+    served = Served()
+    try:
+        if tenancy == "leased" and ours:
+            served.lease, served.leased = lease_here(), list(ours.values())
+            served.started = take(served.leased, served.lease)
+        else:
+            served.started = list(ours.values())
+        _deploy([target for target in made if target.name in served.started])
+        _await_running(set(ours.values()))
+    except BaseException:
+        served.stop()
+        raise
+    return apps, served
+
+
+def _is_of(kind: str, app: str) -> bool:
+    return app == APPS[kind] or (kind in OF_ONE_MODEL and app.startswith(f"{APPS[kind]}-"))
+
+
+def _serving(kind: str, spec: str | None, there: Mapping[str, str | None]) -> str | None:
+    """The app of a kind that serves this model."""
+    return next((name for name, model in there.items() if _is_of(kind, name) and model == spec), None)
+
+
+def _own_name(kind: str, spec: str | None) -> str:
+    return APPS[kind] if spec is None else f"{APPS[kind]}-{content_id(spec)[:8]}"
+
+
+def _refusal(missing: Mapping[str, str | None], there: Mapping[str, str | None]) -> ServiceError:
+    said = []
+    for kind, spec in missing.items():
+        others = [f"{name!r} serves {model!r}" for name, model in there.items() if _is_of(kind, name)]
+        what = f"an app {APPS[kind]!r}" if spec is None else f"an app {APPS[kind]!r} or '{APPS[kind]}-…' with {spec!r}"
+        said.append(what + (f" ({', '.join(others)})" if others else ""))
+    return ServiceError(
+        f"this cluster is shared, and lacks {'; '.join(said)}: deploy it with `serve deploy FILE.yaml`"
+        " (deployments/cluster.yaml is an example), or set C2B_SERVE_APPS=own, and the run starts and ends apps of its"
+        " own",
+        app=APPS[next(iter(missing))],
+    )
+
+
+def _deploy(new: list[RunTarget]) -> None:
+    """Starts apps that nobody else starts: deploying an app again would restart its replicas."""
+    if not new:
+        return
+    if not serve.status().applications:
+        serve.start(proxy_location="Disabled")  # no HTTP: these apps are called through handles
+    serve.run_many(new, wait_for_applications_running=False)
+
+
+def _await_running(names: set[str]) -> None:
+    began = time.monotonic()
+    while names:
+        apps = serve.status().applications
+        waited = time.monotonic() - began
+        for name in sorted(names):
+            state = state_of(apps[name]) if name in apps else AppState(ABSENT)
+            # Another run may have taken the lease a moment ago, and be about to deploy the app.
+            limit = GRACE_S if state.status == ABSENT else PATIENCE_S
+            if state.status == "DEPLOY_FAILED" or waited > limit:
+                raise _not_started(name, state, waited)
+            if state.status == "RUNNING":
+                names = names - {name}
+        if names:
+            time.sleep(0.5)  # asking costs the controller some 50 ms
+
+
+def _not_started(app: str, state: AppState, waited: float) -> C2BError:
+    """What the constructor of a replica raised, where it is an error of ours; else what Serve says."""
+    cause = from_text(state.message)
+    if cause is None:
+        return ServiceError(f"app {app!r} is {state.status} after {waited:.0f} s: {state.message}", app=app)
+    cause.app = cause.app or app
+    return cause

@@ -1,0 +1,113 @@
+"""The threads of a replica: some call the model, some decode images, one loads models; and what their calls say of the
+model's health.
+
+They keep the event loop free for health checks and for the next requests. It knows no role and no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+import ray
+
+from c2b_ray.errors import InputError, ServiceError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+STUCK_AFTER_S = 900.0
+"""A single model call longer than this makes a replica unhealthy, and Serve replaces it."""
+
+TEST_EVERY_S = 30.0
+"""An answer counts as a sign of health for so long; an idle model is tested so often, which keeps idling cheap."""
+
+
+class Hands:
+    """Threads that call a model: one unless more are asked for, as tokenizers and scripts do not take two at once."""
+
+    def __init__(self, deployment: str, threads: int = 1) -> None:
+        self.deployment = deployment
+        self.threads = threads
+        self._batches: deque[int] = deque(maxlen=1000)
+        self._pending = 0
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="model")
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._decoding = ThreadPoolExecutor(max(threads, _cpus()), thread_name_prefix="decode")
+        self._running: dict[int, float] = {}
+        self._tickets = itertools.count()
+        self._sound_at: float | None = None
+        self._suspect = False
+
+    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of `call`, made on a thread for model calls."""
+        ticket = next(self._tickets)
+        self._pending += 1
+
+        def timed() -> R:
+            self._running[ticket] = time.monotonic()
+            try:
+                result = call(*args, **kwargs)
+            except InputError:  # what was asked for is wrong, and not the model
+                raise
+            except Exception:
+                self._suspect = True
+                raise
+            finally:
+                del self._running[ticket]
+            self._sound_at = time.monotonic()
+            return result
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, timed)
+        finally:
+            self._pending -= 1
+
+    async def run_batch(self, call: Callable[P, R], rows: int, *args: P.args, **kwargs: P.kwargs) -> R:
+        """As `run`, counted in `statistics` as one batch of so many rows."""
+        self._batches.append(rows)
+        return await self.run(call, *args, **kwargs)
+
+    async def load(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of `call`, made on the thread that loads: models that are loaded already answer meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._loading, lambda: call(*args, **kwargs))
+
+    async def decode(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of `call`, made beside the model's calls, on as many threads as the replica has CPUs."""
+        return await asyncio.get_running_loop().run_in_executor(self._decoding, lambda: call(*args, **kwargs))
+
+    async def check(self, test: Callable[[], object], every_s: float = TEST_EVERY_S) -> None:
+        """Raises where a call is stuck, or where `test` does.
+
+        After a call that failed, `test` runs at once, however busy the model is: a CUDA device that has failed fails
+        every later call. Else it runs where the model is idle and has answered nothing for `every_s`.
+        """
+        now = time.monotonic()
+        oldest = max((now - began for began in list(self._running.values())), default=0.0)
+        if oldest > STUCK_AFTER_S:
+            raise ServiceError(f"{self.deployment}: one model call has been running for {oldest:.0f} s")
+        idle = not self._pending and (self._sound_at is None or now - self._sound_at >= every_s)
+        if idle or self._suspect:
+            self._suspect = False
+            await self.run(test)
+
+    def statistics(self) -> dict[str, Any]:
+        """The sizes of the last 1,000 batches, oldest first, and how many calls run now."""
+        return {"batches": list(self._batches), "running": len(self._running)}
+
+    def close(self) -> None:
+        """Lets the calls under way finish; Serve has drained the requests before it comes here."""
+        self._pool.shutdown(wait=True)
+        self._loading.shutdown(wait=True)
+        self._decoding.shutdown(wait=True)
+
+
+def _cpus() -> int:
+    if not ray.is_initialized():  # Serve's local testing mode
+        return 1
+    return int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))  # type: ignore[no-untyped-call]

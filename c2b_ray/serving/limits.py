@@ -1,0 +1,48 @@
+"""How much a caller should send to an app at once, so that model calls fill and autoscaling sees the load.
+
+It knows a deployment's numbers, and neither models nor callers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ray import serve
+from ray.serve.exceptions import RayServeException
+
+MOST_REQUESTS = 128
+"""Requests of one caller under way; each has a thread of its own."""
+
+LEAST_REQUESTS = 4
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`rows` of one request, and `requests` under way at once, of one caller."""
+
+    rows: int
+    requests: int
+
+
+def limits(most_rows: int, calls_at_once: int, target: float, most_replicas: int) -> Limits:
+    """`most_rows` of one model call, of which a replica makes `calls_at_once`; `target` requests ongoing on a replica.
+
+    A replica at its target holds twice what its calls take: what is computed, and as much that waits. So many requests
+    are under way that all replicas are at their target: with fewer, Serve would never start the last of them.
+    """
+    rows = math.ceil(2 * most_rows * calls_at_once / target)
+    requests = math.ceil(target * most_replicas)
+    return Limits(min(most_rows, max(1, rows)), min(MOST_REQUESTS, max(LEAST_REQUESTS, requests)))
+
+
+def limits_here(most_rows: int, calls_at_once: int) -> Limits:
+    """As `limits`, of the deployment whose replica this process is."""
+    try:
+        config = serve.get_replica_context()._deployment_config
+    except RayServeException:  # Serve's local testing mode
+        return limits(most_rows, calls_at_once, 2.0, 1)
+    scaling = config.autoscaling_config
+    if scaling is None:
+        return limits(most_rows, calls_at_once, float(config.max_ongoing_requests), config.num_replicas or 1)
+    return limits(most_rows, calls_at_once, scaling.get_target_ongoing_requests(), scaling.max_replicas)

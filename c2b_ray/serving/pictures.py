@@ -1,0 +1,53 @@
+"""Images of several requests, decoded and answered as one batch, and shared out among the requests again.
+
+It knows packed images and rows of numbers; what the numbers mean, the deployments say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from c2b_ray.roles import Floats, Pixels
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.payload import Packed, PackedFiles, pixels_of, unpack_files
+from c2b_ray.steps.decode import BATCH_PIXELS, pixel_count
+
+Rows = tuple[Floats, list[str | None]]
+"""A row of numbers for each image, NaN where its error says why there are none."""
+
+
+async def decoded(hands: Hands, packs: Sequence[Packed]) -> tuple[list[Pixels | None], list[str | None]]:
+    """The images of all requests in their order, and why an image has no pixels."""
+    parts = await asyncio.gather(*(hands.decode(pixels_of, packed) for packed in packs))
+    return [image for images, _ in parts for image in images], [error for _, errors in parts for error in errors]
+
+
+async def answered(
+    hands: Hands, packs: Sequence[Packed], width: int, call: Callable[[list[Pixels], list[int]], Floats]
+) -> list[Rows]:
+    """`call` of all images that can be decoded, and their positions among all, as one batch: (images, width)."""
+    images, errors = await decoded(hands, packs)
+    good = [i for i, image in enumerate(images) if image is not None]
+    found = np.full((len(images), width), np.nan, np.float32)
+    if good:
+        pixels = [image for image in images if image is not None]
+        found[good] = await hands.run_batch(call, len(good), pixels, good)
+    return [(found[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
+
+
+async def weight(hands: Hands, packed: Packed, most_rows: int) -> int:
+    """As how many rows of a batch these images count: one each, and more where they are large, so that a batch never
+    decodes to more than BATCH_PIXELS."""
+    pixels = await hands.decode(_pixels, packed)
+    return max(len(packed), math.ceil(pixels * most_rows / BATCH_PIXELS))
+
+
+def _pixels(packed: Packed) -> int:
+    if isinstance(packed, PackedFiles):
+        return sum(pixel_count(data) for data in unpack_files(packed))
+    return sum(height * width for height, width in packed.sizes)

@@ -1,0 +1,78 @@
+"""What models say of encoded images. They are decoded here, or by a model that runs elsewhere and decodes for itself.
+
+Both decode alike (`steps.decode`), so that the answers are the same. An image that cannot be decoded has the reason in
+place of an answer. It knows roles and files' bytes, and nothing of what is done with the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from c2b_ray.errors import ServiceError
+from c2b_ray.roles import (
+    Answer,
+    Captioner,
+    Classifier,
+    FileCaptioner,
+    FileClassifier,
+    FileEncoder,
+    Floats,
+    Pixels,
+    Question,
+    TextImageEncoder,
+)
+from c2b_ray.steps.decode import decode_batch
+
+Files = Sequence[bytes | None]
+
+
+def logits(files: Files, keys: Sequence[str], classifier: Classifier) -> tuple[Floats, list[str | None]]:
+    """Logits, float32 (files, labels), and why a file cannot be decoded; its row is NaN then."""
+    if isinstance(classifier, FileClassifier):
+        return classifier.logits_of_files(files, keys)
+    return _of_decoded(
+        files, len(classifier.labels), lambda pixels, at: classifier.logits(pixels, [keys[i] for i in at])
+    )
+
+
+def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[str | None]]:
+    """Unit-norm embeddings, float32 (files, dimension), and why a file cannot be decoded; its row is NaN then."""
+    if isinstance(encoder, FileEncoder):
+        return encoder.embeddings_of_files(files)
+    return _of_decoded(files, encoder.dimension, lambda pixels, _: encoder.encode_images(pixels))
+
+
+def answers(
+    files: Files, questions: Sequence[Sequence[Question]], captioner: Captioner
+) -> tuple[list[list[Answer]], list[str | None]]:
+    """The answers to each file's questions, and why a file cannot be decoded; it has no answers then.
+
+    ServiceError where the captioner gives another number of answers than it was asked questions.
+    """
+    if isinstance(captioner, FileCaptioner):
+        return captioner.answers_about_files(files, questions)
+    pixels, errors = decode_batch(files)
+    pairs = [(i, question) for i, image in enumerate(pixels) if image is not None for question in questions[i]]
+    shown: list[Pixels] = [image for i, _ in pairs if (image := pixels[i]) is not None]
+    replies = captioner.answer(shown, [question for _, question in pairs]) if pairs else []
+    if len(replies) != len(pairs):
+        raise ServiceError(
+            f"the captioner answered {len(pairs)} questions with {len(replies)} answers; one each is due"
+        )
+    found: list[list[Answer]] = [[] for _ in files]
+    for (i, _), reply in zip(pairs, replies, strict=True):
+        found[i].append(reply)
+    return found, errors
+
+
+def _of_decoded(
+    files: Files, width: int, call: Callable[[list[Pixels], list[int]], Floats]
+) -> tuple[Floats, list[str | None]]:
+    pixels, errors = decode_batch(files)
+    good = [i for i, image in enumerate(pixels) if image is not None]
+    found = np.full((len(files), width), np.nan, np.float32)
+    if good:
+        found[good] = call([image for image in pixels if image is not None], good)
+    return found, errors
