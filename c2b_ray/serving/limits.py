@@ -43,6 +43,7 @@ def limits_here(most_rows: int, calls_at_once: int) -> Limits:
     except RayServeException:  # Serve's local testing mode
         return limits(most_rows, calls_at_once, 2.0, 1)
     scaling = config.autoscaling_config
-    if scaling is None:
-        return limits(most_rows, calls_at_once, float(config.max_ongoing_requests), config.num_replicas or 1)
+    if scaling is None:  # a fixed number of replicas: a full batch computes in each call, and one waits
+        target = min(2.0 * calls_at_once, config.max_ongoing_requests)
+        return limits(most_rows, calls_at_once, target, config.num_replicas or 1)
     return limits(most_rows, calls_at_once, scaling.get_target_ongoing_requests(), scaling.max_replicas)

@@ -38,6 +38,7 @@ from c2b_ray.roles import (
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, ensure, running
 from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedGenerator, ServedLanguageModel
+from c2b_ray.serving.limits import Limits
 from c2b_ray.serving.payload import pack
 from c2b_ray.steps import encoded as steps
 
@@ -206,6 +207,15 @@ def test_handles_work_in_tasks_once_pickled(served: Served) -> None:
     np.testing.assert_array_equal(texts, catalog.encoder("toy:eye").encode_texts(["x", "y"]))
     np.testing.assert_array_equal(logits, catalog.classifier("toy:one").logits(images, [""] * 3))
     assert labels == ("dark", "light")
+
+
+def test_an_app_says_how_much_it_wants_at_once(served: Served) -> None:
+    """Batches of 50; no autoscaling, and autoscaling to one replica with Serve's own target of 2."""
+    assert served.encoder is not None
+    assert served.captioner is not None
+    assert served.encoder.channel.limits() == Limits(50, 4)
+    assert served.captioner.channel.limits() == Limits(50, 4)
+    assert served.encoder.calls_at_once == 4
 
 
 def test_single_requests_are_gathered(served: Served) -> None:
