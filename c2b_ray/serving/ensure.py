@@ -150,13 +150,17 @@ def ensure(
 
 def _declared(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
     """The app of each kind among those that somebody deployed; another run's would end with that run."""
-    others = set(leased())
-    there = {name: model for name, model in running(tuple(wanted)).items() if name not in others}
-    apps = {kind: _serving(kind, spec, there) for kind, spec in wanted.items()}
-    missing = {kind: spec for kind, spec in wanted.items() if apps[kind] is None}
-    if missing:
-        raise _refusal(missing, there)
-    return {kind: name for kind, name in apps.items() if name is not None}, Served()
+    began = time.monotonic()
+    while True:
+        others = set(leased())
+        there = {name: model for name, model in running(tuple(wanted)).items() if name not in others}
+        apps = {kind: _serving(kind, spec, there) for kind, spec in wanted.items()}
+        missing = {kind: spec for kind, spec in wanted.items() if apps[kind] is None}
+        if not missing:
+            return {kind: name for kind, name in apps.items() if name is not None}, Served()
+        if not _deploying(missing, others) or time.monotonic() - began > PATIENCE_S:
+            raise _refusal(missing, there)
+        time.sleep(2)
 
 
 def _own(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
@@ -179,6 +183,15 @@ def _own(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) ->
         served.stop()
         raise
     return apps, served
+
+
+def _deploying(kinds: Collection[str], others: Collection[str]) -> bool:
+    """Whether an app of these kinds is about to run, which may be the one that is missing."""
+    apps = serve.status().applications.items()
+    return any(
+        app.status == "DEPLOYING" and name not in others and any(_is_of(kind, name) for kind in kinds)
+        for name, app in apps
+    )
 
 
 def _is_of(kind: str, app: str) -> bool:

@@ -34,6 +34,9 @@ from c2b_ray.serving.payload import Packed, pack, pack_files, spans
 _IDS = 256
 """Rows of an index that one request fetches: bytes of as many images."""
 
+_TEXTS = 16
+"""Texts of one request for tokens or likelihoods, which replicas do not join with others'."""
+
 Errors = list[str | None]
 
 
@@ -63,17 +66,16 @@ class ServedLanguageModel:
         self.chunk = chunk
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        return self._ask("chat", list(requests))
+        return self._ask("chat", self.channel.rows(self.chunk, len(requests)), list(requests))
 
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
-        return self._ask("next_tokens", list(texts), k)
+        return self._ask("next_tokens", self.chunk or _TEXTS, list(texts), k)
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
-        return self._ask("log_likelihood", list(texts))
+        return self._ask("log_likelihood", self.chunk or _TEXTS, list(texts))
 
-    def _ask(self, method: str, rows: list[Any], *rest: Any) -> list[Any]:
-        parts = _even(len(rows), self.channel.rows(self.chunk, len(rows)))
-        calls = [(self.spec, rows[span], *rest) for span in parts]
+    def _ask(self, method: str, most: int, rows: list[Any], *rest: Any) -> list[Any]:
+        calls = [(self.spec, rows[span], *rest) for span in _even(len(rows), most)]
         return [answer for answers in self.channel.call_many(method, calls) for answer in answers]
 
 

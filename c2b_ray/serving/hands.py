@@ -93,8 +93,9 @@ class Hands:
             raise ServiceError(f"{self.deployment}: one model call has been running for {oldest:.0f} s")
         idle = not self._pending and (self._sound_at is None or now - self._sound_at >= every_s)
         if idle or self._suspect:
-            self._suspect = False
+            self._suspect = True  # until it has passed, whatever it raises
             await self.run(test)
+            self._suspect = False
 
     def statistics(self) -> dict[str, Any]:
         """The sizes of the last 1,000 batches, oldest first, and how many calls run now."""
