@@ -142,6 +142,9 @@ class Channel:
             return survive(queue, self._once, method, args, model_id, over)
         except (RayError, RayServeException) as error:
             raise self._named(method, error) from error
+        except C2BError as error:
+            error.app = error.app or self.app
+            raise
 
     def _named(self, method: str, error: Exception) -> C2BError:
         """What the replica raised, where it is an error of ours; else what happened, and what to do."""
