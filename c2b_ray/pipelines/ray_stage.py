@@ -177,7 +177,8 @@ def _plan(rows: ray.data.Dataset, assignment: _Assignment[R], done: Digests) -> 
     # A block is what an actor finishes before anything of it can be written. Sources fill blocks up to BLOCK_BYTES,
     # which for small rows is a run's whole work in one block.
     rows = rows.repartition(target_num_rows_per_block=config.rows_per_file)
-    answers = rows.map_batches(
+    # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
+    answers = rows.map_batches_internal(
         _Worker,
         fn_constructor_args=(assignment,),
         batch_format="pyarrow",

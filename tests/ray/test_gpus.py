@@ -16,6 +16,7 @@ STAGE = """
 import json, os, sys, time
 import pyarrow as pa, ray
 from c2b_ray.models import devices
+from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.ray_stage import OnRay
 from c2b_ray.pipelines.stage import Rows, StageConfig
 from c2b_ray.store.parts import read_stage
@@ -36,8 +37,8 @@ def role():
             "device": devices.device(None, "timm:x", seen)}
 
 def stage(name, actors, gpus):
-    config = StageConfig(schema=SCHEMA, batch_size=4, rows_per_file=4, actors=actors, num_cpus_per_actor=0.1,
-                         num_gpus_per_actor=gpus)
+    placement = Placement(batch=4, min_actors=actors, max_actors=actors, cpus=0.1, gpus=gpus)
+    config = StageConfig(SCHEMA, placement, rows_per_file=4)
     rows = Rows([pa.table({"id": list(range(i, i + 4))}) for i in range(0, 64, 4)])
     OnRay().run(rows, where, role, f"{sys.argv[1]}/{name}", id_column="id", config=config)
     return read_stage(f"{sys.argv[1]}/{name}").to_pylist()
