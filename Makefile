@@ -33,6 +33,7 @@ test: $(STAMP)  ## all tests
 	$(BIN)/python -m pytest tests/ray
 	$(BIN)/python -m pytest tests/serve
 	$(BIN)/python -m pytest tests/faults
+	$(BIN)/python -m pytest tests/nodes
 
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
 	$(BIN)/python -m pytest tests/unit
