@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import ray
 import ray._private.state
@@ -22,7 +24,7 @@ def cluster() -> Cluster:
     while True:
         nodes = _nodes()
         if all(node.gpus_left == node.gpus for node in nodes) or time.monotonic() > deadline:
-            return Cluster(tuple(nodes), _startable(nodes))
+            return Cluster(tuple(nodes), startable(nodes, ray._private.state.state.get_cluster_config()))
         time.sleep(0.25)
 
 
@@ -43,16 +45,15 @@ def free_cpus() -> list[float]:
     return [float(left.get("CPU", 0.0)) for left in free.values()]
 
 
-def _startable(nodes: list[Node]) -> tuple[Node, ...]:
-    """Nodes that an autoscaler can start besides those that are there; none where it does not say.
+def startable(nodes: Sequence[Node], config: Any) -> tuple[Node, ...]:
+    """Nodes that an autoscaler can start besides those that are there, by its `ClusterConfig`; none without one.
 
     It names groups of nodes by their resources, which is how Ray Data, too, tells which group a node is of.
     """
-    config = ray._private.state.state.get_cluster_config()
-    startable: list[Node] = []
+    coming: list[Node] = []
     for group in config.node_group_configs if config else ():
         cpus, gpus = float(group.resources.get("CPU", 0)), float(group.resources.get("GPU", 0))
         here = sum((node.cpus, node.gpus) == (cpus, gpus) for node in nodes)
-        most = group.max_count if group.max_count > 0 else MOST_STARTABLE  # -1 where there is no limit
-        startable += [Node(cpus, gpus)] * max(0, min(most, MOST_STARTABLE) - here)
-    return tuple(node for node in startable if node.cpus)
+        most = group.max_count if group.max_count >= 0 else MOST_STARTABLE  # -1 where there is no limit
+        coming += [Node(cpus, gpus)] * max(0, min(most, MOST_STARTABLE) - here)
+    return tuple(node for node in coming if node.cpus)

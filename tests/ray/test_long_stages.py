@@ -14,6 +14,7 @@ import pytest
 import ray
 
 from c2b_ray.errors import ServiceError
+from c2b_ray.pipelines import nodes
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.ray_stage import OnRay
@@ -134,6 +135,15 @@ def test_a_pool_grows_and_starves_no_reads(tmp_path: Path, held: float) -> None:
     assert result.rows == 240
     processes = set(read_stage(str(tmp_path), ["by"])["by"].to_pylist())
     assert len(processes) > 1, "the pool did not grow"
+
+
+def test_the_cluster_is_read_as_it_is() -> None:
+    here = nodes.cluster()
+    assert [(node.cpus, node.gpus, node.gpus_left) for node in here.nodes] == [(2.0, 0.0, 0.0)]
+    assert "ray.io/node-id" in here.nodes[0].labels
+    assert not here.elastic
+    with reserved(0.5):
+        assert nodes.free_cpus() <= 1.5
 
 
 def test_processes_run_on_nodes_with_the_labels(tmp_path: Path) -> None:
