@@ -55,13 +55,13 @@ def key_of(uri: str) -> str:
 
 def timeout() -> float:
     """Seconds until a request is given up, all attempts together."""
-    given = os.environ.get(TIMEOUT, "")
+    text = os.environ.get(TIMEOUT, "")
     try:
-        seconds = float(given) if given else TIMEOUT_S
+        seconds = float(text) if text else TIMEOUT_S
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise ConfigError(TIMEOUT, f"{given!r}: expected a number of seconds above 0")
+        raise ConfigError(TIMEOUT, f"{text!r}: expected a number of seconds above 0")
     return seconds
 
 

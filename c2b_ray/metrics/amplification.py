@@ -69,9 +69,9 @@ def leakage(confidence: ArrayLike, correct: ArrayLike) -> float:
 
 
 def _indicators(name: str, values: ArrayLike) -> Ints:
-    given = np.asarray(values)
-    if given.ndim != 2:
-        raise ValueError(f"{name} must have two axes, got shape {given.shape}")
-    if not np.isin(given, (0, 1)).all():
+    array = np.asarray(values)
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have two axes, got shape {array.shape}")
+    if not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} must hold 0 and 1 only")
-    return given.astype(np.int64)
+    return array.astype(np.int64)

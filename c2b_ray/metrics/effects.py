@@ -91,8 +91,8 @@ def residuals(images: Shown, y: Floats, mean: Floats, centred: bool = True) -> F
     u = images.columns
     left = u * (y - u @ mean)[:, None]
     for block in images.blocks:
-        own = u[:, block]
-        left[:, block] += own * ((own @ mean[block])[:, None] - mean[block])
+        in_block = u[:, block]
+        left[:, block] += in_block * ((in_block @ mean[block])[:, None] - mean[block])
     result: Floats = left - (left.mean(axis=0) if centred and len(u) else 0.0)
     return result
 
@@ -102,8 +102,8 @@ def _equation_slopes(images: Shown, mean: Floats) -> list[Floats]:
     u = images.columns
     result = []
     for b, block in enumerate(images.blocks):
-        inverse, own = images.inverses[b], np.where(images.by_answer[:, b, None], u[:, block], 0.0)
-        shares, cross = own.sum(axis=0) / max(len(u), 1), u.T @ own / max(len(u), 1)
+        inverse, in_block = images.inverses[b], np.where(images.by_answer[:, b, None], u[:, block], 0.0)
+        shares, cross = in_block.sum(axis=0) / max(len(u), 1), u.T @ in_block / max(len(u), 1)
         cross[block] = 0.0
         slopes = np.einsum("xk,w->xkw", cross, inverse @ mean[block])
         within = shares[:, None, None] * (mean[block][None, None, :] - mean[block][:, None, None]) * inverse[None]

@@ -93,12 +93,12 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
     prior = np.array([0.0] * n + [PSEUDO] * (states - n))
     for _ in range(ITERATIONS):
         outcome = np.stack([accuracy, 1 - accuracy, np.ones_like(accuracy)], axis=-1)
-        told = (answers[..., None] * outcome[..., None, :]).reshape(*accuracy.shape, -1)  # (..., k, wy)
-        chance = shown @ told
+        joint = (answers[..., None] * outcome[..., None, :]).reshape(*accuracy.shape, -1)  # (..., k, wy)
+        chance = shown @ joint
         flat = counts.reshape(chance.shape)
         ratio = np.divide(flat, chance, out=np.zeros_like(chance), where=flat > 0)
-        content = shown * (ratio @ np.swapaxes(told, -1, -2))
-        expected = (told * (np.swapaxes(shown, -1, -2) @ ratio)).reshape(*accuracy.shape, -1, 3)
+        content = shown * (ratio @ np.swapaxes(joint, -1, -2))
+        expected = (joint * (np.swapaxes(shown, -1, -2) @ ratio)).reshape(*accuracy.shape, -1, 3)
         images = expected[..., :2].sum(axis=(-2, -1))
         correct = expected[..., 0].sum(axis=-1) + prior / 2
         new = np.minimum(np.divide(correct, images + prior, out=accuracy.copy(), where=images + prior > CLOSE), 1.0)
@@ -119,14 +119,14 @@ def covariance(fit: Fit, copies: tuple[float, float]) -> tuple[Floats, Floats, F
     counts, known = fit.counts, fit.known
     (drawn, answers), states = counts.shape[:2], len(fit.accuracy)
     n, smooth = known.values.shape[-1], smoothed(fit)
-    told = fit.answers[..., None] * np.stack([smooth, 1 - smooth, np.ones(states)], axis=1)[:, None]  # (k, w, y)
+    joint = fit.answers[..., None] * np.stack([smooth, 1 - smooth, np.ones(states)], axis=1)[:, None]  # (k, w, y)
     of_shown, shown_information = _free_rows(fit.shown, np.full(drawn, PSEUDO))
     of_answers, answer_information = _free_answers(fit, n)
     slopes = np.zeros((states + of_shown.shape[1] + of_answers.shape[1], drawn, answers, 3))
     slopes[:states, ..., :2] = np.einsum("jk,kw,y->kjwy", fit.shown, fit.answers, np.array([1.0, -1.0]))
     by_content = of_shown.reshape(drawn, states, -1)
     first, last = states, states + of_shown.shape[1]
-    slopes[first:last] = np.einsum("jkp,kwy->pjwy", by_content, told, optimize=True)
+    slopes[first:last] = np.einsum("jkp,kwy->pjwy", by_content, joint, optimize=True)
     by_answer = of_answers.reshape(states, answers, -1)
     outcome = np.stack([smooth, 1 - smooth, np.ones(states)], axis=1)
     mixed = np.einsum("jk,ky->kjy", fit.shown, outcome).reshape(states, -1)
@@ -164,8 +164,8 @@ def rows(counts: Floats) -> Floats:
 
 def _chance(shown: Floats, answers: Floats, accuracy: Floats) -> Floats:
     outcome = np.stack([accuracy, 1 - accuracy, np.ones_like(accuracy)], axis=-1)
-    told = answers[..., None] * outcome[..., None, :]
-    result: Floats = (shown @ told.reshape(*accuracy.shape, -1)).reshape(*shown.shape[:-1], *told.shape[-2:])
+    joint = answers[..., None] * outcome[..., None, :]
+    result: Floats = (shown @ joint.reshape(*accuracy.shape, -1)).reshape(*shown.shape[:-1], *joint.shape[-2:])
     return result
 
 

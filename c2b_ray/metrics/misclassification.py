@@ -174,13 +174,13 @@ def _purity(fit: Fit, held: NDArray[np.bool_], slopes: tuple[Floats, Floats, Flo
 
 def _skill(fit: Fit, n: int) -> dict[str, Any]:
     """Of the verifier. Specificity: of images that show another value, the share of which it does not say this one."""
-    asked = len(fit.accuracy) > n
+    with_class = len(fit.accuracy) > n
     values, classes = fit.verifier
     others = fit.images[:n, None] * (1 - np.eye(n))  # (shows k, value)
     said, among = (others * values).sum(axis=0), others.sum(axis=0)
     return {
         "sensitivity": np.diag(values).copy(),
         "specificity": 1 - np.divide(said, among, out=np.zeros(n), where=among > 0),
-        "class_sensitivity": float(classes[0, 0]) if asked else float("nan"),
-        "class_specificity": float(classes[1, 1]) if asked else float("nan"),
+        "class_sensitivity": float(classes[0, 0]) if with_class else float("nan"),
+        "class_specificity": float(classes[1, 1]) if with_class else float("nan"),
     }

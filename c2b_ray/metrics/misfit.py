@@ -66,8 +66,8 @@ def misfit_p_value(
 def _deviance(fit: Fit) -> Floats:
     """G2 of every run of the leading axes."""
     counts, known, answered = fit.counts, fit.known, fit.counts.sum(axis=-1)
-    own = _log_likelihood(answered) + _log_likelihood(counts[..., :2]).sum(axis=-1)
-    apart = (own - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
+    of_rows = _log_likelihood(answered) + _log_likelihood(counts[..., :2]).sum(axis=-1)
+    apart = (of_rows - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
     values, classes = fit.verifier
     apart = apart + (_log_likelihood(known.values) - xlogy(known.values, values).sum(axis=-1)).sum(axis=-1)
     if known.classes is not None:

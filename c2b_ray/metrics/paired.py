@@ -282,8 +282,8 @@ def _reach(a: Ints, b: Ints, n: Ints, at: NDArray[np.intp], z: Floats) -> tuple[
     """How far below and above it the limits of a row's contrast lie; cells on the last axis, `at` the row's own one."""
     d, held = accuracies(b - a, n)
     low, high = _tango(a, b, n, z)
-    own = np.arange(n.shape[-1]) == at[..., None]
+    itself = np.arange(n.shape[-1]) == at[..., None]
     others = np.maximum(held.sum(axis=-1, keepdims=True) - 1, 1)
-    weight = np.where(own, 1.0, 1.0 / others)
+    weight = np.where(itself, 1.0, 1.0 / others)
     down, up = (np.where(held, ((limit - d) * weight) ** 2, 0.0) for limit in (low, high))
-    return np.sqrt(np.where(own, down, up).sum(axis=-1)), np.sqrt(np.where(own, up, down).sum(axis=-1))
+    return np.sqrt(np.where(itself, down, up).sum(axis=-1)), np.sqrt(np.where(itself, up, down).sum(axis=-1))

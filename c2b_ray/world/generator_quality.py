@@ -77,9 +77,9 @@ def evaluate(generator: ImageGenerator, jury: Jury, n: int, seed: int) -> dict[s
     shown = jury.codes(render_all(scenes)) == scene_codes(scenes)
     factors = {}
     for column, name in enumerate(FACTORS):
-        asked = wanted[:, column] >= 0
-        share = float((seen[asked, column] == wanted[asked, column]).mean()) if asked.any() else float("nan")
-        factors[name] = {"share": share, "prompts": int(asked.sum()), "ceiling": float(shown[:, column].mean())}
+        named = wanted[:, column] >= 0
+        share = float((seen[named, column] == wanted[named, column]).mean()) if named.any() else float("nan")
+        factors[name] = {"share": share, "prompts": int(named.sum()), "ceiling": float(shown[:, column].mean())}
     return {
         "prompts": n,
         "seed": seed,

@@ -92,8 +92,8 @@ def encode(tokenizer: PreTrainedTokenizerFast, example: lm_corpus.Example) -> tu
         return tokenizer(example.reply + END)["input_ids"], 1
     chat = [{"role": m.role, "content": m.content} for m in example.messages]
     prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    asked, answered = tokenizer([prompt, example.reply + END], add_special_tokens=False)["input_ids"]
-    return asked + answered, len(asked)
+    prompt_ids, reply_ids = tokenizer([prompt, example.reply + END], add_special_tokens=False)["input_ids"]
+    return prompt_ids + reply_ids, len(prompt_ids)
 
 
 def batches(tokenizer: PreTrainedTokenizerFast, seed: int, exercises: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -104,9 +104,9 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int, exercises: int) -> It
     """
     rng = Random(f"batches {seed}")  # noqa: S311 (reproducible, no secret)
     parts = pieces(tokenizer)
-    given = 0
+    copied = 0
     while True:
-        share = 0.6 if given < exercises else 0.05
+        share = 0.6 if copied < exercises else 0.05
         examples = [
             lm_corpus.exercise(rng, parts) if rng.random() < share else lm_corpus.example(rng, parts)
             for _ in range(512)
@@ -119,7 +119,7 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int, exercises: int) -> It
                 cuts.append([])
             cuts[-1].append(entry)
         rng.shuffle(cuts)
-        given += len(cuts)
+        copied += len(cuts)
         yield from (_pad(cut) for cut in cuts)
 
 

@@ -184,8 +184,8 @@ def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
     """A short chat in which copying is all there is to do: fields whose values make the caption."""
     names = rng.sample(("Class", "Attribute", "Value"), rng.randint(1, 3))
     values = [lm_tasks.noun(rng, pieces) if rng.random() < 0.9 else rng.choice(CLASSES) for _ in names]
-    asked = "".join(f"\n{name}: {value}" for name, value in zip(names, values, strict=True))
-    return Example("exercise", (Message("user", asked),), compact({"caption": " ".join(["a", *values])}))
+    names_and_values = "".join(f"\n{name}: {value}" for name, value in zip(names, values, strict=True))
+    return Example("exercise", (Message("user", names_and_values),), compact({"caption": " ".join(["a", *values])}))
 
 
 def fixed_wording() -> list[str]:

@@ -107,27 +107,27 @@ def _world_captions(model: LanguageModel, rng: Random, valid: list[bool]) -> dic
     """Every value of the world with one class and four numbers."""
     cells = [(rng.choice(CLASSES), a, v, lm_corpus.a_template(rng)) for a, values in ATTRIBUTES.items() for v in values]
     numbers = (1, 2, 3, 4)
-    asked = [_caption(template, c, a, v, number) for c, a, v, template in cells for number in numbers]
-    replies = [reply["caption"] if reply else "" for reply in _ask(model, asked, valid)]
+    requests = [_caption(template, c, a, v, number) for c, a, v, template in cells for number in numbers]
+    replies = [reply["caption"] if reply else "" for reply in _ask(model, requests, valid)]
     right, named, distinct = [], [], []
     for k, (target_class, attribute, value, template) in enumerate(cells):
-        own = replies[k * len(numbers) : (k + 1) * len(numbers)]
+        of_cell = replies[k * len(numbers) : (k + 1) * len(numbers)]
         options = lm_corpus.phrases(attribute, value)
         wanted = {lm_corpus.fill(template, target_class, phrase) for phrase in options}
-        right += [caption in wanted for caption in own]
-        named += [target_class in caption and any(phrase in caption for phrase in options) for caption in own]
-        distinct.append(len(set(own)) / len(own))
+        right += [caption in wanted for caption in of_cell]
+        named += [target_class in caption and any(phrase in caption for phrase in options) for caption in of_cell]
+        distinct.append(len(set(of_cell)) / len(of_cell))
     return {"caption_right": _mean(right), "caption_named": _mean(named), "caption_distinct": _mean(distinct)}
 
 
 def _copied_captions(model: LanguageModel, rng: Random, n: int, valid: list[bool]) -> dict[str, float]:
     names = [(lm_tasks.noun(rng, held_out=True), lm_tasks.noun(rng, held_out=True)) for _ in range(n)]
-    asked = [
+    requests = [
         _caption(_TEMPLATE, target_class, rng.choice(lm_corpus.ATTRIBUTE_NAMES), value, rng.randint(1, 10))
         for target_class, value in names
     ]
     held = []
-    for (target_class, value), reply in zip(names, _ask(model, asked, valid), strict=True):
+    for (target_class, value), reply in zip(names, _ask(model, requests, valid), strict=True):
         held.append(bool(reply) and target_class in reply["caption"] and value in reply["caption"])
     return {"caption_copied": _mean(held)}
 

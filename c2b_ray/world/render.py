@@ -55,9 +55,9 @@ def render(scene: Scene) -> np.ndarray:
     margin = shape.half_width * size + 1
     middle = margin + scene.x * (SIDE - 2 * margin)
     _shadow(around, middle, foot, shape.half_width * size)
-    place = _Placement(middle * SCALE, (foot - shape.lift * size) * SCALE, size * SCALE, random.random() < 0.5)
+    placement = _Placement(middle * SCALE, (foot - shape.lift * size) * SCALE, size * SCALE, random.random() < 0.5)
     pattern = _pattern_mask(scene.pattern, _PITCH[scene.size]) if scene.pattern != "plain" else None
-    _paint(around, shape, place, _object_colour(scene.colour, random), pattern)
+    _paint(around, shape, placement, _object_colour(scene.colour, random), pattern)
     if scene.companion != "none":
         _companion(around, scene.companion, middle, foot, margin)
     picture = around.image.reduce(SCALE)
@@ -81,8 +81,8 @@ def _companion(around: Surroundings, name: str, middle: float, foot: float, marg
     half = shape.half_width * size
     side = 1 if middle < SIDE / 2 else -1
     x = min(max(middle + side * (margin + half + 0.5), half + 0.5), SIDE - half - 0.5)
-    place = _Placement(x * SCALE, (foot + 1.5) * SCALE, size * SCALE, side > 0)
-    _paint(around, shape, place, colour, None)
+    placement = _Placement(x * SCALE, (foot + 1.5) * SCALE, size * SCALE, side > 0)
+    _paint(around, shape, placement, colour, None)
 
 
 def _shadow(around: Surroundings, middle: float, foot: float, half: float) -> None:
@@ -93,13 +93,15 @@ def _shadow(around: Surroundings, middle: float, foot: float, half: float) -> No
     around.image.paste((0, 0, 0), (left, top), mask)
 
 
-def _paint(around: Surroundings, shape: Shape, place: _Placement, colour: Colour, pattern: Image.Image | None) -> None:
+def _paint(
+    around: Surroundings, shape: Shape, placement: _Placement, colour: Colour, pattern: Image.Image | None
+) -> None:
     """Layer by layer; an outline under the body keeps any colour apart from any background."""
     paint = tone(colour, around.lighting, around.weather, "object")
     inks = {"paint": paint, "shade": mix(paint, (0, 0, 0), 0.35), **_fixed_inks(around.lighting, around.weather)}
     for part in shape.under:
-        _part(around.draw, place, part.points, part.width, inks[part.ink])
-    bodies = [place.points(part.points) for part in shape.body]
+        _part(around.draw, placement, part.points, part.width, inks[part.ink])
+    bodies = [placement.points(part.points) for part in shape.body]
     for points in bodies:
         around.draw.line([*points, points[0]], inks["outline"], width=2 * SCALE)
     left, top, mask = _mask(bodies)
@@ -111,7 +113,7 @@ def _paint(around: Surroundings, shape: Shape, place: _Placement, colour: Colour
         piece = pattern.crop((left, top, left + mask.width, top + mask.height))
         around.image.paste(ink, (left, top), ImageChops.darker(mask, piece))
     for part in shape.over:
-        _part(around.draw, place, part.points, part.width, inks[part.ink])
+        _part(around.draw, placement, part.points, part.width, inks[part.ink])
 
 
 def _mask(polygons: list[list[tuple[float, float]]]) -> tuple[int, int, Image.Image]:
@@ -131,11 +133,11 @@ def _fixed_inks(lighting: str, weather: str) -> dict[str, Colour]:
     return {name: tone(ink, lighting, weather, "object") for name, ink in INKS.items()}
 
 
-def _part(draw: ImageDraw.ImageDraw, place: _Placement, points: Points, width: float, ink: Colour) -> None:
+def _part(draw: ImageDraw.ImageDraw, placement: _Placement, points: Points, width: float, ink: Colour) -> None:
     if width:
-        draw.line(place.points(points), ink, width=max(SCALE, round(width * place.scale)))
+        draw.line(placement.points(points), ink, width=max(SCALE, round(width * placement.scale)))
     else:
-        draw.polygon(place.points(points), ink)
+        draw.polygon(placement.points(points), ink)
 
 
 @lru_cache(maxsize=4)

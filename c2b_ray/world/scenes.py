@@ -91,7 +91,7 @@ def sample(n: int, seed: int, **fixed: str) -> list[Scene]:
     return [Scene(*row) for row in zip(*columns, horizon, x, jitter, strict=True)]
 
 
-def _unknown(what: str, given: str, known: Iterable[str]) -> ValueError:
+def _unknown(what: str, value: str, known: Iterable[str]) -> ValueError:
     names = list(known)
-    near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.4) or names
-    return ValueError(f"unknown {what} {given!r}; nearest: {', '.join(near)}")
+    near = difflib.get_close_matches(str(value), names, n=3, cutoff=0.4) or names
+    return ValueError(f"unknown {what} {value!r}; nearest: {', '.join(near)}")

@@ -79,11 +79,11 @@ def train_vae(out: Path, seed: int, recipe: autoencoder.Recipe | None = None, wo
 
 def train_diffusion(out: Path, seed: int, recipe: diffusion.Recipe | None = None, work: Path | None = None) -> None:
     """The text-to-image pipeline, and what its pictures show; goes on from a checkpoint in `work`."""
-    place = out / "diffusion"
-    metrics = diffusion.train(place, seed, _at_hand(out, "vae"), _at_hand(out, "clip"), recipe, work)
-    generator = diffusers_generator.load(catalog.parse(f"diffusers:local-dir:{place}?{GENERATION}&batch=50"))
+    directory = out / "diffusion"
+    metrics = diffusion.train(directory, seed, _at_hand(out, "vae"), _at_hand(out, "clip"), recipe, work)
+    generator = diffusers_generator.load(catalog.parse(f"diffusers:local-dir:{directory}?{GENERATION}&batch=50"))
     quality = evaluate(generator, jury(out), QUALITY_PROMPTS, EVALUATION_SEEDS + seed)
-    _record(place, metrics | {"settings": GENERATION, "quality": quality})
+    _record(directory, metrics | {"settings": GENERATION, "quality": quality})
 
 
 def jury(out: Path) -> Jury:
