@@ -9,11 +9,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.steps.image_ids import ImageIds
+
 LEAST = 0.5
 """The least share of the drawn images that each classifier must have answered."""
+
+NEVER_SHOWN = "the classifier was never shown it"
 
 _LONGEST = 300
 _VARYING = re.compile(r"\S*[/\\]\S*|\S+\.\w{2,4}\b|'[^']*'|\d+")  # paths, files, quoted names, numbers
@@ -25,25 +30,32 @@ def unanswered(draws: pa.Table, images: pa.Table, predictions: pa.Table, classif
 
     `images`: `image_id` and `error` of `schemas.IMAGES`; `draws`, `predictions`: tables of their schemas.
     """
-    drawn = set(draws["image_id"].to_pylist())
-    if not drawn:
+    drawn, _ = ImageIds.numbered(draws["image_id"])
+    if not len(drawn):
         return "no image was drawn, so nothing was audited"
-    bad = images.filter(pc.is_valid(images["error"]))
-    broken = {i: e for i, e in zip(bad["image_id"].to_pylist(), bad["error"].to_pylist(), strict=True) if i in drawn}
-    told = []
+    broken = _errors(drawn, images)
+    problems = []
     for classifier in classifiers:
-        own = predictions.filter(pc.equal(predictions["classifier"], classifier))
-        errors = dict(zip(own["image_id"].to_pylist(), own["error"].to_pylist(), strict=True))
-        reasons = {i: broken.get(i) or errors.get(i, "the classifier was never shown it") for i in drawn}
-        lacking = [reason for reason in reasons.values() if reason is not None]
-        answered = len(drawn) - len(lacking)
+        predicted = predictions.filter(pc.equal(predictions["classifier"], classifier)).select(["image_id", "error"])
+        known = np.zeros(len(drawn), bool)
+        known[(numbers := drawn.numbers(predicted["image_id"]))[numbers >= 0]] = True
+        errors = _errors(drawn, predicted) | broken
+        errors |= {i: NEVER_SHOWN for i in np.flatnonzero(~known).tolist() if i not in errors}
+        answered = len(drawn) - len(errors)
         if answered < LEAST * len(drawn):
-            count, example = _commonest(lacking)
-            told.append(
+            count, example = _commonest(list(errors.values()))
+            problems.append(
                 f"{classifier} answered {answered} of the {len(drawn)} images drawn; the commonest reason, of {count}: "
                 f"{example}"
             )
-    return "; ".join(told) or None
+    return "; ".join(problems) or None
+
+
+def _errors(ids: ImageIds, rows: pa.Table) -> dict[int, str]:
+    """The error of each of these images that has one, by its number. rows: with `image_id` and `error`."""
+    failed = rows.filter(pc.is_valid(rows["error"]))
+    numbers, errors = ids.numbers(failed["image_id"]).tolist(), failed["error"].to_pylist()
+    return {number: error for number, error in zip(numbers, errors, strict=True) if number >= 0}
 
 
 def _commonest(reasons: Sequence[str]) -> tuple[int, str]:

@@ -6,11 +6,12 @@ Knows counts of images; which images count is `sides`', the formulas are `metric
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
@@ -119,19 +120,23 @@ def _doubt(a: Side, b: Side, cell: tuple[str, str, str]) -> str | None:
     return a.doubts.get(cell) or b.doubts.get(cell)
 
 
-def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -> dict[str, list[Any]]:
-    """The columns that are computed, a value per cell. Groups are padded to one width, so that each formula runs once:
-    a cell without images changes nothing for the others."""
+def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:
+    """Counts of every group as rows of one width: which entries are cells', and the counts of these names."""
     width = max((len(group) for group in cells.values()), default=0)
     held = np.array([[i < len(group) for i in range(width)] for group in cells.values()], dtype=bool)
     held = held.reshape(len(cells), width)
-
-    def counts(name: str) -> Any:
+    counts = []
+    for name in names:
         padded = np.zeros(held.shape, dtype=np.int64)
         padded[held] = [getattr(cell, name) for group in cells.values() for cell in group.values()]
-        return padded
+        counts.append(padded)
+    return held, counts
 
-    n, both, only_a, only_b = (counts(name) for name in ("n", "both", "only_a", "only_b"))
+
+def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -> dict[str, list[Any]]:
+    """The columns that are computed, a value per cell. Groups are padded to one width, so that each formula runs once:
+    a cell without images changes nothing for the others."""
+    held, (n, both, only_a, only_b) = _padded(cells, ("n", "both", "only_a", "only_b"))
     pairs, confidence = (only_a, only_b, n), 1 - alpha
     low, high = metrics.paired_difference_interval(*pairs, confidence)
     phi_low, phi_high = metrics.phi_difference_interval(*pairs, confidence)

@@ -7,18 +7,16 @@ what a verifier says that it shows; the estimation is `metrics.standardise`'s, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from c2b_ray.metrics.effects import Effects, effects
 from c2b_ray.metrics.indicators import Shown
 from c2b_ray.metrics.indicators import shown as shown_by
-from c2b_ray.metrics.levels import deviations
 from c2b_ray.metrics.standardise import Composition, Standardised, composition, standardised
+from c2b_ray.steps.adjusted import Adjusted, Score, adjusted
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, CellImages
 from c2b_ray.steps.image_ids import Ints
@@ -29,58 +27,7 @@ from c2b_ray.steps.verified import Seen
 SAME = 0.9
 """Cramér's V from which on two attributes are one: neither explains the other, and their findings say the same."""
 
-NAMED = 0.25
-"""The share of what other attributes explain that one of them must make to be named."""
-
-CAUTION = 1.4
-"""What standardising adds to a variance counts that much in its test: products of estimates have long tails."""
-
 Floats = NDArray[np.float64]
-
-
-class Score(NamedTuple):
-    """φ of values, with its limits."""
-
-    phi: Floats
-    low: Floats
-    high: Floats
-
-
-@dataclass(frozen=True)
-class Adjusted:
-    """Of an attribute's values, in the order of the cells.
-
-    `phi`: the standardised φ. `moved`: φ minus that, `noise` its standard error. `added`: by how much the
-    variance of the standardised φ exceeds that of φ. `p_value`: of |standardised φ| ≤ τ, 1 where its sign is not φ's;
-    `none_p_value`: of |standardised φ| ≥ τ. A finding, and `none`, must bear both the plain test and this one. `doubt`:
-    why a finding is none. `same`: the value of another attribute that nearly the same images show, as (attribute,
-    value). NaN and None where there is nothing to say.
-    """
-
-    phi: Floats
-    moved: Floats
-    noise: Floats
-    added: Floats
-    p_value: Floats
-    none_p_value: Floats
-    doubt: tuple[str | None, ...]
-    same: tuple[tuple[str, str] | None, ...]
-
-    def limits(self, low: Floats, high: Floats, confidence: float) -> tuple[Floats, Floats]:
-        """The limits of φ at a confidence, widened until they hold those of the standardised φ."""
-        phi, more = self.phi + self.moved, deviations(confidence) ** 2 * self.added
-        below, above = np.sqrt((phi - low) ** 2 + more), np.sqrt((high - phi) ** 2 + more)
-        return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
-
-    def among(self, positions: Sequence[int], values: int) -> Adjusted:
-        """The same among so many values, at these positions; NaN and None elsewhere."""
-        arrays = {
-            name: np.full(values, np.nan) for name in ("phi", "moved", "noise", "added", "p_value", "none_p_value")
-        }
-        for name, array in arrays.items():
-            array[list(positions)] = getattr(self, name)
-        nothing = (None,) * values
-        return Adjusted(**arrays, doubt=nothing, same=nothing)
 
 
 class Confounding:
@@ -109,7 +56,8 @@ class Confounding:
         if group.attribute not in images.attributes or len(images.attributes) < 2:
             return None
         found = images.standardised(group.attribute, answers)
-        return _adjusted(found, images, group, Score(phi, low, high), thresholds)
+        names, same = list(images.attributes), images.same(group.attribute)
+        return adjusted(found, group, names, same, Score(phi, low, high), thresholds)
 
 
 def _images_of_class(seen: Seen, target: str) -> _Class:
@@ -204,89 +152,6 @@ class _Class:
         table = np.maximum(u[:, self._shown.blocks[own]].T @ u[:, self._shown.blocks[other]], 0.0)
         shares: Floats = table / max(float(table.sum()), 1e-12)
         return shares
-
-
-def _adjusted(found: Standardised, images: _Class, group: CellGroup, score: Score, thresholds: Thresholds) -> Adjusted:
-    phi, low, high = score
-    tau, alpha = thresholds
-    n = len(group.values)
-    moved, noise, added, parts = (at[:n] for at in (found.moved, found.noise, found.added, found.parts))
-    standard = phi - moved
-    reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
-    error = np.sqrt(reach**2 + CAUTION * added)
-    p_value = _p_value(np.sign(phi) * standard, error, tau)
-    none_p_value = _p_value(2 * tau - np.abs(standard), error, tau)
-    plain = _p_value(np.abs(phi), reach, tau)
-    in_doubt = (np.abs(phi) > tau) & (plain <= alpha) & (p_value > alpha)
-    names, z = list(images.attributes), deviations(1 - alpha)
-    doubts = [
-        _doubt(value, float(phi[j]), (float(moved[j]), z * float(noise[j])), (parts[j], names), tau)
-        if in_doubt[j]
-        else None
-        for j, value in enumerate(group.values)
-    ]
-    same = images.same(group.attribute)
-    alike = tuple(same.get(value) for value in group.values)
-    return Adjusted(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), alike)
-
-
-def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, thresholds: Thresholds) -> Adjusted:
-    """What other attributes make of φ over several classes: of each what they make of its own φ, by its share.
-
-    classes: of every class, arrays of shape (values,); None: nothing is known of other attributes there, and nothing
-    moves its φ. shares: (classes, values). score: φ over all classes with its limits at 1 - α, each (values,).
-    """
-    phi, low, high = score
-    tau, alpha = thresholds
-    still = np.zeros(shares.shape[1])
-    moved = np.array([still if one is None else np.nan_to_num(one.moved) for one in classes])
-    noise = np.array([still if one is None else np.nan_to_num(one.noise) for one in classes])
-    added = np.array([still if one is None else np.nan_to_num(one.added) for one in classes])
-    moves, more = (shares * moved).sum(axis=0), (shares**2 * added).sum(axis=0)
-    standard = phi - moves
-    reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
-    error = np.sqrt(reach**2 + CAUTION * more)
-    p_value = _p_value(np.sign(phi) * standard, error, tau)
-    none_p_value = _p_value(2 * tau - np.abs(standard), error, tau)
-    unsure = (np.abs(phi) > tau) & (_p_value(np.abs(phi), reach, tau) <= alpha) & (p_value > alpha)
-    doubts = tuple(
-        f"on images alike in the other attributes it is {left:+.2f}" if doubted else None
-        for left, doubted in zip(standard.tolist(), unsure.tolist(), strict=True)
-    )
-    spread = np.sqrt((shares**2 * noise**2).sum(axis=0))
-    return Adjusted(standard, moves, spread, more, p_value, none_p_value, doubts, (None,) * len(phi))
-
-
-def _doubt(
-    value: str, phi: float, moved: tuple[float, float], parts: tuple[Floats, Sequence[str]], tau: float
-) -> str | None:
-    """Why a finding that does not bear standardising is none; None where other attributes have no part in that.
-
-    moved: by how much standardising moves φ, and how far that may be off. parts: what each attribute adds to it.
-    """
-    toward, off = float(np.sign(phi)) * moved[0], moved[1]
-    who = _carriers(np.sign(phi) * parts[0], toward, parts[1])
-    said, left = f"{phi:+.2f} on the images of {value!r}", phi - moved[0]
-    if toward > max(tau, off):
-        return f"explained by {who}: {said}, {left:+.2f} on images alike in {who}"
-    if toward + off > abs(phi) - tau:
-        return f"cannot be told from {who}: {said}, {left - off:+.2f} to {left + off:+.2f} on images alike in {who}"
-    return None
-
-
-def _p_value(beyond: Floats, error: Floats, tau: float) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found: Floats = np.where(beyond > tau, ndtr(-(beyond - tau) / error), 1.0)
-    return np.where(np.isnan(beyond), np.nan, found)
-
-
-def _carriers(parts: Floats, toward: float, names: Sequence[str]) -> str:
-    """The attributes that explain most, at most two."""
-    order = np.argsort(-parts, kind="stable")
-    chosen = [names[order[0]]]
-    if len(order) > 1 and parts[order[1]] >= NAMED * max(toward, parts[order[0]]):
-        chosen.append(names[order[1]])
-    return " and ".join(chosen)
 
 
 def _rows(images: Shown, rows: NDArray[np.bool_]) -> Shown:

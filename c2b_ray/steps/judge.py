@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from c2b_ray import metrics
 from c2b_ray.metrics.levels import deviations
-from c2b_ray.steps.confounding import Adjusted
+from c2b_ray.steps.adjusted import Adjusted
 from c2b_ray.steps.thresholds import Thresholds
 
 Floats = NDArray[np.float64]
@@ -94,21 +94,33 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[s
         "phi": contrasts.phi,
         "phi_shrunken": metrics.shrunken(contrasts.phi, (high - low) / (2 * deviations(thresholds.confidence))),
     }
-    basis = [estimate.basis for estimate in estimates for _ in estimate.values]
     rows = [
         {**{name: float(values[i]) for name, values in columns.items()}, "verdict": verdicts[i], "doubt": doubts[i]}
-        | {"basis": basis[i], "phi_standardised": None, "same_as": None}
         for i in range(len(doubts))
     ]
+    _explain(rows, estimates, adjusted, thresholds, tests)
+    return rows
+
+
+def _explain(
+    rows: Sequence[dict[str, Any]],
+    estimates: Sequence[Estimate],
+    adjusted: Sequence[tuple[slice, Adjusted]],
+    thresholds: Thresholds,
+    tests: int,
+) -> None:
+    """Adds what each row rests on, what other attributes make of it, and why it is undetermined."""
+    basis = [estimate.basis for estimate in estimates for _ in estimate.values]
+    shared = np.concatenate([*(estimate.shared for estimate in estimates), np.zeros(0)]).tolist()
+    for row, of_row in zip(rows, basis, strict=True):
+        row |= {"basis": of_row, "phi_standardised": None, "same_as": None}
     for here, of_group in adjusted:
         for row, phi, same in zip(rows[here], of_group.phi.tolist(), of_group.same, strict=True):
             row["phi_standardised"] = None if math.isnan(phi) else phi
             row["same_as"] = None if same is None else ": ".join(same)
-    shared = np.concatenate([*(estimate.shared for estimate in estimates), np.zeros(0)])
-    for row, share in zip(rows, shared.tolist(), strict=True):
+    for row, share in zip(rows, shared, strict=True):
         undetermined = row["verdict"] == "undetermined"
         row["undetermined_because"] = _reason(row, share, thresholds, tests) if undetermined else None
-    return rows
 
 
 def _tests(

@@ -21,14 +21,14 @@ from c2b_ray.metrics.interaction import Crossed, crossed, weighted_counts
 from c2b_ray.metrics.shadows import Separated, separated
 from c2b_ray.schemas import INTERSECTIONS
 from c2b_ray.steps.answers import answers_of, by_column
-from c2b_ray.steps.cells import counts_by_source, images_of_pairs
+from c2b_ray.steps.cells import CellImages, counts_by_source, images_of_pairs
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints
 from c2b_ray.steps.intersect import Pair, bias_class, of_run
 from c2b_ray.steps.judge import EVIDENCE_OF_VALUES
 from c2b_ray.steps.paired_images import PairCells, PairCounts, by_caption, counts_of_captions, counts_of_verified
 from c2b_ray.steps.thresholds import Thresholds
-from c2b_ray.steps.verified import Verified
+from c2b_ray.steps.verified import Seen, Verified
 
 Floats = NDArray[np.float64]
 
@@ -87,17 +87,9 @@ def score_pairs(
     drawn = images_of_pairs(captions, images.draws)
     pictures = None if images.distinct is None else images.distinct.pictures(drawn.ids)
     kept = drawn.without_copies(pictures)
-    repeats = drawn.sizes - kept.sizes
-    sources: dict[str, set[str]] = defaultdict(set)
-    for (proposal, _), of_cell in counts_by_source(captions, images.draws).items():
-        sources[proposal] |= set(of_cell)
+    repeats = np.append(drawn.sizes - kept.sizes, 0)
+    sources, seen = _sources(captions, images.draws), _seen(captions, images, kept)
     by_id = pc.sort_indices(captions["caption_id"]).to_numpy()
-    seen = None
-    if images.verified is not None:
-        verified = images.verified
-        if images.pool is not None:
-            verified = verified.drawn_from(images_of_pairs(captions, images.pool))
-        seen = verified.of(kept)
     estimates = []
     for classifier in classifiers:
         answers = answers_of(predictions, classifier).to(kept)
@@ -107,15 +99,33 @@ def score_pairs(
             if seen is not None:
                 counts = counts_of_verified(cells, seen, pictures)
             else:
-                basis = "labels" if sources[pair.proposal_id] <= {"labelled"} else "captions"
-                doubt = UNCHECKED if "retrieve" in sources[pair.proposal_id] else None
-                counts = counts_of_captions(cells, basis, doubt)
+                counts = _unverified(cells, sources[pair.proposal_id])
             if counts.basis != "labels":
                 of_pair = by_column([samples[number] for number in cells.number])
                 counts = by_caption(counts, *of_pair, thresholds.confidence)
-            copies = np.where(cells.number >= 0, np.append(repeats, 0)[cells.number], 0)
-            estimates.append(_Estimate(classifier, pair, counts, copies, _crossed(pair, counts)))
+            estimates.append(_Estimate(classifier, pair, counts, repeats[cells.number], _crossed(pair, counts)))
     return pa.Table.from_pylist(_rows(estimates, thresholds), INTERSECTIONS)
+
+
+def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:
+    """Where the images of each pair, by proposal id, come from."""
+    sources: dict[str, set[str]] = defaultdict(set)
+    for (proposal, _), of_cell in counts_by_source(captions, draws).items():
+        sources[proposal] |= set(of_cell)
+    return sources
+
+
+def _seen(captions: pa.Table, images: PairImages, cells: CellImages) -> Seen | None:
+    """What a verifier said of the images of the pairs' cells; None where nobody verified."""
+    verified = images.verified
+    if verified is not None and images.pool is not None:
+        verified = verified.drawn_from(images_of_pairs(captions, images.pool))
+    return None if verified is None else verified.of(cells)
+
+
+def _unverified(cells: PairCells, sources: set[str]) -> PairCounts:
+    basis = "labels" if sources <= {"labelled"} else "captions"
+    return counts_of_captions(cells, basis, UNCHECKED if "retrieve" in sources else None)
 
 
 def _crossed(pair: Pair, counts: PairCounts) -> Crossed:

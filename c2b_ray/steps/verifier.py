@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.steps.verify import CLASS, OTHER, SELF_TRUST, self_assessed
+from c2b_ray.steps.image_ids import numbered
+from c2b_ray.steps.self_assessed import SELF_TRUST, self_assessed
+from c2b_ray.steps.verify import CLASS, OTHER
 
 ASSUMED = 0.95
 """How often a verifier is taken to be right on the class that neither a calibration nor its own certainty tells of."""
@@ -99,9 +101,8 @@ class Verifier:
 
 def _class_certainty(verifications: pa.Table) -> dict[str, float]:
     """How sure the verifier was of the class, on average, of the images drawn for each class; where it said so."""
-    columns = zip(verifications["target_class"].to_pylist(), verifications["class_certainty"].to_pylist(), strict=True)
-    said: dict[str, list[float]] = defaultdict(list)
-    for target, certainty in columns:
-        if certainty is not None:
-            said[target].append(certainty)
-    return {target: float(np.mean(certainties)) for target, certainties in said.items()}
+    certainty = verifications["class_certainty"]
+    known = np.flatnonzero(certainty.is_valid().to_numpy())
+    names, target = numbered(verifications["target_class"].take(pa.array(known)))
+    certainties = certainty.take(pa.array(known)).to_numpy().astype(np.float64)
+    return {name: float(np.mean(certainties[target == i])) for i, name in enumerate(names.to_pylist())}

@@ -41,9 +41,6 @@ LIKELIER = 3.0
 world's CLIP model kept 92, 99 and 99.7 % of a class's own images (in fog 91, 98, 100) at 1, 3 and 9, and took 0.2, 2
 and 8 % of the others for one: a hundredth of an index is much beside a class's own images."""
 
-SELF_TRUST = 20.0
-"""As many labelled images of each value a verifier's own certainty counts for, where there is no calibration table."""
-
 WANTED = ("image_id", "target_class", "verification_id")
 
 _BATCH = 64
@@ -245,32 +242,3 @@ def _asked_of(
 def _some(here: NDArray[np.bool_], random: np.random.Generator, most: int = CALIBRATED_ON) -> Rows:
     rows = np.flatnonzero(here)
     return np.sort(random.permutation(rows)[:most])
-
-
-def self_assessed(verifications: pa.Table) -> pa.Table:
-    """What the verifier's certainty promises of its answers: a table of `schemas.CALIBRATION`, counted in images.
-
-    An image answered w with certainty p counts p for w and shares 1 - p among the other values that were answered
-    of its class. Each value's row is scaled to at most SELF_TRUST images: a model's opinion of itself is weak evidence.
-    """
-    counts: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
-    said = defaultdict(list)
-    for row in verifications.select(["target_class", "attributes", "values", "certainties"]).to_pylist():
-        for attribute, value, certainty in zip(row["attributes"], row["values"], row["certainties"], strict=True):
-            if value is not None and certainty is not None:
-                said[attribute, row["target_class"]].append((value, certainty))
-    for (attribute, _), answers in said.items():
-        values = sorted({value for value, _ in answers})
-        for answer, certainty in answers:
-            for value in values:
-                share = certainty if value == answer else (1 - certainty) / max(1, len(values) - 1)
-                counts[attribute][value, answer] += share
-    rows = []
-    for attribute, cells in sorted(counts.items()):
-        whole: dict[str, float] = defaultdict(float)
-        for (value, _), n in cells.items():
-            whole[value] += n
-        for (value, answer), n in sorted(cells.items()):
-            images = n * min(1.0, SELF_TRUST / whole[value]) if whole[value] else 0.0
-            rows.append({"attribute": attribute, "value": value, "answer": answer, "images": images, "source": "self"})
-    return pa.Table.from_pylist(rows, CALIBRATION)

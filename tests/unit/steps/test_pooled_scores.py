@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from c2b_ray.schemas import POOLED
-from c2b_ray.steps.confounding import Adjusted
+from c2b_ray.steps.adjusted import Adjusted
 from c2b_ray.steps.judge import LABELS, Estimate
 from c2b_ray.steps.pooled_scores import pooled
 from c2b_ray.steps.thresholds import Thresholds

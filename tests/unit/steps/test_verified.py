@@ -13,10 +13,11 @@ from c2b_ray.steps.correction import correction_of
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
+from c2b_ray.steps.self_assessed import SELF_TRUST
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verifier import Verifier
-from c2b_ray.steps.verify import CLASS, OTHER, SELF_TRUST
+from c2b_ray.steps.verify import CLASS, OTHER
 
 LEVELS = Thresholds(0.05, 0.05)
 PERFECT = {(value, value): 4000.0 for value in ("snow", "rain", "bus", "boat")}

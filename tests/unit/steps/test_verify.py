@@ -11,16 +11,15 @@ from c2b_ray.roles import Answer
 from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, IMAGES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.propose import propose
+from c2b_ray.steps.self_assessed import SELF_TRUST, self_assessed
 from c2b_ray.steps.verify import (
     CALIBRATED_ON,
     CLASS,
     LIKELIER,
-    SELF_TRUST,
     Checks,
     calibrate,
     check_calibration,
     checks,
-    self_assessed,
     verify,
     wanted,
 )
