@@ -14,7 +14,7 @@ RUN uv venv /opt/c2b && uv pip sync --python /opt/c2b/bin/python --require-hashe
 
 FROM base AS package
 COPY pyproject.toml README.md LICENSE ./
-COPY deployments/laptop.yaml deployments/
+COPY deployments deployments
 COPY c2b_ray c2b_ray
 RUN uv venv /opt/c2b && uv pip install --python /opt/c2b/bin/python --no-deps --target /opt/package .
 

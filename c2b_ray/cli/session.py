@@ -15,8 +15,8 @@ Placement = Annotated[
     typer.Option(
         "--placement",
         metavar="FILE",
-        help="How many processes run each stage, and where: a file such as those in deployments/placement; by default "
-        "what the cluster has decides.",
+        help="How many processes run each stage, and where: laptop, one-gpu, cluster, or a file of your own such "
+        "as those in deployments/placement; by default what the cluster has decides.",
     ),
 ]
 

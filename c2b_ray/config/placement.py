@@ -20,6 +20,12 @@ from c2b_ray.filesystems.documents import read_yaml
 Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
+DEPLOYMENTS = next(
+    (parent / "deployments" for parent in Path(__file__).parents[1:3] if (parent / "deployments").is_dir()),
+    Path(__file__).parents[2] / "deployments",
+)
+"""In the package where it was installed from a wheel, or in a checkout."""
+
 _WORD = r"[a-zA-Z0-9](?:[a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?"
 _LABEL = re.compile(rf"(?:[a-zA-Z0-9.-]{{1,253}}/)?{_WORD}")
 _SELECTOR = re.compile(rf"!?{_WORD}|!?in\({_WORD}(?:, ?{_WORD})*\)")
@@ -103,7 +109,8 @@ class PlacementConfig(Strict):
 def read_placement(source: str | Path | dict[str, Any] | PlacementConfig | None) -> PlacementConfig:
     """A placement from a YAML file, a mapping of its fields, or a config; None leaves everything to the defaults.
 
-    ConfigError names file and field. The path of the Serve config becomes absolute, relative to the file.
+    `laptop`, `one-gpu` and `cluster` are files that come with the package. ConfigError names file and field. The path
+    of the Serve config becomes absolute, relative to the file.
     """
     if isinstance(source, PlacementConfig):
         return source
@@ -112,6 +119,9 @@ def read_placement(source: str | Path | dict[str, Any] | PlacementConfig | None)
     if not isinstance(source, str | Path):
         what = f"expected a placement file's path or a mapping of its fields, got a {type(source).__name__}"
         raise ConfigError("placement", what)
+    shipped = DEPLOYMENTS / "placement" / f"{source}.yaml"
+    if Path(source).suffix == "" and shipped.is_file() and not Path(source).exists():
+        source = shipped
     data = read_yaml(source)
     if not isinstance(data, dict):
         what = "nothing" if data is None else f"a {type(data).__name__}"

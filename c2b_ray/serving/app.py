@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray.serve import Application, Deployment, RunTarget
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
+from c2b_ray.config.placement import DEPLOYMENTS
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.filesystems.documents import read_yaml
 from c2b_ray.models import catalog
@@ -24,9 +25,7 @@ from c2b_ray.serving.generator import GeneratorServer
 from c2b_ray.serving.index import IndexServer
 from c2b_ray.serving.llm import LanguageModelServer
 
-_PLACES = (Path(__file__).parents[2] / "deployments" / "laptop.yaml", Path(__file__).with_name("laptop.yaml"))
-LAPTOP = next((path for path in _PLACES if path.is_file()), _PLACES[0])
-"""In a checkout, or beside this file where the package was installed from a wheel."""
+LAPTOP = DEPLOYMENTS / "laptop.yaml"
 
 
 class OneModel(BaseModel):

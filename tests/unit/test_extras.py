@@ -86,6 +86,28 @@ print("loaded")
     assert (done.stdout, done.returncode) == ("loaded\n", 0), done.stderr
 
 
+def test_a_language_model_answers_without_triton() -> None:
+    """Which deployments/cpu.overrides leaves out."""
+    code = """
+from c2b_ray.models import catalog
+from c2b_ray.roles import ChatRequest, Message
+schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+request = ChatRequest((Message("user", "?"),), schema, max_tokens=9)
+[reply] = catalog.language_model("world:lm?device=cpu").chat([request])
+print(reply.text.replace(" ", "")[:5])
+"""
+    done = without(("triton",), code)
+    assert (done.stdout, done.returncode) == ('{"a":\n', 0), done.stderr
+
+
+def test_the_install_page_names_every_extra_and_the_override() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    for extra in EXTRAS:
+        assert f"`c2b-ray[{extra}]`" in page
+    [override] = [line for line in (ROOT / "deployments" / "cpu.overrides").read_text().splitlines() if line[0] != "#"]
+    assert override in page
+
+
 def test_hints_name_extras_that_hold_the_package() -> None:
     distributions = packages_distributions()
     for module, install in INSTALL.items():

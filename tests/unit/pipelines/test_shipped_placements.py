@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from c2b_ray.config.placement import StagePlacement, read_placement
+from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.placement import NEEDS, Cluster, Node, defaults, matches, placed
 
 FOLDER = Path(__file__).parents[3] / "deployments" / "placement"
@@ -26,6 +27,16 @@ MACHINES = {
 
 def test_each_file_has_its_machines_here():
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(MACHINES)
+
+
+def test_each_has_a_name_that_a_file_of_ones_own_goes_before(tmp_path, monkeypatch):
+    for name in MACHINES:
+        assert read_placement(name) == read_placement(FOLDER / f"{name}.yaml")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "laptop").write_text("stages: {classify: {max_actors: 7}}")
+    assert read_placement("laptop").stages.classify.max_actors == 7
+    with pytest.raises(SourceError, match="no such file"):
+        read_placement("mainframe")
 
 
 @pytest.mark.parametrize("stage", NEEDS)
