@@ -217,9 +217,10 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
 
 
 def test_findings_are_measured_again_on_fresh_images(audit_file, place, c2b, tmp_path):
+    write_sample(place / "calibration.parquet", 400, seed=1002)
     asked = {
         "images": {"source": "retrieve", "index": str(place / "index")},
-        "verification": {"model": "world:clip"},
+        "verification": {"model": "world:clip", "calibration": str(place / "calibration.parquet")},
         "images_per_caption": 5,
         "confirm": True,
         "tau": 0.0,
