@@ -76,21 +76,25 @@ class Here:
 def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller) -> Generator[Written, None, None]:
     """The answers, written in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
     held: list[pa.Table] = []
+    rows_held = bytes_held = 0
 
     def write() -> Written:
+        nonlocal rows_held, bytes_held
         table = pa.concat_tables(held)
         held.clear()
+        rows_held = bytes_held = 0
         return write_part(table, parts, job.id_column)
 
     size = job.config.rows_per_file
     with closing(_answers(_batches(rows, job, done), job)) as answers:
         try:
             for answer in answers:
-                if held and sum(table.num_rows for table in held) + answer.num_rows > size:
+                if held and rows_held + answer.num_rows > size:
                     yield write()
                 held.append(answer)
-                teller.answered(teller.rows, sum(table.num_rows for table in held))
-                if sum(table.nbytes for table in held) > BLOCK_BYTES:
+                rows_held, bytes_held = rows_held + answer.num_rows, bytes_held + answer.nbytes
+                teller.answered(teller.rows, rows_held)
+                if bytes_held > BLOCK_BYTES:
                     yield write()
         except BaseException:
             if held:
@@ -114,7 +118,7 @@ def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, No
                 if not role:
                     role.append(job.role_factory())
                 waiting.append(pool.submit(stepped, batch, job, role[0]))
-                if len(waiting) > 2 * threads:
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -5,7 +5,8 @@ It knows which step runs over which table, and leaves reading, writing and resum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,7 +47,8 @@ class ImageStages:
         """The bytes of the `wanted` images (`image_id`, `row`) from `source` into Parquet parts under `out`."""
         rows = Rows(_blocks(wanted, FETCHED_AT_ONCE), total=wanted.num_rows)
         config = replace(FETCH, total=wanted.num_rows)
-        return self.runner.run(rows, fetch, source, out, id_column="image_id", config=config, on_progress=on_progress)
+        load = partial(_one_at_a_time, source)
+        return self.runner.run(rows, fetch, load, out, id_column="image_id", config=config, on_progress=on_progress)
 
     def generate(
         self, wanted: pa.Table, generator: Callable[[], ImageGenerator], out: str, on_progress: OnProgress
@@ -93,11 +95,31 @@ class ImageStages:
         )
 
 
+class _OneAtATime:
+    """A source that one thread at a time reads, for it may keep what it reads; others look at theirs meanwhile."""
+
+    def __init__(self, source: ImageSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+
+    @property
+    def revision(self) -> str:
+        return self._source.revision
+
+    def fetch(self, ids: Sequence[int]) -> pa.Table:
+        with self._lock:
+            return self._source.fetch(ids)
+
+
+def _one_at_a_time(load: Callable[[], ImageSource]) -> ImageSource:
+    return _OneAtATime(load())
+
+
 def _images_to_classify(names: pa.Table, parts: Parts, question: Question, wanted: pa.Array) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
         images = parts.read(name)
         images = images.filter(pc.is_in(images["image_id"], wanted))
-        of_images = [question.prediction_id(image_id) for image_id in images["image_id"].to_pylist()]
+        of_images = question.prediction_ids(images["image_id"].to_pylist())
         yield images.append_column("prediction_id", pa.array(of_images, pa.string()))
 
 

@@ -17,6 +17,8 @@ from c2b_ray.errors import ConfigError
 
 MOST_THREADS = 16
 """Batches under way in one process. More threads than that wait for Python's lock."""
+READ_HERE = 64
+"""Images that one thread of a process without Ray reads at once."""
 SMALLEST_SHARE = 0.1
 """Of a GPU. Of a GPU with less of it free no share is taken by default."""
 ELASTIC_ACTORS = 16
@@ -118,6 +120,8 @@ def on_this_machine(stage: Stage, config: PlacementConfig, cores: int) -> Placem
     """The stage in one process without Ray, for which a file says `batch` and `threads` alone."""
     section = config.stage(stage)
     placement = defaults(stage, Cluster((Node(cpus=cores),)))
+    if not NEEDS[stage].model:  # no other process shares the work, and each thread holds a batch of encoded images
+        placement = Placement(min(placement.batch, READ_HERE), min(MOST_THREADS, cores))
     batch, threads = section.batch or placement.batch, section.threads or placement.threads
     return Placement(batch, threads, cpus=0.0)
 

@@ -4,7 +4,7 @@ path   the tables that audits share        c2b   scores, and what follows from t
 """
 
 from c2b_ray.schemas.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERSECTIONS, POOLED, SCORES
-from c2b_ray.schemas.ids import content_id, seed_of
+from c2b_ray.schemas.ids import content_id, content_ids, seed_of
 from c2b_ray.schemas.path import (
     CALIBRATION,
     CAPTIONS,
@@ -37,6 +37,7 @@ __all__ = [
     "SEARCHES",
     "VERIFICATIONS",
     "content_id",
+    "content_ids",
     "embeddings",
     "seed_of",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -15,12 +16,25 @@ def content_id(*parts: Any) -> str:
     """20 hexadecimal digits that depend on every part; parts are JSON values, bytes or views of bytes."""
     digest = hashlib.blake2b(digest_size=10)
     for part in parts:
-        raw = isinstance(part, bytes | memoryview)
-        data = part if raw else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
-        # The length keeps ("ab", "c") apart from ("a", "bc").
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
+        _add(digest, part)
     return digest.hexdigest()
+
+
+def content_ids(step: str, values: Iterable[Any], *settings: Any) -> list[str]:
+    """`content_id(step, value, *settings)` of each value. Settings, which may be long, are written out once."""
+    first, rest = _json(step), [_json(part) for part in settings]
+    return [content_id(first, value, *rest) for value in values]
+
+
+def _json(part: Any) -> bytes:
+    return json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _add(digest: Any, part: Any) -> None:
+    data = part if isinstance(part, bytes | memoryview) else _json(part)
+    # The length keeps ("ab", "c") apart from ("a", "bc").
+    digest.update(len(data).to_bytes(8, "big"))
+    digest.update(data)
 
 
 def seed_of(*parts: Any) -> int:

@@ -15,7 +15,7 @@ from c2b_ray.config import Right
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier
-from c2b_ray.schemas import PREDICTIONS, content_id
+from c2b_ray.schemas import PREDICTIONS, content_ids
 from c2b_ray.steps import encoded
 from c2b_ray.steps.right import FIVE, Answer, Classes, answers
 
@@ -34,9 +34,13 @@ class Question:
     right: Right = "top1"
 
     def prediction_id(self, image_id: str) -> str:
+        return self.prediction_ids([image_id])[0]
+
+    def prediction_ids(self, image_ids: Sequence[str]) -> list[str]:
+        """Of the classifier's answers to this question on each image."""
         labels = [list(group) for group in self.labels_of_class]
-        own = (self.classifier, self.revision, list(self.classes), labels, self.right)
-        return content_id("predict", image_id, *own)
+        settings = (self.classifier, self.revision, list(self.classes), labels, self.right)
+        return content_ids("predict", image_ids, *settings)
 
 
 def question(
@@ -126,15 +130,16 @@ def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Tab
             else:
                 known[i] = answer
     nothing = Answer(None, None, None, None, None, None)
+    image_ids = images["image_id"].to_pylist()
     rows = [
         {
-            "prediction_id": asked.prediction_id(image_id),
+            "prediction_id": prediction_id,
             "image_id": image_id,
             "classifier": asked.classifier,
             "revision": asked.revision,
             **vars(known.get(i, nothing)),
             "error": errors[i],
         }
-        for i, image_id in enumerate(images["image_id"].to_pylist())
+        for i, (image_id, prediction_id) in enumerate(zip(image_ids, asked.prediction_ids(image_ids), strict=True))
     ]
     return pa.Table.from_pylist(rows, PREDICTIONS)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import THREADS, concerns_the_store, refusal, resolve
@@ -108,8 +110,12 @@ class LabelledTable:
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
         values = [self._rows.image(self._names[IMAGE], row) for row in ids]
+        filesystem, _ = resolve(self.location)
+        size = max(1, ceil(len(values) / THREADS))
+        shares = [values[start : start + size] for start in range(0, len(values), size)]
         with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
-            found = list(pool.map(self._image, values))
+            read = pool.map(lambda share: [self._image(value, filesystem) for value in share], shares)
+            found = [image for share in read for image in share]
         return pa.table(
             {
                 "key": pa.array([self.keys[row] for row in ids], pa.string()),
@@ -118,14 +124,13 @@ class LabelledTable:
             }
         )
 
-    def _image(self, value: Any) -> tuple[bytes | None, str | None]:
+    def _image(self, value: Any, filesystem: fs.FileSystem) -> tuple[bytes | None, str | None]:
         if isinstance(value, dict):  # as Hugging Face's datasets write an image
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
             return (value, None) if len(value) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
         if not isinstance(value, str) or not value:
             return None, "the table names no image in this row"
-        filesystem, _ = resolve(self.location)
         try:
             return read_below(filesystem, self._rows.folder, value, MAX_BYTES), None
         except ImageError as error:

@@ -175,7 +175,7 @@ def _classify(name: str, spec: str, asked: AuditConfig, run: C2BRun, models: Bac
         # Not the images that were looked at and left.
         drawn = pa.concat_tables([run.draws, run.read("confirmation")])["image_id"].unique()
         done = run.read("predictions", ["prediction_id"])["prediction_id"]
-        wanted = pa.array([asking.prediction_id(image) for image in drawn.to_pylist()], pa.string())
+        wanted = pa.array(asking.prediction_ids(drawn.to_pylist()), pa.string())
         if not pc.all(pc.is_in(wanted, done.combine_chunks()), min_count=0).as_py():
             run.begin_writing()
         images, out = run.location("images"), run.location("predictions")
