@@ -93,40 +93,7 @@ def run(random: np.random.Generator, case: Case) -> tuple[bool, bool, bool, floa
     right, rates = random.random(len(shows)) < chance, confusion(case.values, case.skill)
     said = (random.random((*shows.shape, 1)) > rates.cumsum(axis=1)[shows]).sum(axis=2).clip(0, case.values - 1)
     known = [np.array([random.multinomial(150, row) for row in rates], float) for _ in ATTRIBUTES]
-    names = [f"{i}" for i in range(len(shows))]
-    rows = [
-        {"verification_id": name, "image_id": name, "target_class": "bus", "class_shown": None, "revision": "1"}
-        | {"attributes": list(ATTRIBUTES), "values": [f"{v}" for v in said[i]], "certainties": [None] * len(ATTRIBUTES)}
-        for i, name in enumerate(names)
-    ]
-    counts = [
-        {"attribute": b, "value": f"{k}", "answer": f"{w}", "images": table[k, w], "source": "table"}
-        for b, table in zip(ATTRIBUTES, known, strict=True)
-        for k in range(case.values)
-        for w in range(case.values)
-    ]
-    captions = [
-        {"caption_id": f"{b}-{v}", "proposal_id": b, "target_class": "bus", "attribute": b, "bias_class": f"{v}"}
-        | {"number": 0, "text": f"{b}-{v}"}
-        for b in case.drawn
-        for v in range(case.values)
-    ]
-    draws = [
-        {
-            "caption_id": f"{ATTRIBUTES[groups[i]]}-{shows[i, groups[i]]}",
-            "image_id": name,
-            "rank": i,
-            "source": "retrieve",
-        }
-        for i, name in enumerate(names)
-    ]
-    answers = [
-        {"prediction_id": name, "image_id": name, "classifier": "m", "revision": "1"}
-        | {"predicted_class": "bus" if right[i] else "boat"}
-        for i, name in enumerate(names)
-    ]
-    cells = images_of_cells(pa.Table.from_pylist(captions, CAPTIONS), pa.Table.from_pylist(draws, DRAWS))
-    verified = Verified(pa.Table.from_pylist(rows, VERIFICATIONS), pa.Table.from_pylist(counts, CALIBRATION))
+    cells = images_of_cells(captions_of(case), draws_of(shows, groups))
     at = ATTRIBUTES.index(case.of)
     table = np.zeros((2, case.values, case.values))
     here = groups == at
@@ -134,20 +101,65 @@ def run(random: np.random.Generator, case: Case) -> tuple[bool, bool, bool, floa
     estimate = corrected(table[0], table[1], Known(known[at], None), 1 - ALPHA)
     scores = contrast_test(estimate.accuracy, estimate.effective, TAU, 1 - ALPHA, estimate.covariance)
     (group,) = (one for one in cells.groups if one.attribute == case.of)
-    found = Confounding(verified.of(cells)).adjust(
+    adjusted = Confounding(Verified(verifications_of(said), calibration_of(known)).of(cells)).adjust(
         group,
-        answers_of(pa.Table.from_pylist(answers, PREDICTIONS), "m").to(cells),
+        answers_of(predictions_of(right), "m").to(cells),
         Thresholds(TAU, ALPHA),
         scores.phi,
         scores.phi_low,
         scores.phi_high,
     )
-    if found is None:
+    if adjusted is None:
         raise RuntimeError("nothing is known of other attributes")
-    low, high = found.limits(scores.phi_low, scores.phi_high, 1 - ALPHA)
+    low, high = adjusted.limits(scores.phi_low, scores.phi_high, 1 - ALPHA)
     before = bool(scores.p_value[0] <= ALPHA)
-    stands = before and bool(found.p_value[0] <= ALPHA) and found.doubt[0] is None
-    return before, stands, bool(low[0] <= case.phi <= high[0]), float(found.phi[0])
+    stands = before and bool(adjusted.p_value[0] <= ALPHA) and adjusted.doubt[0] is None
+    return before, stands, bool(low[0] <= case.phi <= high[0]), float(adjusted.phi[0])
+
+
+def captions_of(case: Case) -> pa.Table:
+    rows = [
+        {"caption_id": f"{b}-{v}", "proposal_id": b, "target_class": "bus", "attribute": b, "bias_class": f"{v}"}
+        | {"number": 0, "text": f"{b}-{v}"}
+        for b in case.drawn
+        for v in range(case.values)
+    ]
+    return pa.Table.from_pylist(rows, CAPTIONS)
+
+
+def draws_of(shows: np.ndarray, groups: np.ndarray) -> pa.Table:
+    rows = [
+        {"caption_id": f"{ATTRIBUTES[group]}-{shows[i, group]}", "image_id": f"{i}", "rank": i, "source": "retrieve"}
+        for i, group in enumerate(groups)
+    ]
+    return pa.Table.from_pylist(rows, DRAWS)
+
+
+def verifications_of(said: np.ndarray) -> pa.Table:
+    rows = [
+        {"verification_id": f"{i}", "image_id": f"{i}", "target_class": "bus", "class_shown": None, "revision": "1"}
+        | {"attributes": list(ATTRIBUTES), "values": [f"{v}" for v in row], "certainties": [None] * len(ATTRIBUTES)}
+        for i, row in enumerate(said)
+    ]
+    return pa.Table.from_pylist(rows, VERIFICATIONS)
+
+
+def calibration_of(known: list[np.ndarray]) -> pa.Table:
+    rows = [
+        {"attribute": b, "value": f"{k}", "answer": f"{w}", "images": images, "source": "table"}
+        for b, table in zip(ATTRIBUTES, known, strict=True)
+        for (k, w), images in np.ndenumerate(table)
+    ]
+    return pa.Table.from_pylist(rows, CALIBRATION)
+
+
+def predictions_of(right: np.ndarray) -> pa.Table:
+    rows = [
+        {"prediction_id": f"{i}", "image_id": f"{i}", "classifier": "m", "revision": "1"}
+        | {"predicted_class": "bus" if good else "boat"}
+        for i, good in enumerate(right)
+    ]
+    return pa.Table.from_pylist(rows, PREDICTIONS)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -96,12 +96,12 @@ def overviews(
 
 
 def taken(
-    captions: pa.Table, draws: pa.Table, predictions: pa.Table, classifiers: Container[str]
+    captions: pa.Table, draws: pa.Table, predictions: pa.Table, classifiers: Collection[str]
 ) -> dict[str, dict[str, Counter[str]]]:
     """Of each classifier and class, what the images drawn for the class were taken for, each image counted once."""
     cells = images_of_cells(captions, draws)
     rows = {target: cells.rows_of_class(target) for target in dict.fromkeys(name.target_class for name in cells.names)}
-    counts: dict[str, dict[str, Counter[str]]] = {}
+    counts: dict[str, dict[str, Counter[str]]] = {classifier: {} for classifier in classifiers}
     for classifier in predictions["classifier"].unique().to_pylist():
         if classifier in classifiers:
             answers = answers_of(predictions, classifier).to(cells)

@@ -155,8 +155,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
     """`thumbnails`: a data: URI per image id of the plan; those that are absent are told in words."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
-    names = _names(config, tables)
-    groups = planned.groups
+    names, groups = _names(config, tables), planned.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
     beneath = folded(groups)
     findings = {
@@ -168,7 +167,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
     in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
     answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
     keys = dict(zip(*(tables.images[name].to_pylist() for name in ("image_id", "key")), strict=True))
-    by_link, shelf = {item.link: item for item in findings.values()}, Shelf(thumbnails, keys)
+    shelf = Shelf(thumbnails, keys)
     return View(
         headline=_headline(manifest, config, cells, tables.draws),
         classifiers=tuple(names.values()),
@@ -180,7 +179,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
         versus=versus(groups, names, in_detail),
         findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
-        sections=tuple(_sections(planned, names, links, by_link, shelf, tau)),
+        sections=tuple(_sections(planned, names, findings, shelf, tau)),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),
@@ -234,8 +233,7 @@ def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
 def _sections(
     planned: Plan,
     names: Mapping[str, str],
-    links: Mapping[Key, str],
-    findings: Mapping[str, Finding],
+    findings: Mapping[Key, Finding],
     shelf: Shelf,
     tau: float,
 ) -> Iterable[Section]:
@@ -248,15 +246,16 @@ def _sections(
             lead = group.lead
             if group.classifier != classifier or lead is None:
                 continue
-            link, in_detail = links[group.key], group.key in planned.examples
+            in_detail = group.key in planned.examples
             if not in_detail and group.key not in listed:
                 more += 1
                 continue
+            link = findings[group.key].link
             view = GroupView(
                 link=link,
                 target_class=group.target_class,
                 attribute=group.attribute,
-                finding=findings[link],
+                finding=findings[group.key],
                 rows=value_rows(group),
                 forest=forest_plot(group, tau, link) if in_detail else "",
                 shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
