@@ -57,9 +57,9 @@ def test_a_file_to_read_that_is_not_on_every_node_is_named(shared: Path, tmp_pat
     everywhere, here_alone = tmp_path / "images.parquet", shared / "images.parquet"
     for path in (everywhere, here_alone):
         path.touch()
-    check_on_every_node(str(tmp_path), {"images.table": str(everywhere), "images.folder": "s3://bucket/images"})
+    check_on_every_node(str(tmp_path), {str(everywhere): "images.table", "s3://bucket/images": "images.folder"})
     with pytest.raises(ConfigError, match=f"node .* does not have {here_alone}, which this one has") as raised:
-        check_on_every_node(str(tmp_path), {"images.folder": str(everywhere), "images.table": str(here_alone)})
+        check_on_every_node(str(tmp_path), {str(everywhere): "images.folder", str(here_alone): "images.table"})
     assert raised.value.field == "images.table"
     with pytest.raises(ConfigError, match=f"{shared} is not the same directory on every node"):
-        check_on_every_node(str(shared), {"images.table": str(everywhere)})
+        check_on_every_node(str(shared), {str(everywhere): "images.table"})

@@ -35,15 +35,22 @@ pytestmark = pytest.mark.timeout(900)
 
 def slowly(batch: pa.Table, node: str) -> pa.Table:
     time.sleep(0.4)
+    return named(batch, node)
+
+
+def named(batch: pa.Table, node: str) -> pa.Table:
     nodes = pa.array([node] * batch.num_rows)
     return pa.table({"id": batch["id"], "node": nodes, "error": pa.nulls(batch.num_rows, pa.string())})
 
 
-def stage(out: Path, meeting: str, on_progress: Callable[[Progress], None] | None = None) -> StageResult:
+def source() -> Rows:
     ids = [f"r{i}" for i in range(ROWS)]
-    source = Rows([pa.table({"id": ids[i : i + 100]}) for i in range(0, ROWS, 100)])
+    return Rows([pa.table({"id": ids[i : i + 100]}) for i in range(0, ROWS, 100)])
+
+
+def stage(out: Path, meeting: str, on_progress: Callable[[Progress], None] | None = None) -> StageResult:
     return OnRay().run(
-        source,
+        source(),
         slowly,
         partial(node_of_actor, meeting, 3),
         str(out),
