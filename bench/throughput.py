@@ -1,12 +1,17 @@
-"""Images a second, Parquet → classifier → Parquet: behind Ray Serve, in the pipeline's own actors, and a bare loop.
+"""What classifying costs beside the model, Parquet → classifier → Parquet: without Ray, in its actors, behind Ray Serve.
 
-    python bench/throughput.py SPEC [--side bare|actors|serve] [--photos FOLDER] [--n N] [--place FOLDER]
+    python bench/throughput.py SPEC [--photos FOLDER] [--n N] [--rounds R] [--place FOLDER]
 
 SPEC: a classifier that costs something. Photographs are made once (`bench/photos.py`), kept at --place. The bare loop
 has no Ray: for each core, a process of one thread reads, decodes, prepares and classifies its share of the batches of
-32, with the functions that the pipeline maps, and writes one part. Every side runs in a process of its own; without
---side all of them in turn, --rounds times over, and the ratios of their medians. Steady: all images but 2,000 over what
-they take longer than those 2,000, from call to last part written, each after a call that loads what there is to load.
+32, with the functions that the pipeline maps, and writes one part. Every side runs in a process of its own, all in
+turn, --rounds times over. Printed are medians of the rounds, for all images but 2,000 (less what those 2,000 take, each
+after a call that loads what there is to load):
+
+    added_ms        milliseconds of CPU (user and system, of all processes) an image, less those of the bare loop, and
+                    less the fixed load of that time
+    fixed_cores     what the processes of the side take while they wait, in cores
+    over_bare       images a second over the bare loop's
 """
 
 from __future__ import annotations
@@ -14,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +29,12 @@ from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from cpu_time import Stretch, steady, watched
 from photos import photos
 
 from c2b_ray.audits.kit.backend import backend
@@ -41,7 +47,9 @@ from c2b_ray.steps.predict import Question, predict, question
 from c2b_ray.store.parts import opened, read_stage, writing
 
 PER_PART, FEW = 250, 2000
-SIDES = ("bare", "actors", "serve")
+SIDES = ("bare", "here", "actors", "serve")
+SETTLES_S, IDLE_S = 5.0, 20.0
+Stretches = dict[str, tuple[float, float]]
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -64,15 +72,14 @@ def asked_of(spec: str, classifier: Classifier) -> Question:
     return question(spec, classifier, labels, {label: [i] for i, label in enumerate(labels)})
 
 
-def bare(spec: str, sources: tuple[str, str]) -> tuple[float, float]:
+def bare(spec: str, sources: tuple[str, str]) -> Stretches:
     with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
 
         def once(source: str) -> None:
             for _ in pool.map(partial(loop, spec, source), range(CORES)):
                 pass
 
-        once(sources[0])
-        return timed(partial(once, sources[0])), timed(partial(once, sources[1]))
+        return stretches(once, sources)
 
 
 @cache
@@ -92,7 +99,7 @@ def loop(spec: str, source: str, core: int) -> None:
         pq.write_table(pa.concat_tables(found), f"{out}/predictions.parquet")
 
 
-def piped(spec: str, sources: tuple[str, str], via: str) -> tuple[float, float]:
+def piped(spec: str, sources: tuple[str, str], via: str) -> Stretches:
     with backend(via) as models, tempfile.TemporaryDirectory() as out:
         factory = models.classifier(spec)
         asked = asked_of(spec, factory())
@@ -103,20 +110,44 @@ def piped(spec: str, sources: tuple[str, str], via: str) -> tuple[float, float]:
             with tempfile.TemporaryDirectory(dir=out) as place:
                 stages.classify(source, wanted[source], factory, asked, f"{place}/predictions", lambda _: None)
 
-        once(sources[0])
-        return timed(partial(once, sources[0])), timed(partial(once, sources[1]))
+        return stretches(once, sources)
 
 
-def timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+def stretches(once: Callable[[str], None], sources: tuple[str, str]) -> Stretches:
+    once(sources[0])
+    spans = {}
+    for name, source in zip(("few", "all"), sources, strict=True):
+        began = time.time()
+        once(source)
+        spans[name] = (began, time.time())
+    time.sleep(SETTLES_S)  # what the last call leaves to be done
+    began = time.time()
+    time.sleep(IDLE_S)
+    return {**spans, "idle": (began, time.time())}
+
+
+def summary(rounds: dict[str, list[dict[str, Stretch]]], images: int) -> dict[str, Any]:
+    """Each side's medians over its rounds."""
+    idle = {side: median(work["idle"]["cpu"] / work["idle"]["seconds"] for work in rounds[side]) for side in SIDES}
+    cpu, wall = (
+        {side: median(steady(work, images, what) for work in rounds[side]) for side in SIDES}
+        for what in ("cpu", "seconds")
+    )
+    report: dict[str, Any] = {}
+    for side in SIDES:
+        own = {"cpu_ms": round(1000 * cpu[side], 2), "images_per_s": round(1 / wall[side], 1)}
+        if side != "bare":
+            own["added_ms"] = round(1000 * (cpu[side] - idle[side] * wall[side] - cpu["bare"]), 2)
+            own["fixed_cores"] = round(idle[side], 3)
+            own["over_bare"] = round(wall["bare"] / wall[side], 3)
+        report[side] = own
+    return report
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("spec")
-    parser.add_argument("--side", choices=SIDES)
+    parser.add_argument("--side", choices=SIDES, help="this side alone, in this process")
     parser.add_argument("--photos")
     parser.add_argument("--n", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -124,16 +155,15 @@ def main() -> None:
     args = parser.parse_args()
     sources = images(args.place, FEW, args.photos), images(args.place, args.n, args.photos)
     if args.side:
-        few, all_ = bare(args.spec, sources) if args.side == "bare" else piped(args.spec, sources, args.side)
-        print(json.dumps({args.side: round((args.n - FEW) / (all_ - few), 2)}))
+        spans = bare(args.spec, sources) if args.side == "bare" else piped(args.spec, sources, args.side)
+        print(json.dumps(spans))
         return
-    rates: dict[str, list[float]] = {side: [] for side in SIDES}
+    rounds: dict[str, list[dict[str, Stretch]]] = {side: [] for side in SIDES}
     for side in SIDES * args.rounds:
         command = [sys.executable, __file__, args.spec, "--side", side, "--n", str(args.n), "--place", str(args.place)]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        rates[side].append(json.loads(said.splitlines()[-1])[side])
-    ratios = {side: round(median(rates[side]) / median(rates["bare"]), 3) for side in SIDES[1:]}
-    print(json.dumps({"images_per_s": rates, "over_bare": ratios}))
+        rounds[side].append(watched(command))
+        print(side, rounds[side][-1], os.getloadavg()[0], file=sys.stderr, flush=True)
+    print(json.dumps(summary(rounds, args.n - FEW), indent=1))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from c2b_ray.pipelines.stage import Rows, StageConfig
 from c2b_ray.store.parts import read_stage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("error", pa.string()), ("actor", pa.int64()), ("gpus", pa.string()),
-                    ("visible", pa.string()), ("device", pa.string())])
+                    ("visible", pa.string()), ("device", pa.string()), ("precision", pa.string())])
 
 def where(batch, role):
     time.sleep(0.2)  # so that no actor takes all blocks
@@ -34,11 +34,11 @@ def role():
     # What CUDA would see on a node with four: what the variable names, and all of them without it.
     seen = 4 if visible is None else len(visible.split(","))
     return {"actor": os.getpid(), "gpus": json.dumps(devices.assignment().gpus), "visible": visible,
-            "device": devices.device(None, "timm:x", seen)}
+            "device": devices.device(None, "timm:x", seen), "precision": devices.precision(None, "timm:x")}
 
 def stage(name, actors, gpus):
-    placement = Placement(batch=4, min_actors=actors, max_actors=actors, cpus=0.1, gpus=gpus)
-    config = StageConfig(SCHEMA, placement, rows_per_file=4)
+    placement = Placement(batch=4, min_actors=actors, max_actors=actors, cpus=0.1, gpus=gpus, precision="bf16")
+    config = StageConfig(schema=SCHEMA, placement=placement, rows_per_file=4)
     rows = Rows([pa.table({"id": list(range(i, i + 4))}) for i in range(0, 64, 4)])
     OnRay().run(rows, where, role, f"{sys.argv[1]}/{name}", id_column="id", config=config)
     return read_stage(f"{sys.argv[1]}/{name}").to_pylist()
@@ -66,6 +66,7 @@ def test_each_actor_takes_the_gpu_that_ray_assigned_to_it_and_none_takes_the_cpu
     assert done.returncode == 0, done.stderr[-3000:]
     rows = json.loads(done.stdout.splitlines()[-1])
     assert {(row["gpus"], row["device"]) for row in rows["none"]} == {("[]", "cpu")}
+    assert {row["precision"] for name in rows for row in rows[name]} == {"bf16"}  # the placement's
     whole = {row["actor"]: row for row in rows["whole"]}
     assert len(whole) >= 2, "one actor did everything: nothing is shown"
     assert len({row["gpus"] for row in whole.values()}) == len(whole)  # each its own
