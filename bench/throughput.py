@@ -1,4 +1,4 @@
-"""What classifying costs beside the model, Parquet → classifier → Parquet: without Ray, in its actors, behind Ray Serve.
+"""What classifying costs beside the model, Parquet → classifier → Parquet: without Ray, in its actors and behind Serve.
 
     python bench/throughput.py SPEC [--photos FOLDER] [--n N] [--rounds R] [--place FOLDER]
 

@@ -1,0 +1,126 @@
+"""Images a second that one GPU classifies, by precision and batch, and what feeds it: for `docs/scale.md`.
+
+    python bench/gpu_throughput.py [SPEC] [--device cuda] [--seconds S]
+
+SPEC: a classifier of torch, without precision and batch (a timm ResNet-50 with random weights where it is not given).
+Three rates: `model`, of bytes that lie on the device already; `fed`, of bytes of the model's size in pinned memory,
+copied while the batch before computes; `whole`, from encoded JPEGs in as many threads as there are cores. A GPU is fed
+where `fed` is `model`; `whole` shows how many cores that takes. Never run: this project had no GPU; --device cpu checks
+that the script works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat, takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from photos import photos
+from safetensors.torch import save_model
+
+from c2b_ray.models import catalog
+from c2b_ray.models.devices import PRECISIONS
+from c2b_ray.models.torch_runtime import TorchClassifier, runtime_of
+from c2b_ray.models.transfer import Transfer
+from c2b_ray.steps.decode import decode
+
+CORES = len(os.sched_getaffinity(0))
+BATCHES = (64, 256, 1024)
+
+
+def rate(seconds: float, device: torch.device, batch: int, run: Callable[[Iterator[int]], Any]) -> float:
+    """Images a second of `run`, which takes a step of so many images for each item that it is given."""
+    for timed in (seconds / 4, seconds):  # the first for what is loaded, compiled or allocated once
+        began, steps = time.perf_counter(), 0
+
+        def until(began: float = began, timed: float = timed) -> Iterator[int]:
+            nonlocal steps
+            for _ in takewhile(lambda _: time.perf_counter() - began < timed, repeat(None)):
+                steps += 1
+                yield steps
+
+        run(until())
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return steps * batch / (time.perf_counter() - began)
+
+
+def rates(spec: str, seconds: float, files: list[bytes]) -> dict[str, float]:
+    classifier = catalog.classifier(spec)
+    assert isinstance(classifier, TorchClassifier)
+    runtime = runtime_of(catalog.parse(spec))
+    module, prepare, device = classifier._module, classifier._prepare, runtime.device
+    transfer = Transfer(device)
+    pixels = [decode(data) for data in files]
+    stacked = prepare.stacked([pixels[i % len(pixels)] for i in range(runtime.batch)], pinned=transfer.pinned)
+    there = stacked.to(device)
+
+    def step(batch: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = module(prepare.normalised(batch).to(runtime.dtype))
+        return answer
+
+    def model(steps: Iterator[int]) -> None:
+        for _ in steps:
+            step(there)
+
+    def fed(steps: Iterator[int]) -> None:
+        for batch in transfer(lambda _: stacked, steps):
+            step(batch).float().cpu()
+
+    def whole(steps: Iterator[int]) -> None:
+        def one(_: int) -> None:
+            images = [decode(files[i % len(files)]) for i in range(runtime.batch)]
+            classifier.logits(images, [""] * len(images))
+
+        with ThreadPoolExecutor(CORES) as pool:
+            pending = [pool.submit(one, number) for number in (next(steps, 0) for _ in range(CORES))]
+            for number in steps:
+                pending.pop(0).result()
+                pending.append(pool.submit(one, number))
+            for future in pending:
+                future.result()
+
+    with torch.inference_mode():
+        ways = {"model": model, "fed": fed, "whole": whole}
+        return {name: round(rate(seconds, device, runtime.batch, way), 1) for name, way in ways.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("spec", nargs="?")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--batches", type=int, nargs="*", default=BATCHES)
+    args = parser.parse_args()
+    if args.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.exit(1, f"no GPU: torch {torch.__version__} sees none; --device cpu checks that this script works\n")
+    files = list(photos(256, 100_101))
+    with tempfile.TemporaryDirectory() as place:
+        spec = args.spec
+        if spec is None:
+            file = Path(place, "resnet50.safetensors")
+            save_model(timm.create_model("resnet50"), str(file))
+            spec = f"timm:resnet50?weights={file}"
+        report: dict[str, Any] = {"cores": CORES, "kB": round(float(np.mean([len(f) for f in files])) / 1000, 1)}
+        if args.device.startswith("cuda"):
+            report["gpu"] = torch.cuda.get_device_name()
+        for precision in PRECISIONS:
+            for batch in args.batches:
+                options = f"device={args.device}&precision={precision}&batch={batch}"
+                whole = f"{spec}{'&' if '?' in spec else '?'}{options}"
+                report[f"{precision}, batches of {batch}"] = rates(whole, args.seconds, files)
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
