@@ -32,6 +32,7 @@ class Assignment:
 
 
 _current: Assignment | None = None
+_precision: Precision | None = None
 
 
 def assign(gpus: Iterable[object], precision: str | None = None) -> None:
@@ -53,6 +54,19 @@ def assigned(gpus: Iterable[object], precision: str | None = None) -> Iterator[N
         yield
     finally:
         _current = before
+
+
+@contextmanager
+def computing_in(precision: str | None) -> Iterator[None]:
+    """Models that the block loads or describes compute in this precision, where their specs name none; None changes
+    nothing. A driver describes models in the precision of the stage that will load them."""
+    global _precision
+    before = _precision
+    _precision = _checked(precision) or before
+    try:
+        yield
+    finally:
+        _precision = before
 
 
 def assignment() -> Assignment | None:
@@ -116,7 +130,7 @@ def precision(option: str | None, text: str) -> Precision | None:
     if option is not None:
         return _checked(option, f"{text}: ")
     current = assignment()
-    return None if current is None else current.precision
+    return _precision or (None if current is None else current.precision)
 
 
 def _checked(name: str | None, prefix: str = "") -> Precision | None:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache, partial
 from typing import cast
 
-from c2b_ray.audits.kit.loaders import Backend, InCallingProcess, Loaders
+from c2b_ray.audits.kit.loaders import STAGES, Backend, InCallingProcess, Loaders, load
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog, devices
@@ -36,6 +36,7 @@ class ActorsBackend(InCallingProcess):
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         from c2b_ray.pipelines.ray_stage import OnRay
 
+        super().__init__(placement)
         self.runner: Runner = OnRay(placement)
 
     def start(
@@ -53,8 +54,10 @@ class HereBackend:
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self.runner: Runner = Here(placement)
         self.language_model = cache(catalog.language_model)
-        self._encoder, self._captioner = cache(catalog.encoder), cache(catalog.captioner)
-        self._image_generator, self._classifier = cache(catalog.image_generator), cache(catalog.classifier)
+        stages = placement or PlacementConfig()
+        self._encoder, self._captioner, self._image_generator, self._classifier = (
+            cache(partial(load, role, stages.stage(stage).precision)) for role, stage in STAGES.items()
+        )
         self._index = cache(catalog.index)
 
     def start(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
-from c2b_ray.models import catalog
+from c2b_ray.config.placement import PlacementConfig, Precision, Stage
+from c2b_ray.models import catalog, devices
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
 
@@ -42,20 +43,41 @@ class Backend(Loaders, Protocol):
     def language_model(self, spec: str) -> LanguageModel: ...
 
 
+STAGES: dict[str, Stage] = {
+    "encoder": "embed",
+    "captioner": "verify",
+    "image_generator": "generate",
+    "classifier": "classify",
+}
+"""By role: the stage that loads its models, and says in which precision they compute."""
+
+
+def load(role: str, precision: Precision | None, spec: str) -> Any:
+    """The model of a role in the precision of its stage, so that its revision is the same in every process."""
+    with devices.computing_in(precision):
+        return catalog.load(role, spec)
+
+
 class InCallingProcess:
     """Each model loads in the process that calls its factory."""
 
+    def __init__(self, placement: PlacementConfig | None = None) -> None:
+        self._placement = placement or PlacementConfig()
+
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
-        return partial(catalog.encoder, spec)
+        return self._factory("encoder", spec)
 
     def captioner(self, spec: str) -> Callable[[], Captioner]:
-        return partial(catalog.captioner, spec)
+        return self._factory("captioner", spec)
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
-        return partial(catalog.image_generator, spec)
+        return self._factory("image_generator", spec)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
         return partial(catalog.index, path)
 
     def classifier(self, spec: str) -> Callable[[], Classifier]:
-        return partial(catalog.classifier, spec)
+        return self._factory("classifier", spec)
+
+    def _factory(self, role: str, spec: str) -> Callable[[], Any]:
+        return partial(load, role, self._placement.stage(STAGES[role]).precision, spec)

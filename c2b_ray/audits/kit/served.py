@@ -80,6 +80,7 @@ class RunningApps(InCallingProcess):
     """Models from the apps that run already, and in this process what none of them serves; it starts none."""
 
     def __init__(self, apps: Mapping[str, str | None]) -> None:
+        super().__init__()
         self._apps = apps
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:

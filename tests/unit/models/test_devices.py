@@ -82,6 +82,11 @@ def test_the_precision_is_the_specs_else_the_placements() -> None:
     assert devices.precision(None, "timm:x") is None
     with devices.assigned([0], "bf16"):
         assert (devices.precision(None, "timm:x"), devices.precision("fp16", "timm:x")) == ("bf16", "fp16")
+    with devices.computing_in("bf16"):  # a driver describes what a stage will load
+        assert devices.precision(None, "timm:x") == "bf16"
+        with devices.computing_in(None):
+            assert devices.precision(None, "timm:x") == "bf16"
+    assert devices.precision(None, "timm:x") is None
     with pytest.raises(SpecError, match="timm:x: no precision 'bf61'; did you mean 'bf16'"):
         devices.precision("bf61", "timm:x")
     with pytest.raises(SpecError, match="no precision 'half'"):
