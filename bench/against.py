@@ -1,12 +1,12 @@
 """Images a second from a folder of JPEGs through a classifier into Parquet: ours, plain Ray Data, and Daft.
 
-    python bench/against.py WEIGHTS.safetensors [--daft PYTHON] [--n N] [--rounds R] [--place FOLDER]
+    python bench/against.py WEIGHTS.safetensors [--daft PYTHON] [--few F] [--n N] [--rounds R] [--place FOLDER]
 
 WEIGHTS: torchvision's MobileNetV2, for x / 127.5 − 1. PYTHON: of an environment with `daft` and with what this one has.
 The plain jobs are written as their projects' own pages and benchmarks write this one: `read_images`, a transform by row
 and a class in `map_batches` (Ray Data); `url.download`, `image.decode`, `apply` and a `daft.cls` (Daft), both with
 torchvision's transform and batches of 100. All get the same model, files and cores, and none a GPU. Every side runs in
-a process of its own, all in turn, --rounds times over; printed are medians for all images but 1,000 (less what those
+a process of its own, all in turn, --rounds times over; printed are medians for all images but the few (less what those
 take, after a call that loads what there is to load), and how often a side names the label that ours names.
 """
 
@@ -30,7 +30,7 @@ import pyarrow.dataset
 from cpu_time import Stretch, steady, watched
 from photos import photos
 
-FEW, BATCH, CROP, SHORTER = 1000, 100, 224, 232
+BATCH, CROP, SHORTER = 100, 224, 232
 SIDES = ("ours", "ray_data", "daft")
 CORES = len(os.sched_getaffinity(0))
 
@@ -179,24 +179,27 @@ def main() -> None:
     parser.add_argument("weights")
     parser.add_argument("--side", choices=SIDES, help="this side alone, in this process")
     parser.add_argument("--daft", help="python of an environment with daft")
+    parser.add_argument("--few", type=int, default=1000)
     parser.add_argument("--n", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--place", type=Path, default=Path("/var/tmp/c2b-bench"))
     args = parser.parse_args()
-    sources = folder(args.place, FEW), folder(args.place, args.n)
+    sources = folder(args.place, args.few), folder(args.place, args.n)
     if args.side:
         side(args.side, args.weights, sources, args.place)
         return
     pythons = {"ours": sys.executable, "ray_data": sys.executable, **({"daft": args.daft} if args.daft else {})}
     rounds: dict[str, list[dict[str, Stretch]]] = {name: [] for name in pythons}
     for name in [*pythons] * args.rounds:
-        command = [pythons[name], __file__, args.weights, "--side", name, "--n", str(args.n)]
-        rounds[name].append(watched([*command, "--place", str(args.place)]))
+        sizes = ["--few", str(args.few), "--n", str(args.n), "--place", str(args.place)]
+        rounds[name].append(watched([pythons[name], __file__, args.weights, "--side", name, *sizes]))
         print(name, rounds[name][-1], os.getloadavg()[0], file=sys.stderr, flush=True)
     reference = json.loads((args.place / "labels-ours.json").read_text())
     report = {}
     for name in pythons:
-        per_image = {what: median(steady(w, args.n - FEW, what) for w in rounds[name]) for what in ("cpu", "seconds")}
+        per_image = {
+            what: median(steady(w, args.n - args.few, what) for w in rounds[name]) for what in ("cpu", "seconds")
+        }
         theirs = json.loads((args.place / f"labels-{name}.json").read_text())
         report[name] = {
             "cpu_ms": round(1000 * per_image["cpu"], 2),

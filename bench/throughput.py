@@ -1,11 +1,11 @@
 """What classifying costs beside the model, Parquet → classifier → Parquet: without Ray, in its actors and behind Serve.
 
-    python bench/throughput.py SPEC [--photos FOLDER] [--n N] [--rounds R] [--place FOLDER]
+    python bench/throughput.py SPEC [--photos FOLDER] [--few F] [--n N] [--rounds R] [--place FOLDER]
 
 SPEC: a classifier that costs something. Photographs are made once (`bench/photos.py`), kept at --place. The bare loop
 has no Ray: for each core, a process of one thread reads, decodes, prepares and classifies its share of the batches of
 32, with the functions that the pipeline maps, and writes one part. Every side runs in a process of its own, all in
-turn, --rounds times over. Printed are medians of the rounds, for all images but 2,000 (less what those 2,000 take, each
+turn, --rounds times over. Printed are medians of the rounds, for all images but the few (less what those few take, each
 after a call that loads what there is to load):
 
     added_ms        milliseconds of CPU (user and system, of all processes) an image, less those of the bare loop, and
@@ -46,7 +46,7 @@ from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import Question, predict, question
 from c2b_ray.store.parts import opened, read_stage, writing
 
-PER_PART, FEW = 250, 2000
+PER_PART = 250
 SIDES = ("bare", "here", "actors", "serve")
 SETTLES_S, IDLE_S = 5.0, 20.0
 Stretches = dict[str, tuple[float, float]]
@@ -149,21 +149,22 @@ def main() -> None:
     parser.add_argument("spec")
     parser.add_argument("--side", choices=SIDES, help="this side alone, in this process")
     parser.add_argument("--photos")
+    parser.add_argument("--few", type=int, default=2000)
     parser.add_argument("--n", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--place", type=Path, default=Path("/var/tmp/c2b-bench"))
     args = parser.parse_args()
-    sources = images(args.place, FEW, args.photos), images(args.place, args.n, args.photos)
+    sources = images(args.place, args.few, args.photos), images(args.place, args.n, args.photos)
     if args.side:
         spans = bare(args.spec, sources) if args.side == "bare" else piped(args.spec, sources, args.side)
         print(json.dumps(spans))
         return
     rounds: dict[str, list[dict[str, Stretch]]] = {side: [] for side in SIDES}
     for side in SIDES * args.rounds:
-        command = [sys.executable, __file__, args.spec, "--side", side, "--n", str(args.n), "--place", str(args.place)]
-        rounds[side].append(watched(command))
+        sizes = ["--few", str(args.few), "--n", str(args.n), "--place", str(args.place)]
+        rounds[side].append(watched([sys.executable, __file__, args.spec, "--side", side, *sizes]))
         print(side, rounds[side][-1], os.getloadavg()[0], file=sys.stderr, flush=True)
-    print(json.dumps(summary(rounds, args.n - FEW), indent=1))
+    print(json.dumps(summary(rounds, args.n - args.few), indent=1))
 
 
 if __name__ == "__main__":

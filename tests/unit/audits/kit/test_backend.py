@@ -2,7 +2,10 @@
 
 from functools import partial
 
+from c2b_ray.audits.kit.backend import HereBackend
+from c2b_ray.audits.kit.loaders import InCallingProcess, load
 from c2b_ray.audits.kit.served import RunningApps
+from c2b_ray.config.placement import read_placement
 from c2b_ray.models import catalog
 from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
 
@@ -15,12 +18,23 @@ def test_what_is_served_is_asked_there_and_the_rest_loads_here():
     assert served.channel.app == "encoder-0a1b2c3d"
     here = there.encoder("open_clip:ViT-B-32/laion2b_s34b_b79k")  # another encoder than the one that is served
     assert isinstance(here, partial)
-    assert here.func is catalog.encoder
+    assert here.func is load
     # the language model's app serves no encoder, whatever it is named after
-    assert RunningApps({"language-model": "world:clip"}).encoder("world:clip").func is catalog.encoder
+    assert RunningApps({"language-model": "world:clip"}).encoder("world:clip").func is load
 
 
 def test_an_index_is_served_where_its_app_runs():
     assert isinstance(RunningApps({"index": None}).index("somewhere")(), ServedIndex)
     assert RunningApps({}).index("somewhere").func is catalog.index
-    assert RunningApps({}).classifier("world:x").func is catalog.classifier
+    assert RunningApps({}).classifier("world:x").func is load
+
+
+def test_a_driver_loads_a_model_in_the_precision_of_its_stage():
+    """Else the revision that a run was planned with were another than that of its answers."""
+    stages = {"classify": {"precision": "bf16"}, "embed": {"precision": "fp16"}}
+    for models in (InCallingProcess(placed := read_placement({"stages": stages})), HereBackend(placed)):
+        exact = catalog.classifier("world:resnet-control-0").revision
+        half = models.classifier("world:resnet-control-0")().revision
+        assert half == catalog.classifier("world:resnet-control-0?precision=bf16").revision != exact
+        encoder = models.encoder("world:clip")().revision
+        assert encoder == catalog.encoder("world:clip?precision=fp16").revision
