@@ -64,8 +64,7 @@ def apps() -> set[str]:
 def test_an_app_of_two_runs_outlives_the_first_and_ends_when_the_last_is_killed(
     served: Served, placement: Path, toys: str
 ) -> None:
-    other = driver(placement, toys)
-    try:
+    with driver(placement, toys) as other:  # which closes its pipes at the end, and waits for it
         with ensure(encoder="toy:lent", placement=placement) as ours:
             assert ours.encoder is not None
             app = ours.encoder.channel.app
@@ -76,9 +75,6 @@ def test_an_app_of_two_runs_outlives_the_first_and_ends_when_the_last_is_killed(
         other.wait()
         assert until(lambda: app not in apps())
         assert until(lambda: app not in leased())
-    finally:
-        other.kill()
-        other.wait()
 
 
 def test_declared_apps_are_used_and_left_alone_and_a_missing_one_is_refused(
