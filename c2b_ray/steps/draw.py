@@ -25,6 +25,7 @@ from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.labels import TARGET, check_classes, chosen, compared
 from c2b_ray.steps.search import check_encoder, nearest_of
+from c2b_ray.steps.thresholds import Limit
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 BATCH = 256
@@ -197,13 +198,13 @@ def labelled(
     revision: str,
     classes: Sequence[str],
     attributes: Mapping[str, Sequence[str]] | None,
-    limit: tuple[int | None, int],
+    limit: Limit,
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Proposals, captions, draws and the images to fetch, from a table of labels.
 
     `labels`: `target_class` and a string column per attribute, a row per image; nulls belong to no cell.
     `attributes`: which columns, and which of their values; where None, all that can be (`labels.no_attribute`).
-    `limit`: at most so many images of a cell (None: all), drawn by the seed.
+    `limit`: of the images of each cell.
     """
     attributes = chosen(labels, attributes)
     check_classes(labels, classes)
@@ -236,7 +237,7 @@ def labelled(
 
 
 def labelled_pairs(
-    labels: pa.Table, revision: str, pairs: Sequence[Pair], limit: tuple[int | None, int]
+    labels: pa.Table, revision: str, pairs: Sequence[Pair], limit: Limit
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Captions, draws and the images to fetch of every cell of the pairs; a cell that no row has gets a caption alone.
 
@@ -286,7 +287,7 @@ def _no_numbers(n: int) -> pa.Array:
     return pa.nulls(n, pa.float32())
 
 
-def _limited(rows: Rows, limit: tuple[int | None, int], caption_id: str) -> Rows:
+def _limited(rows: Rows, limit: Limit, caption_id: str) -> Rows:
     most, seed = limit
     if most is None or len(rows) <= most:
         return rows

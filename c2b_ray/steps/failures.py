@@ -38,8 +38,10 @@ def _of_classifier(cells: CellImages, keys: pa.ChunkedArray, predictions: pa.Tab
     names = [cells.names[number] for number in cells.cell[wrong].tolist()]
     answer = {number: answers.name(number) for number in set(taken.taken[wrong].tolist())}
     image = pa.array(cells.image[wrong])
-    own = predictions.filter(pc.equal(predictions["classifier"], classifier)).select(["label", "label_probability"])
-    of_image = own.take(pa.array(answers.rows_of(cells.ids)[cells.image[wrong]]))
+    of_classifier = predictions.filter(pc.equal(predictions["classifier"], classifier)).select(
+        ["label", "label_probability"]
+    )
+    of_image = of_classifier.take(pa.array(answers.rows_of(cells.ids)[cells.image[wrong]]))
     columns = {
         "key": keys.take(image),
         "truth": [name.target_class for name in names],

@@ -152,16 +152,16 @@ def _wrong_answers(
 def _settle(rows: Sequence[dict[str, Any]], thresholds: Thresholds) -> None:
     """How many images per cell would settle the undetermined ones, were the observed accuracies the truth."""
     tau, alpha = thresholds
-    found = sum(row["verdict"] in ("for", "against") for row in rows)
+    findings = sum(row["verdict"] in ("for", "against") for row in rows)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
-    step = alpha * (found + 1) / max(1, len(rows))
+    step = alpha * (findings + 1) / max(1, len(rows))
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
         row["images_to_settle"] = None
     width = max(map(len, groups.values()), default=0)
-    # As many images of sure content as tell as much: all of them where nothing was verified. A group of fewer values
-    # than others has cells without images.
+    # The effective number of images of each cell: all of them where nothing was verified and captions do not differ. A
+    # group of fewer values than others is padded with cells without images.
     correct, total = np.zeros((2, len(groups), width), np.int64)
     for at, group in enumerate(groups.values()):
         total[at, : len(group)] = [round(row["effective"]) for row in group]

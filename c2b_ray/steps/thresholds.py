@@ -1,4 +1,4 @@
-"""What a verdict takes: by how much, and how surely."""
+"""Numbers that several steps take together, each under its name."""
 
 from typing import NamedTuple
 
@@ -13,3 +13,10 @@ class Thresholds(NamedTuple):
     @property
     def confidence(self) -> float:
         return 1 - self.alpha
+
+
+class Limit(NamedTuple):
+    """`most`: as many images of a cell; None: all of them. `seed`: which ones are drawn."""
+
+    most: int | None
+    seed: int

@@ -15,7 +15,7 @@ from c2b_ray.steps.draw import labelled, labelled_pairs
 from c2b_ray.steps.intersect import bias_class, pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
-from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.steps.thresholds import Limit, Thresholds
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
 
@@ -38,9 +38,9 @@ def labelled_world(counts: Counts) -> tuple[pa.Table, pa.Table, pa.Table, pa.Tab
         for answer in ["bus"] * right + ["boat"] * wrong
     ]
     labels = pa.Table.from_pylist([{k: v for k, v in row.items() if k != "predicted_class"} for row in rows])
-    proposals, captions, draws, wanted = labelled(labels, "r", ["bus"], None, (None, 0))
+    proposals, captions, draws, wanted = labelled(labels, "r", ["bus"], None, Limit(None, 0))
     chosen = pairs(proposals, [("weather", "lighting")])
-    more_captions, more_draws, _ = labelled_pairs(labels, "r", chosen, (None, 0))
+    more_captions, more_draws, _ = labelled_pairs(labels, "r", chosen, Limit(None, 0))
     places = zip(wanted["image_id"].to_pylist(), wanted["row"].to_pylist(), strict=True)
     answers = [_answer("m", image, rows[at]["predicted_class"]) for image, at in places]
     return (

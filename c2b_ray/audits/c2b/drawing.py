@@ -30,6 +30,7 @@ from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs,
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labels import left_out
 from c2b_ray.steps.select import NEAREST, Pools, Selection, cells_of, check_captions, shares
+from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
 
@@ -131,7 +132,7 @@ def from_labels(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
     with steps.step("read labels"):
         opened = partial(LabelledTable, path, columns=asked.images.renamed)
         table = opened()
-        limit = (asked.images_per_caption, asked.seed)
+        limit = Limit(asked.images_per_caption, asked.seed)
         proposals, captions, draws, wanted = labelled(
             table.labels, table.revision, asked.classes, asked.attributes, limit
         )

@@ -31,6 +31,7 @@ from c2b_ray.steps.draw import labelled, labelled_pairs, together
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.select import NEAREST, cells_of
+from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.labelled import LabelledTable
 
 TRIAL = 32
@@ -141,7 +142,7 @@ def _verified(spec: str, asked: AuditConfig, costs: list[Cost], images: tuple[in
 def _of_table(asked: AuditConfig) -> tuple[int, int]:
     """Images of a labelled table at the first look and at most, those of intersections with them."""
     table = LabelledTable(str(asked.images.table), columns=asked.images.renamed)
-    limit = (asked.images_per_caption, asked.seed)
+    limit = Limit(asked.images_per_caption, asked.seed)
     proposals, captions, draws, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, limit)
     more_captions, more_draws, more = labelled_pairs(
         table.labels, table.revision, pairs(proposals, asked.intersections), limit

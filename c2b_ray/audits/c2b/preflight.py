@@ -17,6 +17,7 @@ from c2b_ray.names import normalise
 from c2b_ray.steps.draw import labelled
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import question
+from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.world.zoo import names
@@ -36,7 +37,7 @@ def check(config: AuditConfig, via: str) -> None:
         _check_index(config.images.index)
     if config.images.table is not None:
         table = LabelledTable(config.images.table, columns=config.images.renamed)
-        proposals, *_ = labelled(table.labels, table.revision, config.classes, config.attributes, (1, config.seed))
+        proposals, *_ = labelled(table.labels, table.revision, config.classes, config.attributes, Limit(1, config.seed))
         pairs(proposals, config.intersections)
     if config.verification is not None and config.verification.calibration is not None:
         LabelledTable(config.verification.calibration, "verification.calibration")

@@ -17,6 +17,7 @@ from c2b_ray.steps.duplicates import Distinct, fingerprint
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.steps.search import Finder
+from c2b_ray.steps.thresholds import Limit
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 
@@ -158,7 +159,7 @@ LABELS = pa.table(
 
 
 def test_a_labelled_table_gives_a_cell_per_value_and_null_belongs_to_none():
-    proposals, captions, draws, wanted = labelled(LABELS, "r", ["bus", "boat"], None, (None, 0))
+    proposals, captions, draws, wanted = labelled(LABELS, "r", ["bus", "boat"], None, Limit(None, 0))
     assert proposals["attribute"].to_pylist() == ["weather", "weather"]  # note has one value
     text = dict(zip(captions["caption_id"].to_pylist(), captions["text"].to_pylist(), strict=True))
     count = dict.fromkeys(text.values(), 0)
@@ -182,9 +183,9 @@ def test_a_limit_is_drawn_by_the_seed():
 
 def test_mistakes_name_the_column_or_class():
     with pytest.raises(ConfigError, match=r"attributes.wether.*did you mean 'weather'"):
-        labelled(LABELS, "r", ["bus"], {"wether": ["a", "b"]}, (None, 0))
+        labelled(LABELS, "r", ["bus"], {"wether": ["a", "b"]}, Limit(None, 0))
     with pytest.raises(ConfigError, match="'truck'"):
-        labelled(LABELS, "r", ["truck"], None, (None, 0))
+        labelled(LABELS, "r", ["truck"], None, Limit(None, 0))
 
 
 def test_what_is_generated_does_not_depend_on_how_much_or_beside_what():

@@ -8,6 +8,7 @@ from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.draw import fetch, labelled
 from c2b_ray.steps.predict import predict, question
 from c2b_ray.steps.score import score
+from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.world import sample
 from c2b_ray.world.table import png
@@ -34,7 +35,7 @@ def test_an_answer_outside_the_only_class_is_wrong_and_named(tmp_path):
     images = {"source": "labelled", "table": str(tmp_path / "labels.csv")}
     asked = read_audit({"task": "Find buses.", "classes": ["bus"], "classifier": specs, "images": images})
     table = LabelledTable(str(asked.images.table))
-    _, captions, draws, wanted = labelled(table.labels, table.revision, asked.classes, None, (None, 0))
+    _, captions, draws, wanted = labelled(table.labels, table.revision, asked.classes, None, Limit(None, 0))
     kept = fetch(wanted, table)
     found = {}
     for name, spec in asked.specs.items():
