@@ -147,9 +147,10 @@ def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = Fal
     """The placement with so few CPUs that one node keeps a whole CPU for reads and writes, wherever Ray puts the first
     `min_actors`. `free_cpus`: of each node.
 
-    Without a whole one on a single node they wait for ever, as processes of a pool are never taken away again. How far
-    a pool grows is Ray Data's to say: it keeps a share for each other operator. Processes of 0 CPUs run too: Ray counts
-    and withholds none. Where nodes are still to come (`elastic`), what is free now says little.
+    Without a whole one on a single node they wait for ever, as the first processes of a pool are never taken away again.
+    How far it grows beyond them is Ray Data's to say, which keeps a share for each other operator; but it bounds only
+    processes that reserve what they take, so a pool without room for its first ones does not grow. Processes of 0 CPUs
+    run too: Ray counts and withholds none. Where nodes are still to come (`elastic`), what is free now says little.
     """
 
     def leaves_one(cpus: float) -> bool:
@@ -160,7 +161,8 @@ def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = Fal
     if elastic or not placement.cpus or leaves_one(placement.cpus):
         return placement
     hundredths = range(1, math.ceil(placement.cpus * 100))
-    return replace(placement, cpus=bisect_left(hundredths, True, key=lambda n: not leaves_one(n / 100)) / 100)
+    cpus = bisect_left(hundredths, True, key=lambda n: not leaves_one(n / 100)) / 100
+    return replace(placement, cpus=cpus, max_actors=placement.min_actors)
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
