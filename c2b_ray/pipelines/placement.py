@@ -147,8 +147,8 @@ def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = Fal
     """The placement with so few CPUs that one node keeps a whole CPU for reads and writes, wherever Ray puts the first
     `min_actors`. `free_cpus`: of each node.
 
-    Without a whole one on a single node they wait for ever, as the first processes of a pool are never taken away again.
-    How far it grows beyond them is Ray Data's to say, which keeps a share for each other operator; but it bounds only
+    Without a whole one on a single node they wait for ever, as a pool's first processes are never taken away again. How
+    far it grows beyond them is Ray Data's to say, which keeps a share for each other operator; but it bounds only
     processes that reserve what they take, so a pool without room for its first ones does not grow. Processes of 0 CPUs
     run too: Ray counts and withholds none. Where nodes are still to come (`elastic`), what is free now says little.
     """
