@@ -1,7 +1,8 @@
 """A placement file: how many processes run each stage of an audit, and what each of them takes from the cluster.
 
 It knows fields and their limits, not what the cluster has: what a file leaves open is decided there
-(`pipelines.placement`). None of it changes which rows an audit writes, so no run is named after it.
+(`pipelines.placement`). None of it changes which images an audit asks about, so no run is named after it. `precision`
+changes answers by rounding: in half of it a model has a revision of its own, under which it answers anew.
 """
 
 from __future__ import annotations
