@@ -31,13 +31,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.filesystems.documents import parse_json
-from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.onnx_session import CUDA, session_of
 from c2b_ray.models.pixels.resize import Window, resize
 from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, numbers, positive
 from c2b_ray.roles import Description, Floats, Pixels
@@ -54,10 +53,6 @@ _DTYPES = {
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 SIDE = 224
-THREADS = 2
-_CUDA = "CUDAExecutionProvider"
-_DRIVER = Path("/proc/driver/nvidia/gpus")
-"""A folder for each GPU: onnxruntime itself only says what it was built for."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +143,10 @@ def load(spec: Spec) -> OnnxClassifier:
     spec.options_among(_OPTIONS)
     path = Path(spec.name)
     model = _model(path)
-    session = _session(spec, path)
+    session = session_of(spec, path)
     settled = _settled(spec, model)
     graph = _graph(settled, session.get_inputs(), session.get_outputs(), model)
-    default = GPU_BATCH if session.get_providers()[0] == _CUDA else BATCH
+    default = GPU_BATCH if session.get_providers()[0] == CUDA else BATCH
     prepare = _preprocessing(settled, graph)
     classifier = OnnxClassifier(session, graph, prepare, positive(spec, "batch", default))
     try:
@@ -232,37 +227,6 @@ def _model(path: Path) -> Any:
     if not model.graph.node:
         raise WeightsError(f"{path}: not an ONNX file: it holds no graph")
     return model
-
-
-def _session(spec: Spec, path: Path) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = positive(spec, "threads", THREADS)
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # its warnings about unused initialisers go to stderr otherwise
-    device = device_of(spec)
-    provider = {"cpu": "CPUExecutionProvider", "cuda": _CUDA}.get(device.partition(":")[0])
-    if provider not in onnxruntime.get_available_providers():
-        raise SpecError(f"{spec.text}: this onnxruntime has no device {device!r}; device=cpu always works")
-    # float32 is float32: by default CUDA would round its factors to 10 bits.
-    settings = {"device_id": device.partition(":")[2] or "0", "use_tf32": "0"} if provider == _CUDA else {}
-    if provider == _CUDA:
-        onnxruntime.preload_dlls()  # libraries of CUDA that came with pip, which the dynamic linker does not find
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=[(provider, settings)])
-    except Exception as error:  # onnxruntime's exceptions share no base class
-        raise WeightsError(f"{path}: onnxruntime cannot load it: {error}") from error
-    if session.get_providers()[0] != provider:  # onnxruntime takes the CPU instead, and says so on stderr alone
-        raise ServiceError(
-            f"{spec.text}: onnxruntime does not start on {device}: CUDA's libraries or the driver are absent, or of "
-            "another version (pip install 'onnxruntime-gpu[cuda,cudnn]'); device=cpu always works"
-        )
-    return session
-
-
-def device_of(spec: Spec) -> str:
-    """`cpu` or `cuda:N`: the spec's own, else the GPU that this process may use where onnxruntime is built for GPUs."""
-    built = _CUDA in onnxruntime.get_available_providers()
-    return devices.device(spec.options.get("device"), spec.text, len(list(_DRIVER.glob("*"))) if built else 0)
 
 
 def _graph(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: Any) -> Graph:

@@ -96,11 +96,11 @@ def test_the_precision_is_the_specs_else_the_placements() -> None:
 def test_an_index_and_a_graph_stay_off_gpus_that_ray_gave_to_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    onnx = pytest.importorskip("c2b_ray.models.onnx_classifier")
+    onnx = pytest.importorskip("c2b_ray.models.onnx_session")
     for number in range(4):
         (tmp_path / str(number)).mkdir()
-    monkeypatch.setattr(onnx, "_DRIVER", tmp_path)
-    monkeypatch.setattr(onnx.onnxruntime, "get_available_providers", lambda: [onnx._CUDA, "CPUExecutionProvider"])
+    monkeypatch.setattr(onnx, "DRIVER", tmp_path)
+    monkeypatch.setattr(onnx.onnxruntime, "get_available_providers", lambda: [onnx.CUDA, "CPUExecutionProvider"])
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: 4)
     shard = faiss.IndexFlatIP(4)
     with devices.assigned([]):
