@@ -2,7 +2,7 @@
 
     python bench/small_runs.py [--n N] [--rounds R] [--place FOLDER] [--side bare|audit|report]
 
-10,000 JPEGs of 96 × 96 pixels (some 3 kB), their classes and two attributes in a CSV file, and a small ONNX network of
+10,000 JPEGs of 128 × 128 pixels (5 kB), their classes and two attributes in a CSV file, and a small ONNX network of
 random weights, all made once below --place. The bare loop has one thread: the files in turn, decoded and resized with
 the functions that the audit uses, 32 of them at once through onnxruntime with one thread, and the likeliest label of
 each; it imports what it needs and reads the table within its time. `audit`: from the call of `c2b_ray.audit` to the
@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-FEW, SIDE, BATCH, LABELS = 600, 64, 32, 10
+FEW, SIDE, BATCH, LABELS = 600, 96, 32, 10
 SIDES = ("bare", "audit", "report")
 
 
@@ -43,7 +43,7 @@ def make(place: Path, n: int) -> None:
     for number in range(n):
         small = random.integers(0, 256, (12, 12, 3), np.uint8)
         data = BytesIO()
-        Image.fromarray(small).resize((96, 96), Image.Resampling.BICUBIC).save(data, "JPEG", quality=90)
+        Image.fromarray(small).resize((128, 128), Image.Resampling.BICUBIC).save(data, "JPEG", quality=90)
         (place / "images" / f"{number:05}.jpg").write_bytes(data.getvalue())
         attributes = random.choice(["day", "night"]), random.choice(["fog", "rain", "clear"])
         rows.append((f"images/{number:05}.jpg", f"label_{number % LABELS}", *attributes))
@@ -54,14 +54,14 @@ def make(place: Path, n: int) -> None:
 
 
 def write_network(path: Path) -> None:
-    """Three convolutions, their mean and ten labels: some 12 million multiplications a picture."""
+    """Three convolutions, their mean and ten labels: some 23 million multiplications a picture."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
     random = np.random.default_rng(7)
     nodes, weights, name, channels = [], [], "input", 3
-    for layer, width in enumerate((16, 32, 64)):
+    for layer, width in enumerate((32, 64, 128)):
         values = random.normal(0, (9 * channels) ** -0.5, (width, channels, 3, 3)).astype(np.float32)
         weights.append(numpy_helper.from_array(values, f"w{layer}"))
         made = helper.make_node("Conv", [name, f"w{layer}"], [f"c{layer}"], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -134,7 +134,7 @@ def timed(side: str, place: Path) -> dict[str, float]:
         audited(place, "few" if side == "report" else "all")
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": round(took, 2), "cpu": round(cpu, 2)}
+    return {"wall": round(took, 2), "cpu": round(cpu, 2), "peak_mb": round(after.ru_maxrss / 1024)}
 
 
 def main() -> None:
@@ -154,7 +154,9 @@ def main() -> None:
         command = [sys.executable, __file__, "--side", side, "--place", str(args.place)]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         found[side].append(json.loads(done.stdout.splitlines()[-1]))
-    medians = {side: {what: median(one[what] for one in found[side]) for what in ("wall", "cpu")} for side in SIDES}
+    medians = {
+        side: {what: median(one[what] for one in found[side]) for what in ("wall", "cpu", "peak_mb")} for side in SIDES
+    }
     over = {what: round(medians["audit"][what] / medians["bare"][what], 2) for what in ("wall", "cpu")}
     print(json.dumps({"rounds": found, "medians": medians, "audit_over_bare": over}, indent=1))
 

@@ -11,6 +11,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+# One for all: json.dumps makes another at each call that sets an option, which takes longer than a short text.
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
+
 
 def content_id(*parts: Any) -> str:
     """20 hexadecimal digits that depend on every part; parts are JSON values, bytes or views of bytes."""
@@ -27,7 +30,7 @@ def content_ids(step: str, values: Iterable[Any], *settings: Any) -> list[str]:
 
 
 def _json(part: Any) -> bytes:
-    return json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
+    return _ENCODER.encode(part).encode()
 
 
 def _add(digest: Any, part: Any) -> None:

@@ -1,0 +1,14 @@
+"""Ids are of what made a row: the same parts give the same id for good."""
+
+from c2b_ray.schemas import content_id, content_ids
+
+
+def test_ids_stay_what_they_were():
+    # From the first release: a run's ids must outlive every version that resumes it.
+    assert content_id("predict", 'é"\n', ["bus", "boat"], {"b": 1.5, "a": None}) == "1b8e1787f18594ade125"
+    assert content_id("ab", "c") != content_id("a", "bc")
+
+
+def test_many_ids_are_those_of_one_after_the_other():
+    settings = (["bus", "boat"], [[0], [1, 2]], "top1")
+    assert content_ids("predict", ["a", "ü"], *settings) == [content_id("predict", v, *settings) for v in ("a", "ü")]
