@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 
 from c2b_ray import load_run
@@ -18,8 +19,8 @@ SCENES = 2500
 PATIENCE_S = 120
 
 
-def audit(folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "c2b_ray.cli", "audit", "audit.yaml", "--out", "run", "--json"]
+def audit(folder: Path, via: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "c2b_ray.cli", "audit", "audit.yaml", "--out", "run", "--json", "--via", via]
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -31,7 +32,8 @@ def audit(folder: Path) -> subprocess.Popen:
     )
 
 
-def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path):
+@pytest.mark.parametrize("via", ["here", "actors"])
+def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path, via):
     write_sample(tmp_path / "scenes.parquet", SCENES, seed=1002)
     asked = {
         "task": "Name the thing.",
@@ -41,7 +43,7 @@ def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path):
     }
     (tmp_path / "audit.yaml").write_text(yaml.safe_dump(asked))
 
-    first = audit(tmp_path)
+    first = audit(tmp_path, via)
     deadline = time.monotonic() + PATIENCE_S
     while not (held := list(tmp_path.glob("run/predictions/part-*.parquet"))):
         assert first.poll() is None, first.communicate()
@@ -55,7 +57,7 @@ def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path):
     assert load_run(tmp_path / "run").manifest["status"] == "running"
     before = {part: part.stat().st_mtime_ns for part in held}
 
-    second = audit(tmp_path)
+    second = audit(tmp_path, via)
     out, err = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0, err
     assert sum(json.loads(out)["verdicts"].values()) == load_run(tmp_path / "run").scores.num_rows
