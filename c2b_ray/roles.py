@@ -154,6 +154,12 @@ class LanguageModel(Protocol):
         ...
 
 
+class TextEncoder(Protocol):
+    """The half of a `TextImageEncoder` that embeds texts."""
+
+    def encode_texts(self, texts: Sequence[str]) -> Floats: ...
+
+
 @runtime_checkable
 class TextImageEncoder(Protocol):
     @property

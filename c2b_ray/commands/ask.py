@@ -22,8 +22,9 @@ from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.ask.page import asked_page
 from c2b_ray.schemas import IMAGES, content_id
 from c2b_ray.steps.ask import Answer, answer, class_of, images_of_class
-from c2b_ray.steps.draw import fetch, generate, generated, retrieve
+from c2b_ray.steps.draw import fetch, generate, generated
 from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.retrieve import retrieve
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun, load_c2b_run
 from c2b_ray.store.run import Run, finished

@@ -6,7 +6,6 @@ It composes the pipelines, the encoder and the index; how any of them works is t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from c2b_ray.pipelines.sources import clip_retrieval
 from c2b_ray.pipelines.sources.datasets import read
 from c2b_ray.pipelines.sources.files import sizes
 from c2b_ray.pipelines.stage import StageResult
-from c2b_ray.roles import ImageIndex, TextImageEncoder
+from c2b_ray.roles import Description
 from c2b_ray.steps.search import Finder
 
 DEFAULT = Wish()
@@ -50,7 +49,7 @@ def build(
         models.runner.check_paths(None, {images: "images"})
         with steps.step("load the encoder"):
             factory = models.encoder(encoder)
-            made_by = _made_by(images, factory(), encoder, wish)
+            made_by = _made_by(images, models.describe("encoder", encoder), encoder, wish)
         listed = sizes(images)
         if (summary := pipeline.built(out, made_by, listed)) is not None:
             return summary
@@ -77,7 +76,7 @@ def import_folder(
     """
     steps = Steps(listener)
     with steps.step("load the encoder"):
-        made_by = _made_by(folder, catalog.encoder(encoder), encoder, wish)
+        made_by = _made_by(folder, catalog.described("encoder", encoder), encoder, wish)
         made_by |= {"images_at": images, "moved_from": moved_from, "skip_bad": skip_bad}
     listed = sizes(folder)
     if (summary := pipeline.built(out, made_by, listed)) is not None:
@@ -110,24 +109,19 @@ def search_many(index: str, captions: str, out: str, k: int, session: Session = 
     with session.backend(lambda: rows.total) as models:
         models.runner.check_paths(None, {index: "index", captions: "captions"})
         with steps.step("open the index"):
-            of_index = models.index(index)
-            opened = of_index()
-            of_encoder = models.encoder(opened.encoder)
-            made_by = {"captions": captions, "index": opened.revision, "k": k}
+            known = models.describe("index", index)
+            of_index, of_encoder = models.index(index), models.encoder(known.encoder)
+            made_by = {"captions": captions, "index": known.revision, "k": k}
         with steps.step("search") as on_progress:
-            finder = partial(_finder, of_encoder, of_index)
+            finder = partial(search.finder_of, of_encoder, of_index)
             return search.search_captions(models.runner, rows, finder, made_by, out, on_progress)
 
 
-def _finder(encoder: Callable[[], TextImageEncoder], index: Callable[[], ImageIndex]) -> Finder:
-    return Finder(encoder(), index())
-
-
-def _made_by(images: str, loaded: TextImageEncoder, encoder: str, wish: Wish) -> dict[str, Any]:
+def _made_by(images: str, known: Description, encoder: str, wish: Wish) -> dict[str, Any]:
     made_by = {
         "images": images,
         "encoder": encoder,
-        "encoder_revision": loaded.revision,
-        "dimension": loaded.dimension,
+        "encoder_revision": known.revision,
+        "dimension": known.dimension,
     }
     return made_by if wish == DEFAULT else {**made_by, "wish": asdict(wish)}

@@ -188,6 +188,11 @@ def describe_spec(role: str, spec: Spec) -> Description | None:
     return _imported(target, spec)(spec)  # type: ignore[no-any-return]
 
 
+def described(role: str, text: str) -> Description:
+    """A model's description, for which it is loaded where nothing else knows it."""
+    return describe(role, text) or description_of(load(role, text))
+
+
 def load(role: str, text: str) -> Any:
     """The model of any role."""
     spec = _spec_of(role, text)

@@ -53,6 +53,9 @@ class Here:
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         """All work is done in this process, which sees what it sees."""
 
+    def call(self, function: Callable[[], T], config: StageConfig) -> T:
+        return function()
+
     def run(
         self,
         rows: Rows,

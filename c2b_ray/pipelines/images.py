@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,10 +24,10 @@ from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch
-from c2b_ray.steps.predict import Question, predict
+from c2b_ray.steps.predict import Asked, Question, check_revision, predict_all
 from c2b_ray.steps.verify import Checks
 from c2b_ray.steps.verify import verify as verify_step
-from c2b_ray.store.parts import Parts, opened
+from c2b_ray.store.parts import Digests, Parts, digests, opened
 
 OnProgress = Callable[[Progress], None]
 FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)
@@ -33,6 +35,24 @@ GENERATE = StageConfig(IMAGES, stage="generate", rows_per_file=512)
 VERIFY = StageConfig(VERIFICATIONS, stage="verify", rows_per_file=1024, weigh=pixels_of, most_weight=BATCH_PIXELS)
 CLASSIFY = replace(VERIFY, schema=PREDICTIONS, stage="classify")
 FETCHED_AT_ONCE = 256
+
+
+M = TypeVar("M", Captioner, ImageGenerator)
+
+
+def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
+    """The model. WeightsError where it is another than was described."""
+    model = factory()
+    check_revision(spec, model.revision, revision)
+    return model
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A classifier of an audit: how it is loaded, and what it is asked."""
+
+    classifier: Callable[[], Classifier]
+    question: Question
 
 
 @dataclass(frozen=True)
@@ -70,7 +90,7 @@ class ImageStages:
         """What the captioner sees in each of the `wanted` images (`image_id`, `target_class`, `verification_id`)."""
         parts = opened(images)
         names = _names(parts, wanted["image_id"].combine_chunks())
-        rows = Rows(names, partial(_images_to_verify, parts=parts, wanted=wanted), wanted.num_rows)
+        rows = Rows(names, partial(_images_to_verify, parts=parts, wanted=Wanted.by_image(wanted)), wanted.num_rows)
         config, step = replace(VERIFY, total=wanted.num_rows), partial(_verify, questions=questions)
         return self.runner.run(
             rows, step, captioner, out, id_column="verification_id", config=config, on_progress=on_progress
@@ -80,18 +100,19 @@ class ImageStages:
         self,
         images: str,
         wanted: pa.Array,
-        classifier: Callable[[], Classifier],
-        question: Question,
+        classifiers: Sequence[Contestant],
         out: str,
         on_progress: OnProgress,
     ) -> StageResult:
-        """The classifier's predictions of the `wanted` images (ids, each once), into Parquet parts under `out`."""
-        parts = opened(images)
-        expand = partial(_images_to_classify, parts=parts, question=question, wanted=wanted)
-        rows = Rows(_names(parts, wanted), expand, len(wanted))
-        config, step = replace(CLASSIFY, total=len(wanted)), partial(_predict, question=question)
+        """All classifiers' predictions of the `wanted` images (ids, each once), in one pass: an image is read and
+        decoded once for all of them. Into Parquet parts under `out`."""
+        parts, total = opened(images), len(wanted) * len(classifiers)
+        questions = [one.question for one in classifiers]
+        expand = partial(_images_to_classify, parts=parts, questions=questions, wanted=wanted)
+        rows = Rows(_names(parts, wanted), expand, total)
+        config, role = replace(CLASSIFY, total=total), partial(_loaded, classifiers)
         return self.runner.run(
-            rows, step, classifier, out, id_column="prediction_id", config=config, on_progress=on_progress
+            rows, predict_all, role, out, id_column="prediction_id", config=config, on_progress=on_progress
         )
 
 
@@ -115,24 +136,52 @@ def _one_at_a_time(load: Callable[[], ImageSource]) -> ImageSource:
     return _OneAtATime(load())
 
 
-def _images_to_classify(names: pa.Table, parts: Parts, question: Question, wanted: pa.Array) -> Iterator[pa.Table]:
+def _loaded(classifiers: Sequence[Contestant]) -> list[Asked]:
+    return [Asked(one.classifier(), one.question) for one in classifiers]
+
+
+def _images_to_classify(
+    names: pa.Table, parts: Parts, questions: Sequence[Question], wanted: pa.Array
+) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
         images = parts.read(name)
         images = images.filter(pc.is_in(images["image_id"], wanted))
-        of_images = question.prediction_ids(images["image_id"].to_pylist())
-        yield images.append_column("prediction_id", pa.array(of_images, pa.string()))
+        names_of = images["image_id"].to_pylist()
+        ids = list(zip(*(question.prediction_ids(names_of) for question in questions), strict=True))
+        yield images.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
 
 
-def _images_to_verify(names: pa.Table, parts: Parts, wanted: pa.Table) -> Iterator[pa.Table]:
+def _images_to_verify(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
         # Not a join of tables: Arrow's cannot carry binary columns of more than 2 GiB.
         images = parts.read(name)
-        of_part = wanted.filter(pc.is_in(wanted["image_id"], images["image_id"].combine_chunks()))
+        of_part = wanted.of(images["image_id"])
         at = pc.index_in(of_part["image_id"].combine_chunks(), images["image_id"].combine_chunks())
         rows = images.take(at)
         for column in ("target_class", "verification_id"):
             rows = rows.append_column(column, of_part[column])
         yield rows
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows sorted by their image, so that those of a few images are found without looking at all of them."""
+
+    rows: pa.Table
+    digests: Digests
+
+    @staticmethod
+    def by_image(rows: pa.Table) -> Wanted:
+        marks = digests(rows["image_id"])
+        order = np.argsort(marks, kind="stable")
+        return Wanted(rows.take(order).combine_chunks(), marks[order])
+
+    def of(self, images: pa.ChunkedArray) -> pa.Table:
+        """The rows of these images."""
+        marks = np.unique(digests(images))
+        first, last = (np.searchsorted(self.digests, marks, side=side) for side in ("left", "right"))
+        places = [np.arange(a, b) for a, b in zip(first, last, strict=True)]
+        return self.rows.take(np.concatenate([np.zeros(0, np.int64), *places]))
 
 
 def _names(parts: Parts, wanted: pa.Array) -> list[pa.Table]:
@@ -146,10 +195,6 @@ def _names(parts: Parts, wanted: pa.Array) -> list[pa.Table]:
 
 def _verify(batch: pa.Table, captioner: Captioner, questions: Checks) -> pa.Table:
     return verify_step(batch, captioner, questions)
-
-
-def _predict(batch: pa.Table, classifier: Classifier, question: Question) -> pa.Table:
-    return predict(batch, classifier, question)
 
 
 def _blocks(table: pa.Table, rows: int) -> list[pa.Table]:

@@ -21,7 +21,7 @@ import ray.data
 import ray.exceptions
 from ray.data import ActorPoolStrategy
 
-from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.config.placement import PlacementConfig, Precision
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
@@ -38,6 +38,7 @@ from c2b_ray.pipelines.stage import (
     Written,
     cut,
     each_once,
+    ids_of,
     not_yet,
     stepped,
     threads_of,
@@ -49,6 +50,7 @@ from c2b_ray.roles import Remote
 from c2b_ray.store.parts import Digests, Parts, digests
 
 R = TypeVar("R")
+T = TypeVar("T")
 Expand = Callable[[pa.Table], Iterator[pa.Table]]
 # What a task that reads reserves. It waits more than it computes; and Ray 2.60 joins neighbours that reserve the same
 # into one task, whose blocks are then bounded in rows alone (`_plan`), however large the images.
@@ -70,6 +72,17 @@ class OnRay:
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         check_on_every_node(out, read)
+
+    def call(self, function: Callable[[], T], config: StageConfig) -> T:
+        placement = self._placed(config).placement
+        labels: Any = dict(placement.labels) or None
+        task: Any = ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, label_selector=labels)(_called)
+        try:
+            # Put first: what the function holds may be large, and goes to the worker by shared memory then.
+            result: T = ray.get(task.remote(ray.put(function), placement.precision))
+        except ray.exceptions.RayError as error:
+            raise as_given(error) from None
+        return result
 
     def run(
         self,
@@ -142,6 +155,12 @@ def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
             reports.stop()
             watcher.join()
             reports.clear()
+
+
+@carried
+def _called(function: Callable[[], T], precision: Precision | None) -> T:
+    with devices.assigned(ray.get_gpu_ids(), precision):
+        return function()
 
 
 @dataclass(frozen=True)
@@ -261,19 +280,19 @@ class _Worker(Generic[R]):
         if self._error is not None:
             raise self._error
         block = each_once(block, self._job.id_column)
-        with self._reporter.block(_name(block, self._job.id_column), block.num_rows):
+        with self._reporter.block(_name(block, self._job.id_column), len(ids_of(block, self._job.id_column))):
             return pa.concat_tables(self._pool.map(self._answered, cut(block, self._job.config)))
 
     def _answered(self, batch: pa.Table) -> pa.Table:
         self._reporter.check()
         answer = stepped(batch, self._job, self._role)
-        self._reporter.answered(batch.num_rows)
+        self._reporter.answered(answer.num_rows)
         return answer
 
 
 def _name(block: pa.Table, id_column: str) -> str:
     """The same in every process that is given these rows."""
-    first = digests(block[id_column].slice(0, 1))
+    first = digests(ids_of(block.slice(0, 1), id_column).slice(0, 1))
     return f"{first[0].decode() if len(first) else 'none'}-{block.num_rows}"
 
 

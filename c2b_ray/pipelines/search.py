@@ -19,13 +19,17 @@ from c2b_ray.filesystems import resolve
 from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.sources.files import Place
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
-from c2b_ray.schemas import SEARCHES, content_id
+from c2b_ray.roles import ImageIndex, TextImageEncoder
+from c2b_ray.schemas import RETRIEVED, SEARCHES, content_id
+from c2b_ray.steps.retrieve import nearest
 from c2b_ray.steps.search import Finder, search
 from c2b_ray.store import files
 
 MADE_BY = "made_by.json"
 COLUMNS = ("caption", "text")
 ROWS_AT_ONCE = 4096
+SEARCHED_AT_ONCE = 256
+RETRIEVE = StageConfig(RETRIEVED, stage="search", rows_per_file=4096)
 CONFIG = StageConfig(SEARCHES, stage="search", rows_per_file=8192)
 
 
@@ -52,6 +56,29 @@ def search_captions(
     step = partial(_search, k=int(made_by["k"]))
     config = replace(CONFIG, total=captions.total)
     return runner.run(captions, step, finder, out, id_column="caption_id", config=config, on_progress=on_progress)
+
+
+def finder_of(encoder: Callable[[], TextImageEncoder], index: Callable[[], ImageIndex]) -> Finder:
+    return Finder(encoder(), index())
+
+
+def retrieve(
+    runner: Runner,
+    searches: pa.Table,
+    finder: Callable[[], Finder],
+    k: int,
+    out: str,
+    on_progress: OnProgress | None = None,
+) -> StageResult:
+    """The k nearest images of each of `steps.retrieve.to_retrieve`'s rows, as `schemas.RETRIEVED` under `out`."""
+    count, at_once = searches.num_rows, SEARCHED_AT_ONCE
+    rows = Rows([searches.slice(start, at_once) for start in range(0, max(1, count), at_once)], total=count)
+    config, step = replace(RETRIEVE, total=count), partial(_nearest, k=k)
+    return runner.run(rows, step, finder, out, id_column="retrieval_id", config=config, on_progress=on_progress)
+
+
+def _nearest(batch: pa.Table, finder: Finder, k: int) -> pa.Table:
+    return nearest(batch, finder, k)
 
 
 def read_captions(source: str) -> Rows:

@@ -18,6 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from c2b_ray.config.placement import Stage
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
@@ -25,6 +27,7 @@ from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.store.parts import Digests, Parts, digests, failed, joined, writing
 
 R = TypeVar("R")
+T = TypeVar("T")
 BLOCK_BYTES = 32 * 2**20
 ONE_PROCESS = Placement(batch=64)
 
@@ -94,6 +97,11 @@ class Runner(Protocol):
         that names it.
         """
 
+    def call(self, function: Callable[[], T], config: StageConfig) -> T:
+        """What `function` returns, called once in a process placed like those of a stage with this config; what it
+        raises is raised as itself."""
+        ...
+
     def run(
         self,
         rows: Rows,
@@ -107,7 +115,8 @@ class Runner(Protocol):
     ) -> StageResult:
         """Maps `step` over `rows` into parts under `out`, each id once, leaving out the ids that parts there hold.
 
-        `step` gives one row per row; `id_column` is in its input and its output and names a row for good. `out` may
+        `step` gives one row per row; `id_column` is in its input and its output and names a row for good. Where it is a
+        list of ids in the input, the step gives one row per id, and gets the ids that are still to be done. `out` may
         hold the rows of other sources too. RunError where another process writes to `out`; StorageError where the file
         system refuses; what `role_factory` or `step` raises is raised as itself. After any of these, and after a kill,
         the same call resumes, with this runner or another.
@@ -165,12 +174,32 @@ def write_part(table: pa.Table, parts: Parts, id_column: str) -> Written:
 
 
 def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
-    """The rows whose ids are not among the sorted digests `done`."""
+    """The rows whose ids are not among the sorted digests `done`; of a list of ids, those that are not."""
     if not len(done):
         return table
-    ids = digests(table[id_column])
-    nearest = np.minimum(np.searchsorted(done, ids), len(done) - 1)
-    return table.filter(pa.array(done[nearest] != ids))
+    ids = table[id_column].combine_chunks()
+    if not pa.types.is_list(ids.type):
+        return table.filter(pa.array(_absent(ids, done)))
+    left = _absent(ids.flatten(), done)
+    owners = pc.list_parent_indices(ids).to_numpy()[left]
+    ends = np.cumsum(np.bincount(owners, minlength=len(ids)))
+    lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), ids.flatten().filter(left))
+    place = table.schema.get_field_index(id_column)
+    table = table.set_column(place, id_column, lists)
+    return table.filter(pc.greater(pc.list_value_length(lists), 0))
+
+
+def _absent(ids: pa.Array, done: Digests) -> NDArray[np.bool_]:
+    own = digests(ids)
+    nearest = np.minimum(np.searchsorted(done, own), len(done) - 1)
+    absent: NDArray[np.bool_] = done[nearest] != own
+    return absent
+
+
+def ids_of(rows: pa.Table, id_column: str) -> pa.ChunkedArray:
+    """The ids of what the step is to make of the rows; of a list of ids all of them."""
+    ids = rows[id_column]
+    return pc.list_flatten(ids) if pa.types.is_list(ids.type) else ids
 
 
 def each_once(table: pa.Table, id_column: str) -> pa.Table:
@@ -178,6 +207,8 @@ def each_once(table: pa.Table, id_column: str) -> pa.Table:
     ids = table[id_column]
     if ids.null_count:
         raise ValueError(f"{id_column} is null in {ids.null_count} rows of the source")
+    if pa.types.is_list(ids.type):
+        ids = pc.list_element(ids, 0)
     _, first = np.unique(digests(ids), return_index=True)
     return table if len(first) == table.num_rows else table.take(np.sort(first))
 
@@ -198,7 +229,7 @@ def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
 def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
     """What the step makes of a batch, in the stage's schema. ValueError where its ids are not those of the batch."""
     table = job.step(batch, role).select(job.config.schema.names).cast(job.config.schema)
-    if sorted(table[job.id_column].to_pylist()) != sorted(batch[job.id_column].to_pylist()):
+    if sorted(table[job.id_column].to_pylist()) != sorted(ids_of(batch, job.id_column).to_pylist()):
         raise ValueError(f"a step gives one row per row, but {job.id_column} of its output is not that of its input")
     return table
 

@@ -7,6 +7,7 @@ from c2b_ray.schemas.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERS
 from c2b_ray.schemas.ids import content_id, content_ids, seed_of
 from c2b_ray.schemas.path import (
     CALIBRATION,
+    CALIBRATION_ANSWERS,
     CAPTIONS,
     DRAWS,
     FAILURES,
@@ -14,6 +15,7 @@ from c2b_ray.schemas.path import (
     PREDICTIONS,
     PROPOSALS,
     REJECTED,
+    RETRIEVED,
     SEARCHES,
     VERIFICATIONS,
     embeddings,
@@ -22,6 +24,7 @@ from c2b_ray.schemas.path import (
 __all__ = [
     "AGREEMENT",
     "CALIBRATION",
+    "CALIBRATION_ANSWERS",
     "CAPTIONS",
     "COMPARISON",
     "COMPARISON_POOLED",
@@ -33,6 +36,7 @@ __all__ = [
     "PREDICTIONS",
     "PROPOSALS",
     "REJECTED",
+    "RETRIEVED",
     "SCORES",
     "SEARCHES",
     "VERIFICATIONS",

@@ -107,6 +107,16 @@ CALIBRATION = pa.schema(
     ]
 )
 
+CALIBRATION_ANSWERS = pa.schema(
+    [
+        pa.field("calibration_id", _text, nullable=False),  # hash of image, question, verifier and its revision
+        pa.field("attribute", _text, nullable=False),
+        pa.field("value", _text, nullable=False),  # that the image is known to show
+        pa.field("answer", _text),  # what the verifier said; null: no answer
+        pa.field("error", _text),  # why the image could not be looked at
+    ]
+)
+
 PREDICTIONS = pa.schema(
     [
         pa.field("prediction_id", _text, nullable=False),  # hash of image, classifier, its revision and its label map
@@ -147,6 +157,15 @@ SEARCHES = pa.schema(
         pa.field("keys", pa.list_(_text), nullable=False),  # of the nearest images, nearest first
         pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, of each
         pa.field("error", _text),  # why there are none
+    ]
+)
+
+RETRIEVED = pa.schema(
+    [
+        pa.field("retrieval_id", _text, nullable=False),  # hash of caption, its text, encoder, index and how many
+        pa.field("caption_id", _text, nullable=False),
+        pa.field("rows", pa.list_(pa.int64()), nullable=False),  # of the nearest images in the index, nearest first
+        pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, of each
     ]
 )
 

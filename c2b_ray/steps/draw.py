@@ -18,17 +18,16 @@ from PIL import Image
 from c2b_ray.errors import ImageError, ServiceError, SourceError
 from c2b_ray.image_check import checked_image
 from c2b_ray.names import normalise
-from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextImageEncoder
+from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.duplicates import fingerprint
 from c2b_ray.steps.intersect import Pair, bias_class
 from c2b_ray.steps.labels import TARGET, check_classes, chosen, compared
-from c2b_ray.steps.search import check_encoder, nearest_of
 from c2b_ray.steps.thresholds import Limit
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
-BATCH = 256
+IDS_AT_ONCE = 16_384
 Rows = NDArray[np.int64]
 
 
@@ -47,44 +46,16 @@ def image_id(revision: str, row: int) -> str:
     return content_id("image", revision, row)
 
 
-def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k: int) -> tuple[pa.Table, pa.Table]:
-    """The k nearest images of each caption (C2B, Eq. 5): a table of `schemas.DRAWS`, and one of the images to fetch.
-
-    SourceError where the index is another encoder's.
-    """
-    check_encoder(encoder, index)
-    texts, ids = captions["text"].to_pylist(), captions["caption_id"].to_pylist()
-    caption_ids, rows, ranks, similarities = [], [], [], []
-    for start in range(0, len(texts), BATCH):
-        found = nearest_of(index, encoder.encode_texts(texts[start : start + BATCH]), k)
-        kept = found.ids >= 0
-        rank = np.broadcast_to(np.arange(found.ids.shape[1]), found.ids.shape)
-        caption_ids += [i for i, n in zip(ids[start : start + BATCH], kept.sum(axis=1), strict=True) for _ in range(n)]
-        rows.append(found.ids[kept])
-        ranks.append(rank[kept])
-        similarities.append(found.similarities[kept])
-    flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
-    draws = _draws(
-        caption_ids,
-        flat,
-        index.revision,
-        np.concatenate(ranks) if ranks else flat,
-        pa.array(np.concatenate(similarities) if similarities else np.zeros(0), pa.float32()),
-        RETRIEVE,
-    )
-    return draws, wanted(flat, index.revision)
-
-
-def _draws(
-    caption_ids: list[str], rows: Rows, revision: str, ranks: Rows, similarity: pa.Array, source: str
+def draws_of(
+    caption_ids: pa.Array, rows: Rows, revision: str, ranks: Rows, similarity: pa.Array, source: str
 ) -> pa.Table:
-    name_of = {row: image_id(revision, row) for row in np.unique(rows).tolist()}
+    distinct, places = np.unique(rows, return_inverse=True)
     columns = [
-        pa.array(caption_ids, pa.string()),
-        pa.array([name_of[row] for row in rows.tolist()], pa.string()),
+        caption_ids,
+        _image_ids(distinct, revision).take(pa.array(places.reshape(-1))),
         pa.array(ranks, pa.int32()),
         similarity,
-        pa.array([source] * len(caption_ids), pa.string()),
+        pa.repeat(source, len(rows)),
     ]
     return pa.Table.from_arrays(columns, schema=DRAWS)
 
@@ -92,8 +63,16 @@ def _draws(
 def wanted(rows: Rows, revision: str) -> pa.Table:
     """`image_id` and `row`, each image once, in the order of the rows: what `fetch` is given."""
     unique = np.unique(rows)
-    ids = [image_id(revision, row) for row in unique.tolist()]
-    return pa.table({"image_id": pa.array(ids, pa.string()), "row": pa.array(unique, pa.int64())})
+    return pa.table({"image_id": _image_ids(unique, revision), "row": pa.array(unique, pa.int64())})
+
+
+def _image_ids(rows: Rows, revision: str) -> pa.Array:
+    """The ids of many rows, made a few at a time: as Python's they take four times the memory."""
+    parts = [
+        pa.array([image_id(revision, row) for row in rows[start : start + IDS_AT_ONCE].tolist()], pa.string())
+        for start in range(0, len(rows), IDS_AT_ONCE)
+    ]
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
 
 
 def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.Table, pa.Table]:
@@ -224,8 +203,7 @@ def labelled(
                 rows = _limited(np.flatnonzero(of_class & (column == normalise(value))), limit, caption_id)
                 captions.append(_caption(caption_id, proposal, value))
                 all_rows.append(rows)
-                ranks = np.arange(len(rows))
-                draws.append(_draws([caption_id] * len(rows), rows, revision, ranks, _no_numbers(len(rows)), LABELLED))
+                draws.append(_of_table(caption_id, rows, revision))
     if not captions:
         raise SourceError("the labelled table has no class with two or more values of an attribute: nothing to compare")
     return (
@@ -255,10 +233,14 @@ def labelled_pairs(
             rows = _limited(np.flatnonzero(of_class & (a == normalise(x)) & (b == normalise(y))), limit, caption_id)
             captions.append(_caption(caption_id, pair.as_proposal(), value))
             all_rows.append(rows)
-            draws.append(
-                _draws([caption_id] * len(rows), rows, revision, np.arange(len(rows)), _no_numbers(len(rows)), LABELLED)
-            )
+            draws.append(_of_table(caption_id, rows, revision))
     return pa.Table.from_pylist(captions, CAPTIONS), pa.concat_tables(draws), wanted(np.concatenate(all_rows), revision)
+
+
+def _of_table(caption_id: str, rows: Rows, revision: str) -> pa.Table:
+    """Draws of a labelled table's rows for one caption."""
+    count = len(rows)
+    return draws_of(pa.repeat(caption_id, count), rows, revision, np.arange(count), _no_numbers(count), LABELLED)
 
 
 def lacking(proposals: pa.Table, classes: Sequence[str], chosen: Mapping[str, Sequence[str]]) -> list[str]:

@@ -7,6 +7,7 @@ place of an answer. It knows roles and files' bytes, and nothing of what is done
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +36,31 @@ def logits(files: Files, keys: Sequence[str], classifier: Classifier) -> tuple[F
     return _of_decoded(
         files, len(classifier.labels), lambda pixels, at: classifier.logits(pixels, [keys[i] for i in at])
     )
+
+
+class DecodedOnce:
+    """Files that several models look at: decoded once for all that run here."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    @cached_property
+    def _decoded(self) -> tuple[list[Pixels | None], list[str | None]]:
+        return decode_batch(self._files)
+
+    def logits(
+        self, rows: Sequence[int], keys: Sequence[str], classifier: Classifier
+    ) -> tuple[Floats, list[str | None]]:
+        """As `logits`, of some of the files."""
+        if isinstance(classifier, FileClassifier):
+            return classifier.logits_of_files([self._files[row] for row in rows], keys)
+        pixels, errors = self._decoded
+        result = _of_pixels(
+            [pixels[row] for row in rows],
+            len(classifier.labels),
+            lambda images, at: classifier.logits(images, [keys[i] for i in at]),
+        )
+        return result, [errors[row] for row in rows]
 
 
 def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[str | None]]:
@@ -71,8 +97,14 @@ def _of_decoded(
     files: Files, width: int, call: Callable[[list[Pixels], list[int]], Floats]
 ) -> tuple[Floats, list[str | None]]:
     pixels, errors = decode_batch(files)
+    return _of_pixels(pixels, width, call), errors
+
+
+def _of_pixels(
+    pixels: Sequence[Pixels | None], width: int, call: Callable[[list[Pixels], list[int]], Floats]
+) -> Floats:
     good = [i for i, image in enumerate(pixels) if image is not None]
-    found = np.full((len(files), width), np.nan, np.float32)
+    result = np.full((len(pixels), width), np.nan, np.float32)
     if good:
-        found[good] = call([image for image in pixels if image is not None], good)
-    return found, errors
+        result[good] = call([image for image in pixels if image is not None], good)
+    return result

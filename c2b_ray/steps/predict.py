@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
 from c2b_ray.config import Right
-from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.errors import ConfigError, WeightsError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import PREDICTIONS, content_ids
@@ -43,8 +44,18 @@ class Question:
         return content_ids("predict", image_ids, *settings)
 
 
+class Described(Protocol):
+    """A classifier, or its description."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def revision(self) -> str: ...
+
+
 def question(
-    spec: str, classifier: Classifier, classes: Sequence[str], label_map: LabelMap | None, right: Right = "top1"
+    spec: str, classifier: Described, classes: Sequence[str], label_map: LabelMap | None, right: Right = "top1"
 ) -> Question:
     """ConfigError names a class that no label maps to, a label that the classifier does not have or that two classes
     share, and a rule for right answers that makes no sense of so few classes or labels."""
@@ -110,28 +121,86 @@ def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> i
     return positions[0]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A classifier and what it is asked. WeightsError where it is another than the question was made for."""
+
+    classifier: Classifier
+    question: Question
+
+    def __post_init__(self) -> None:
+        check_revision(self.question.classifier, self.classifier.revision, self.question.revision)
+
+
+def check_revision(name: str, loaded: str, described: str) -> None:
+    """WeightsError where a model is another than was described: ids, labels and reports would be of the wrong one."""
+    if loaded != described:
+        raise WeightsError(
+            f"{name}: the model that was loaded (revision {loaded}) is not the one that the audit began with "
+            f"({described}): its files changed meanwhile, or differ between nodes; put the same files on every node "
+            "and run the audit again"
+        )
+
+
+def predict_all(images: pa.Table, classifiers: Sequence[Asked]) -> pa.Table:
+    """What several classifiers answer: a table of `schemas.PREDICTIONS`, each image decoded once.
+
+    `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of the predictions
+    that are wanted of it, each of one of the classifiers.
+    """
+    once = _Images.of(images)
+    wanted = [set(row) for row in images["prediction_id"].to_pylist()]
+    tables = [PREDICTIONS.empty_table()]
+    for one in classifiers:
+        ids = one.question.prediction_ids(once.ids)
+        rows = [row for row, prediction in enumerate(ids) if prediction in wanted[row]]
+        if rows:
+            tables.append(_predictions(once, rows, one.classifier, one.question))
+    return pa.concat_tables(tables)
+
+
 def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Table:
     """A table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`).
 
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """
-    known_errors = images["error"].to_pylist()
-    files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), known_errors, strict=True)]
-    logits, undecoded = encoded.logits(files, images["key"].to_pylist(), classifier)
-    errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
+    return _predictions(_Images.of(images), range(images.num_rows), classifier, asked)
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Images that are decoded once, whatever number of classifiers look at them."""
+
+    ids: list[str]
+    keys: list[str]
+    files: encoded.DecodedOnce
+    errors: list[str | None]
+
+    @staticmethod
+    def of(images: pa.Table) -> _Images:
+        errors = images["error"].to_pylist()
+        files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), errors, strict=True)]
+        ids, keys = images["image_id"].to_pylist(), images["key"].to_pylist()
+        return _Images(ids, keys, encoded.DecodedOnce(files), errors)
+
+
+def _predictions(images: _Images, rows: Sequence[int], classifier: Classifier, asked: Question) -> pa.Table:
+    """What a classifier answers to these rows of the images."""
+    logits, undecoded = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
+    errors = [images.errors[row] or new for row, new in zip(rows, undecoded, strict=True)]
     good = [i for i, error in enumerate(errors) if error is None]
     known: dict[int, Answer] = {}
     if good:
         classes = Classes(asked.classes, asked.labels_of_class)
-        found = answers(logits[good], classifier.labels, classes, asked.right)
-        for i, answer in zip(good, found, strict=True):
+        result = answers(logits[good], classifier.labels, classes, asked.right)
+        for i, answer in zip(good, result, strict=True):
             if answer is None:
                 errors[i] = "the classifier gave no answer (its logits are not numbers)"
             else:
                 known[i] = answer
     nothing = Answer(None, None, None, None, None, None)
-    image_ids = images["image_id"].to_pylist()
-    rows = [
+    image_ids = [images.ids[row] for row in rows]
+    answered = [
         {
             "prediction_id": prediction_id,
             "image_id": image_id,
@@ -142,4 +211,4 @@ def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Tab
         }
         for i, (image_id, prediction_id) in enumerate(zip(image_ids, asked.prediction_ids(image_ids), strict=True))
     ]
-    return pa.Table.from_pylist(rows, PREDICTIONS)
+    return pa.Table.from_pylist(answered, PREDICTIONS)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.names import normalise
-from c2b_ray.roles import ChatRequest, LanguageModel, TextImageEncoder
+from c2b_ray.roles import ChatRequest, LanguageModel, TextEncoder
 from c2b_ray.schemas import PROPOSALS, REJECTED, content_id, seed_of
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, parse_reply
 from c2b_ray.steps.synonyms import Judge, Same, key
@@ -61,7 +61,7 @@ def propose(
     language_model: LanguageModel | None,
     given: Mapping[str, Sequence[str]] | None,
     seed: int,
-    encoder: TextImageEncoder | None = None,
+    encoder: TextEncoder | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Tables of `schemas.PROPOSALS` and `schemas.REJECTED`.
 

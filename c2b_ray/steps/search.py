@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.errors import SourceError
-from c2b_ray.roles import Floats, ImageIndex, Neighbours, TextImageEncoder
+from c2b_ray.roles import Description, Floats, ImageIndex, Neighbours, TextImageEncoder
 from c2b_ray.schemas import SEARCHES
 
 
@@ -26,7 +26,7 @@ class Finder:
         check_encoder(self.encoder, self.index)
 
 
-def check_encoder(encoder: TextImageEncoder, index: ImageIndex) -> None:
+def check_encoder(encoder: TextImageEncoder | Description, index: ImageIndex | Description) -> None:
     """SourceError where the index holds the embeddings of another encoder, or of other weights under the same name.
 
     Texts of one encoder are near to images of another by chance alone.

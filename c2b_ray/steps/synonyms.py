@@ -15,7 +15,7 @@ import numpy as np
 
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
-from c2b_ray.roles import ChatRequest, Floats, LanguageModel, TextImageEncoder
+from c2b_ray.roles import ChatRequest, Floats, LanguageModel, TextEncoder
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.replies import SAME_SCHEMA, parse_reply
 
@@ -119,7 +119,7 @@ def _stem(word: str) -> str:
 class Judge:
     """Says which of some names mean the same, asking as it can: both models may be None. What was answered is kept."""
 
-    encoder: TextImageEncoder | None = None
+    encoder: TextEncoder | None = None
     language_model: LanguageModel | None = None
     seed: int = 0
     _embedded: dict[str, Floats] = field(default_factory=dict)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.c2b.classes import with_classes
+from c2b_ray.audits.c2b.classifying import classify, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.c2b.preflight import check, check_specs, paths_read
 from c2b_ray.audits.c2b.size import most_images
@@ -30,19 +30,19 @@ from c2b_ray.audits.kit.session import Session
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.images import ImageStages
+from c2b_ray.pipelines.images import Contestant
 from c2b_ray.report.c2b.report import write_report
-from c2b_ray.roles import TextImageEncoder
+from c2b_ray.roles import TextEncoder
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.answered import unanswered
+from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.confirm import to_confirm
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.predict import question
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import check_calibration
-from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun, open_c2b_run
+from c2b_ray.steps.search import check_encoder
+from c2b_ray.store.c2b_run import C2BRun, open_c2b_run
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
@@ -89,16 +89,17 @@ def audit(
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via, session.placement) as models:
             models.runner.check_paths(run.path, paths_read(asked))
+            classifiers = contestants(asked, run, models)
             plans = _plans(asked, run, models, steps)
             drawing = Drawing(plans, run, verifier_of(asked, run, models, steps), steps)
             grant: Grant | None = grant_so_far(run, first_grant(run.captions, asked))
             while grant is not None:
                 drawing.draw(targets(run.captions, grant, asked))
-                _answer(asked, run, models, steps)
+                _answer(asked, run, models, classifiers, steps)
                 grant = next_grant(run, grant, asked)
             if asked.confirm and (cells := to_confirm(run.scores, run.captions, run.draws)):
                 drawing.confirm(cells)
-                _answer(asked, run, models, steps)
+                _answer(asked, run, models, classifiers, steps)
             if models.runner.placements:
                 run.update({"placement": models.runner.placements})
         with steps.step("report"):
@@ -113,16 +114,18 @@ def _plans(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> li
         return [from_labels(asked, run, models, steps)]
     encoder = None
     if asked.images.index is not None:  # before a language model is asked in vain
-        encoder = models.encoder(models.index(asked.images.index)().encoder)()
+        index = models.describe("index", asked.images.index)
+        check_encoder(models.describe("encoder", index.encoder), index)
+        encoder = models.text_encoder(index.encoder)
     _write_hypotheses(asked, run, models, steps, encoder)
     plans = {"retrieve": from_index, "generate": from_generator}
     return [plans[source](asked, run, models, steps) for source in asked.images.sources]
 
 
-def _answer(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
+def _answer(asked: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
     """What the classifiers say of the images drawn, and the scores of these."""
-    for name, spec in asked.specs.items():
-        _classify(name, spec, asked, run, models, steps)
+    with steps.step(f"classify: {', '.join(asked.specs)}") as on_progress:
+        classify(classifiers, run, models, on_progress)
     with steps.step("score"):
         write_scores(run, asked)
     _refuse_unanswered(run, asked)
@@ -140,7 +143,7 @@ def _refuse_unanswered(run: C2BRun, asked: AuditConfig) -> None:
 
 
 def _write_hypotheses(
-    asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextImageEncoder | None = None
+    asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextEncoder | None = None
 ) -> None:
     """Proposals and captions, once for the run's life: a model asked again might answer differently."""
     if run.has("captions"):
@@ -164,19 +167,3 @@ def _write_hypotheses(
         of_pairs, most = caption_pairs(chosen, captions, language_model, asked.seed)
         run.write("rejected", pa.concat_tables([rejected, more, most]))
         run.write("captions", pa.concat_tables([captions, of_pairs]))
-
-
-def _classify(name: str, spec: str, asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
-    with steps.step(f"classify: {name}") as on_progress:
-        factory = models.classifier(spec)
-        label_map = asked.label_map if isinstance(asked.label_map, dict) else None
-        asking = question(name, factory(), asked.classes, label_map, asked.right)
-        run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
-        # Not the images that were looked at and left.
-        drawn = pa.concat_tables([run.draws, run.read("confirmation")])["image_id"].unique()
-        done = run.read("predictions", ["prediction_id"])["prediction_id"]
-        wanted = pa.array(asking.prediction_ids(drawn.to_pylist()), pa.string())
-        if not pc.all(pc.is_in(wanted, done.combine_chunks()), min_count=0).as_py():
-            run.begin_writing()
-        images, out = run.location("images"), run.location("predictions")
-        ImageStages(models.runner).classify(images, drawn, factory, asking, out, on_progress)

@@ -1,6 +1,7 @@
 """The classes of an audit that asks for all: those of its label map, or the classifier's labels.
 
-It loads classifiers for their labels alone; which answers are right is `steps.right`'s.
+Labels come from descriptions; only a classifier that nothing else describes is loaded for them. Which answers are
+right is `steps.right`'s.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def with_classes(config: AuditConfig) -> AuditConfig:
     if isinstance(config.label_map, dict):
         return _named(config, list(config.label_map), "the keys of `label_map`")
     specs = list(config.specs.values())
-    labels = [list(catalog.classifier(spec).labels) for spec in specs]
+    labels = [list(catalog.described("classifier", spec).labels) for spec in specs]
     for spec, own in zip(specs[1:], labels[1:], strict=True):
         if set(own) != set(labels[0]):
             raise ConfigError(

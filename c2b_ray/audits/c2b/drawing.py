@@ -22,17 +22,21 @@ from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.pipelines.images import ImageStages, OnProgress
+from c2b_ray.pipelines.images import ImageStages, OnProgress, of_revision
+from c2b_ray.pipelines.search import finder_of
+from c2b_ray.pipelines.search import retrieve as search
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
 from c2b_ray.steps.cells import CellKey
-from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, retrieve, together
+from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, together
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labels import left_out
+from c2b_ray.steps.retrieve import retrieved, to_retrieve
 from c2b_ray.steps.select import NEAREST, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.parts import read_stage
 
 TOLD = 20
 """Warnings that are shown one by one; the manifest has all."""
@@ -140,7 +144,7 @@ def from_labels(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
         draws, wanted = pa.concat_tables([draws, more_draws]), together(wanted, more, table.revision)
         captions = pa.concat_tables([captions, more_captions])
-        check_unchanged(run, wanted, table)
+        check_unchanged(run, wanted, opened, models.runner)
         run.write("proposals", proposals)
         run.write("captions", captions)
         warnings = _warnings(asked, table, proposals)
@@ -164,15 +168,20 @@ def from_index(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -
     assert about.pool is not None
     assert about.selection is not None
     assert asked.images_per_cell is not None
-    with steps.step("retrieve"):
-        index = models.index(path)()
-        encoder = models.encoder(index.encoder)()
+    with steps.step("retrieve") as on_progress:
+        index = models.describe("index", path)
+        encoder = models.describe("encoder", index.encoder)
         captions = run.captions
-        nearest, wanted = retrieve(captions, encoder, index, about.pool)
+        searches = to_retrieve(captions, encoder.revision, index.revision, about.pool)
+        finder, out = partial(finder_of, models.encoder(index.encoder), models.index(path)), run.location("retrieved")
+        search(models.searcher, searches, finder, about.pool, out, on_progress)
+        found = read_stage(out)
+        found = found.filter(pc.is_in(found["retrieval_id"], searches["retrieval_id"].combine_chunks()))
+        nearest, wanted = retrieved(captions, found, index.revision)
         pools = Pools(captions, nearest, about.selection, asked.seed, shuffled=about.selection != NEAREST)
         if about.selection == NEAREST and asked.budget is not None:
             pools = pools.fixed(asked.images_per_cell)
-        check_unchanged(run, wanted, index)
+        check_unchanged(run, wanted, models.index(path), models.runner)
         models_used = {
             "encoder": {"spec": index.encoder, "revision": encoder.revision},
             "index": {"spec": path, "revision": index.revision},
@@ -185,9 +194,9 @@ def from_generator(asked: AuditConfig, run: C2BRun, models: Backend, steps: Step
     """Images to be made from each of the run's captions."""
     spec = str(asked.images.generator)
     assert asked.images_per_cell is not None
-    with steps.step("load the generator"):
-        factory = models.image_generator(spec)
-        revision = factory().revision
+    with steps.step("plan images to generate"):
+        revision = models.describe("image_generator", spec).revision
+        factory = partial(of_revision, models.image_generator(spec), revision, spec)
         captions = run.captions
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)

@@ -1,6 +1,6 @@
 """What can be known of an audit before Ray starts: that its models, files, labels and classes are there and fit.
 
-It loads what costs little and classifiers, whose labels the classes must be among. It draws no image.
+It loads no weights: a classifier whose labels only the loaded model knows is checked when the audit begins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def check(config: AuditConfig, via: str) -> None:
         LabelledTable(config.verification.calibration, "verification.calibration")
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     for name, spec in config.specs.items():
-        question(name, catalog.classifier(spec), config.classes, label_map, config.right)
+        known = catalog.describe("classifier", spec)
+        if known is not None:
+            question(name, known, config.classes, label_map, config.right)
 
 
 def check_specs(config: AuditConfig) -> None:

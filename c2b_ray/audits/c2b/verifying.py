@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.images import ImageStages
+from c2b_ray.pipelines.calibrate import beholder_of, calibrate
+from c2b_ray.pipelines.images import ImageStages, of_revision
 from c2b_ray.roles import Captioner
-from c2b_ray.steps.verify import Checks, calibrate, checks, wanted
+from c2b_ray.steps.calibrate import counted, to_ask
+from c2b_ray.steps.verify import Checks, checks, wanted
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
 
@@ -39,14 +42,18 @@ def verifier_of(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
     about = asked.verification
     if about is None:
         return None
-    factory = models.captioner(about.model)
-    captioner = factory()
-    questions = checks(about.model, captioner.revision, asked.classes, run.captions)
-    run.update({"models": {"verifier": {"spec": about.model, "revision": captioner.revision}}})
+    revision = models.describe("captioner", about.model).revision
+    factory = partial(of_revision, models.captioner(about.model), revision, about.model)
+    questions = checks(about.model, revision, asked.classes, run.captions)
+    run.update({"models": {"verifier": {"spec": about.model, "revision": revision}}})
     if about.calibration is not None and not run.has("calibration"):
-        with steps.step("calibrate the verifier"):
-            table = calibration_table(about.calibration)
-            run.write("calibration", calibrate(table.labels, table, captioner, questions, asked.seed))
+        with steps.step("calibrate the verifier") as on_progress:
+            opened = partial(calibration_table, about.calibration)
+            table = opened()
+            to_answer = to_ask(table.labels, table.revision, questions, asked.seed)
+            beholder, out = partial(beholder_of, factory, opened), run.location("calibration_answers")
+            answers = calibrate(models.runner, to_answer, beholder, questions, out, on_progress)
+            run.write("calibration", counted(answers))
     return Verifier(factory, questions, ImageStages(models.runner))
 
 

@@ -8,19 +8,40 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import cast
 
-from c2b_ray.audits.kit.loaders import STAGES, Backend, InCallingProcess, Loaders, load
-from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.audits.kit.loaders import (
+    DESCRIBED_IN,
+    STAGES,
+    Backend,
+    InCallingProcess,
+    Loaders,
+    describe,
+    described,
+    load,
+    precision_of,
+)
+from c2b_ray.config.placement import PlacementConfig, Precision
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog, devices
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.stage import Runner
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import (
+    Captioner,
+    Classifier,
+    Description,
+    Floats,
+    ImageGenerator,
+    ImageIndex,
+    LanguageModel,
+    TextEncoder,
+    TextImageEncoder,
+)
 
 VIAS = ("here", "actors", "serve")
 AUTO = "auto"
@@ -28,6 +49,26 @@ SMALL_RUN = 20_000
 """Images. Up to so many, `auto` runs here: Ray's start and its processes would take longer than they save."""
 
 _open_here: ContextVar[HereBackend | None] = ContextVar("open_here", default=None)
+
+
+@dataclass(frozen=True)
+class EncoderThere:
+    """Encodes texts where stages run. A worker keeps its model, for the next call is likely to reach it again."""
+
+    runner: Runner
+    precision: Precision | None
+    spec: str
+
+    def encode_texts(self, texts: Sequence[str]) -> Floats:
+        return self.runner.call(partial(_embedded, self.precision, self.spec, list(texts)), DESCRIBED_IN["encoder"])
+
+
+_kept = cache(partial(load, "encoder"))
+
+
+def _embedded(precision: Precision | None, spec: str, texts: list[str]) -> Floats:
+    embeddings: Floats = _kept(precision, spec).encode_texts(texts)
+    return embeddings
 
 
 class ActorsBackend(InCallingProcess):
@@ -38,6 +79,17 @@ class ActorsBackend(InCallingProcess):
 
         super().__init__(placement)
         self.runner: Runner = OnRay(placement)
+        self.searcher = self.runner
+
+    def describe(self, role: str, spec: str) -> Description:
+        precision = precision_of(role, self._placement)
+        known = describe(role, precision, spec)
+        if known is None or known.of_device:
+            return self.runner.call(partial(described, role, precision, spec), DESCRIBED_IN[role])
+        return known
+
+    def text_encoder(self, spec: str) -> TextEncoder:
+        return EncoderThere(self.runner, precision_of("encoder", self._placement), spec)
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
@@ -53,12 +105,21 @@ class HereBackend:
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self.runner: Runner = Here(placement)
+        self.searcher = self.runner
         self.language_model = cache(catalog.language_model)
-        stages = placement or PlacementConfig()
+        stages = self._stages = placement or PlacementConfig()
         self._encoder, self._captioner, self._image_generator, self._classifier = (
             cache(partial(load, role, stages.stage(stage).precision)) for role, stage in STAGES.items()
         )
         self._index = cache(catalog.index)
+
+    def describe(self, role: str, spec: str) -> Description:
+        known = describe(role, precision_of(role, self._stages), spec)
+        return known or catalog.description_of(getattr(self, role)(spec)())
+
+    def text_encoder(self, spec: str) -> TextEncoder:
+        encoder: TextEncoder = self._encoder(spec)
+        return encoder
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None

@@ -5,10 +5,15 @@ It compares what a run noted with what a source holds now, or two runs with each
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import RunError
+from c2b_ray.pipelines.images import FETCH
+from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.draw import ImageSource
 from c2b_ray.store.c2b_run import C2BRun
@@ -17,31 +22,38 @@ BATCH = 256
 NOTED = ["image_id", "key", "content"]
 
 
-def check_unchanged(run: C2BRun, wanted: pa.Table, source: ImageSource) -> None:
-    """RunError where `source` holds other bytes now than the run fetched; `wanted` has its images and their rows.
+def check_unchanged(run: C2BRun, wanted: pa.Table, source: Callable[[], ImageSource], runner: Runner) -> None:
+    """RunError where the source holds other bytes now than the run fetched; `wanted` has its images and their rows.
 
     Files whose names stayed and whose pictures changed would be classified as they were, and reported as they are.
     A file that is gone changes nothing: the run has its bytes. Nor does an index that holds its images itself: its
     revision is of their bytes, and so is the run's name for each image.
     """
-    if not run.has("images") or "error" not in source.fetch([]).column_names:
+    if not run.has("images"):
         return
     noted = run.read("images", NOTED)
     here = wanted.filter(pc.is_in(wanted["image_id"], noted["image_id"].combine_chunks()))
-    then = dict(zip(noted["image_id"].to_pylist(), noted["content"].to_pylist(), strict=True))
-    changed: list[str] = []
-    for start in range(0, here.num_rows, BATCH):
-        batch = here.slice(start, BATCH)
-        now = source.fetch(batch["row"].to_pylist())
-        columns = batch["image_id"], now["key"], now["bytes"]
-        for image, key, data in zip(*(column.to_pylist() for column in columns), strict=True):
-            if data is not None and content_id(data) != then[image]:
-                changed.append(key)
+    then = noted["content"].take(pc.index_in(here["image_id"], noted["image_id"].combine_chunks()))
+    changed = runner.call(partial(_changed, here["row"], then, source), FETCH)
     if changed:
         raise RunError(
             f"{run.path}: {len(changed)} of its {here.num_rows} images are other files now than it measured, the first "
             f"is {changed[0]!r}; give another --out to audit them as they are, or put the former files back"
         )
+
+
+def _changed(rows: pa.ChunkedArray, contents: pa.ChunkedArray, make: Callable[[], ImageSource]) -> list[str]:
+    """The keys of the rows whose bytes are no longer of these contents; none where the source holds its images."""
+    source = make()
+    if "error" not in source.fetch([]).column_names:
+        return []
+    changed = []
+    for start in range(0, len(rows), BATCH):
+        now, then = source.fetch(rows.slice(start, BATCH).to_pylist()), contents.slice(start, BATCH)
+        for key, data, content in zip(now["key"].to_pylist(), now["bytes"].to_pylist(), then.to_pylist(), strict=True):
+            if data is not None and content_id(data) != content:
+                changed.append(key)
+    return changed
 
 
 def check_same_images(a: C2BRun, b: C2BRun) -> None:

@@ -11,8 +11,28 @@ from typing import Any, Protocol
 
 from c2b_ray.config.placement import PlacementConfig, Precision, Stage
 from c2b_ray.models import catalog, devices
+from c2b_ray.pipelines.images import CLASSIFY, GENERATE, VERIFY
+from c2b_ray.pipelines.search import RETRIEVE
 from c2b_ray.pipelines.stage import Runner
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import (
+    Captioner,
+    Classifier,
+    Description,
+    ImageGenerator,
+    ImageIndex,
+    LanguageModel,
+    TextEncoder,
+    TextImageEncoder,
+)
+
+DESCRIBED_IN = {
+    "classifier": CLASSIFY,
+    "captioner": VERIFY,
+    "image_generator": GENERATE,
+    "encoder": RETRIEVE,
+    "index": RETRIEVE,
+}
+"""By role, the stage beside which a model is described, or called once, where that takes the model itself."""
 
 
 class Loaders(Protocol):
@@ -35,6 +55,21 @@ class Backend(Loaders, Protocol):
     @property
     def runner(self) -> Runner: ...
 
+    @property
+    def searcher(self) -> Runner:
+        """Runs the search of an audit's few captions: where encoder and index are, or here where they answer from
+        afar."""
+        ...
+
+    def describe(self, role: str, spec: str) -> Description:
+        """What the model of a role ("classifier", "index") says of itself where its stage runs; this process loads no
+        weights for it, unless it runs the stage too."""
+        ...
+
+    def text_encoder(self, spec: str) -> TextEncoder:
+        """An encoder of a few texts for this process to call; where the model is, is the backend's affair."""
+        ...
+
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
     ) -> None:
@@ -56,6 +91,22 @@ def load(role: str, precision: Precision | None, spec: str) -> Any:
     """The model of a role in the precision of its stage, so that its revision is the same in every process."""
     with devices.computing_in(precision):
         return catalog.load(role, spec)
+
+
+def describe(role: str, precision: Precision | None, spec: str) -> Description | None:
+    """As `load`, from the model's files or service; None where it has to be loaded."""
+    with devices.computing_in(precision):
+        return catalog.describe(role, spec)
+
+
+def described(role: str, precision: Precision | None, spec: str) -> Description:
+    """As `describe`; the model is loaded where nothing else knows it."""
+    return describe(role, precision, spec) or catalog.description_of(load(role, precision, spec))
+
+
+def precision_of(role: str, placement: PlacementConfig | None) -> Precision | None:
+    """In which a placement has the models of a role compute."""
+    return None if placement is None or role not in STAGES else placement.stage(STAGES[role]).precision
 
 
 class InCallingProcess:

@@ -13,9 +13,20 @@ from typing import TypeVar
 
 from c2b_ray.audits.kit.loaders import InCallingProcess
 from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.models import catalog
+from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.ray_stage import OnRay
 from c2b_ray.pipelines.stage import Runner
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, LanguageModel, TextImageEncoder
+from c2b_ray.roles import (
+    Captioner,
+    Classifier,
+    Description,
+    ImageGenerator,
+    ImageIndex,
+    LanguageModel,
+    TextEncoder,
+    TextImageEncoder,
+)
 from c2b_ray.serving.app import LAPTOP
 from c2b_ray.serving.channel import APPS, Channel
 from c2b_ray.serving.ensure import Tenancy, ensure
@@ -36,6 +47,13 @@ class ServeBackend:
             ensure, placement=Path(placement.serve) if placement and placement.serve else LAPTOP, tenancy=tenancy
         )
         self.runner: Runner = OnRay(placement, served=True)
+        self.searcher: Runner = Here()
+
+    def describe(self, role: str, spec: str) -> Description:
+        return catalog.description_of(getattr(self, role)(spec)())
+
+    def text_encoder(self, spec: str) -> TextEncoder:
+        return self.encoder(spec)()
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None

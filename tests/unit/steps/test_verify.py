@@ -1,3 +1,4 @@
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -7,22 +8,24 @@ from PIL import Image
 
 from c2b_ray.errors import ConfigError, ServiceError, SourceError
 from c2b_ray.models.scripted import ScriptedCaptioner
+from c2b_ray.pipelines.calibrate import calibrate as stage
+from c2b_ray.pipelines.here import Here
 from c2b_ray.roles import Answer
 from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, IMAGES, VERIFICATIONS
+from c2b_ray.steps.calibrate import CALIBRATED_ON, Beholder, calibrate, check_calibration, to_ask
+from c2b_ray.steps.calibrate import counted as answers_counted
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.self_assessed import SELF_TRUST, self_assessed
 from c2b_ray.steps.verify import (
-    CALIBRATED_ON,
     CLASS,
     LIKELIER,
     Checks,
-    calibrate,
-    check_calibration,
     checks,
     verify,
     wanted,
 )
+from c2b_ray.store.parts import read_stage
 
 CLASSES = ["bus", "boat"]
 WEATHER = ["snow", "rain"]
@@ -265,6 +268,28 @@ def test_calibration_counts_what_was_said_of_known_images():
     found = counted(calibrate(labels, source, see(0.9), asked_of(["bus"]), seed=0))
     assert found[CLASS, "bus", "bus"] == 4
     assert (found[CLASS, "something else", "bus"], found[CLASS, "something else", "something else"]) == (2, 2)
+
+
+def test_the_stage_counts_the_same_and_goes_on_where_it_stopped(tmp_path):
+    labels, source = known()
+    asked, out = asked_of(), str(tmp_path / "answers")
+    whole = calibrate(labels, source, see(0.9), asked, seed=0)
+    questions = to_ask(labels, source.revision, asked, seed=0)
+
+    def ask(part, captioner):
+        return stage(Here(), part, lambda: Beholder(captioner, source), asked, out)
+
+    ask(questions.slice(0, 6), see(0.9))
+    rest = see(0.9)
+    assert answers_counted(ask(questions, rest)).equals(whole)
+    readable = sum(row["error"] is None for row in read_stage(out).to_pylist())
+    assert 0 < len(rest.asked) < readable
+    # Other weights are asked anew, beside what is there.
+    other = see(0.9)
+    newer = replace(asked, revision="other")
+    asked_anew = to_ask(labels, source.revision, newer, seed=0)
+    assert stage(Here(), asked_anew, lambda: Beholder(other, source), newer, out).num_rows == questions.num_rows
+    assert len(other.asked) == readable
 
 
 def test_a_null_is_not_the_value_none():

@@ -10,6 +10,8 @@ from c2b_ray.audits.kit.events import Steps
 from c2b_ray.config import read_audit
 from c2b_ray.image_check import checked_image
 from c2b_ray.models.scripted import ScriptedCaptioner
+from c2b_ray.pipelines.here import Here
+from c2b_ray.roles import Description
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
 from c2b_ray.steps.accept import Looked
 from c2b_ray.steps.caption import caption
@@ -122,6 +124,11 @@ class Classifier:
 
 
 class Models:
+    runner = Here()
+
+    def describe(self, role, spec):
+        return Description("g")
+
     def image_generator(self, spec):
         assert spec == "toy:painter"
         return Generator

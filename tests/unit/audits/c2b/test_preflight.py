@@ -6,9 +6,12 @@ import pytest
 import ray
 
 from c2b_ray.audits.c2b.audit import audit
+from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.config import read_audit
 from c2b_ray.errors import InputError
+from c2b_ray.models import timm_classifier
+from c2b_ray.world.scenes import CLASSES
 
 PREDICTIONS = "file,bus,tram\na.jpg,0.9,0.1\nb.jpg,0.2,0.8\n"
 LABELS = "image,target_class,weather\na.jpg,bus,fog\nb.jpg,bus,clear\n"
@@ -20,6 +23,7 @@ GOOD = {
 }
 RETRIEVED = {"images": {"source": "retrieve", "index": "idx"}, "attributes": {"weather": ["fog", "clear"]}}
 
+GENERATED = {"images": {"source": "generate", "generator": "world:renderer"}, "attributes": RETRIEVED["attributes"]}
 SPELLED = {"weather": ["fog", "clear"], "time_of_day": ["day", "night"]}
 
 
@@ -71,3 +75,16 @@ def test_via_is_checked_too_and_a_good_audit_passes(place):
     with pytest.raises(InputError, match="via: 'rays' is none of"):
         audit(path, place / "run", "rays")
     check(read_audit(path), "actors")
+
+
+def test_labels_are_checked_and_classes_found_without_loading_a_classifier(place, monkeypatch):
+    def refuse(spec):
+        raise AssertionError(f"{spec.text} is loaded")
+
+    monkeypatch.setattr(timm_classifier, "load", refuse)
+    audited = {**GOOD, "classes": "all", "classifier": "world:resnet-planted-3", **GENERATED}
+    config = with_classes(read_audit(audited))
+    assert config.classes == list(CLASSES)
+    check(config, "actors")
+    with pytest.raises(InputError, match="no label of world:resnet-planted-3 is 'submarine'"):
+        check(read_audit({**audited, "classes": ["submarine"]}), "actors")

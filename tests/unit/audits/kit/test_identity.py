@@ -14,6 +14,7 @@ from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.commands.runs import compare
 from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError
+from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.index import LISTED, MADE_BY, built
 from c2b_ray.pipelines.sources.files import sizes
 from c2b_ray.schemas import PREDICTIONS, SCORES
@@ -87,7 +88,7 @@ def test_an_index_that_holds_its_images_is_not_read_again(photos):
             assert not ids
             return pa.table({"key": pa.array([], pa.string()), "bytes": pa.array([], pa.binary())})
 
-    check_unchanged(measure(photos, "run"), pa.table({"image_id": ["x"], "row": [0]}), Index())
+    check_unchanged(measure(photos, "run"), pa.table({"image_id": ["x"], "row": [0]}), Index, Here())
 
 
 def test_runs_of_other_bytes_under_the_same_names_are_not_compared(photos):

@@ -1,0 +1,158 @@
+"""Peak memory of the process that starts an audit, for so many images and for a hundredth of them, step by step.
+
+    python bench/driver_memory.py [1000000] [--via actors]
+
+A labelled table of tiny pictures, which differ in their JPEG comments alone, and a table of predictions in place of a
+classifier: what is left is what the framework itself holds. Each size runs in a process of its own; the peak is that of
+this process, without Ray's workers. `base` is what the process holds once Ray runs and before the audit reads a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from c2b_ray.audits.c2b.audit import audit
+from c2b_ray.audits.kit.events import Event
+
+CLASSES, WEATHER = ("bus", "boat"), ("fog", "rain", "snow")
+AT_ONCE = 50_000
+MIB = 2**20
+
+
+def write_tables(place: Path, images: int) -> None:
+    """`labels.parquet` with the pictures, and `predictions.parquet`, nine in ten of them right."""
+    data = BytesIO()
+    Image.fromarray(np.full((8, 8, 3), 90, np.uint8)).save(data, "JPEG")
+    start, rest = data.getvalue()[:2], data.getvalue()[2:]
+    labels = predictions = None
+    for first in range(0, images, AT_ONCE):
+        rows = np.arange(first, min(images, first + AT_ONCE))
+        random = np.random.default_rng(first)
+        classes = np.array(CLASSES)[random.integers(0, 2, len(rows))]
+        right = random.random(len(rows)) < 0.9
+        keys = [f"{row:08d}.jpg" for row in rows]
+        pictures = [start + b"\xff\xfe\x00\x0a" + b"%08d" % row + rest for row in rows]
+        table = pa.table(
+            {
+                "key": keys,
+                "image": pa.array(pictures, pa.binary()),
+                "target_class": classes,
+                "weather": np.array(WEATHER)[random.integers(0, 3, len(rows))],
+            }
+        )
+        said = np.where(right, classes, np.where(classes == "bus", "boat", "bus"))
+        answers = pa.table({"file": keys, "label": said})
+        labels = labels or pq.ParquetWriter(place / "labels.parquet", table.schema)
+        predictions = predictions or pq.ParquetWriter(place / "predictions.parquet", answers.schema)
+        labels.write_table(table, row_group_size=4096)
+        predictions.write_table(answers)
+    for writer in (labels, predictions):
+        if writer is not None:
+            writer.close()
+
+
+class Peaks:
+    """The largest resident size by step."""
+
+    def __init__(self) -> None:
+        self.step = "before"
+        self.peaks: dict[str, float] = {}
+        self._over = threading.Event()
+
+    def listen(self, event: Event) -> None:
+        if event.kind == "begin":
+            self.step = event.step
+        if event.kind == "end":
+            self.look()
+            self.step = "between"
+
+    def look(self) -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        size = pages * os.sysconf("SC_PAGE_SIZE") / MIB
+        self.peaks[self.step] = max(size, self.peaks.get(self.step, 0.0))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        def watch() -> None:
+            while not self._over.wait(0.02):
+                self.look()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        yield
+        self._over.set()
+        thread.join()
+
+
+def one(images: int, via: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place, peaks = Path(folder), Peaks()
+        write_in_another_process(place, images)
+        config = {
+            "task": "Tell buses from boats.",
+            "classes": list(CLASSES),
+            "classifier": f"table:{place / 'predictions.parquet'}",
+            "images": {"source": "labelled", "table": str(place / "labels.parquet")},
+        }
+        began = time.perf_counter()
+        with peaks.watched():
+            audit(config, place / "run", via, peaks.listen)
+        seconds = round(time.perf_counter() - began, 1)
+        print(json.dumps({"images": images, "seconds": seconds, "peaks": peaks.peaks}), flush=True)
+
+
+def write_in_another_process(place: Path, images: int) -> None:
+    subprocess.run([sys.executable, __file__, str(images), "--write", str(place)], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("images", type=int, nargs="*", default=[10_000, 1_000_000])
+    parser.add_argument("--via", default="actors")
+    parser.add_argument("--one", action="store_true")
+    parser.add_argument("--write", type=Path)
+    asked = parser.parse_args()
+    if asked.write:
+        write_tables(asked.write, asked.images[0])
+    elif asked.one:
+        one(asked.images[0], asked.via)
+    else:
+        report(asked.images, asked.via)
+
+
+def report(sizes: list[int], via: str) -> None:
+    found = []
+    for images in sizes:
+        command = [sys.executable, __file__, str(images), "--via", via, "--one"]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        found.append(json.loads(done.stdout.strip().splitlines()[-1]))
+    steps = list(dict.fromkeys(step for run in found for step in run["peaks"]))
+    print("MiB at most, of the driver".ljust(34), *(f"{run['images']:>12,}" for run in found))
+    for step in steps:
+        print(step[:32].ljust(34), *(f"{run['peaks'].get(step, 0):>12.0f}" for run in found))
+    whole = [max(run["peaks"].values()) for run in found]
+    print("all".ljust(34), *(f"{peak:>12.0f}" for peak in whole))
+    print("seconds".ljust(34), *(f"{run['seconds']:>12.1f}" for run in found))
+    print(f"{sizes[-1]:,} images over {sizes[0]:,}: {whole[-1] / whole[0]:.2f}")
+    slope = (whole[-1] - whole[0]) * MIB / (sizes[-1] - sizes[0])
+    print(f"bytes an image: {slope:.0f}")
+
+
+if __name__ == "__main__":
+    main()

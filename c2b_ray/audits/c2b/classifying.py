@@ -1,0 +1,53 @@
+"""The classifiers of an audit: what they are asked, and their answers to the images drawn, all in one pass.
+
+It loads none of them: what they are is known from their descriptions, and they answer where their stage runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config import AuditConfig
+from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress
+from c2b_ray.steps.predict import question
+from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
+from c2b_ray.store.parts import digests
+
+
+def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Contestant]:
+    """The classifiers of an audit, noted in its run. ConfigError where one has no label for a class."""
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    found = []
+    for name, spec in config.specs.items():
+        known = models.describe("classifier", spec)
+        asking = question(name, known, config.classes, label_map, config.right)
+        run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
+        found.append(Contestant(models.classifier(spec), asking))
+    return found
+
+
+def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:
+    """The predictions of all images that the run has drawn, those that it lacks."""
+    # Not the images that were looked at and left.
+    drawn = pa.concat_tables([run.read(name, ["image_id"]) for name in ("draws", "confirmation")])["image_id"].unique()
+    if _lacks_any(run, drawn, classifiers):
+        run.begin_writing()
+    images, out = run.location("images"), run.location("predictions")
+    ImageStages(models.runner).classify(images, drawn, classifiers, out, on_progress)
+
+
+def _lacks_any(run: C2BRun, drawn: pa.Array, classifiers: Sequence[Contestant]) -> bool:
+    done = np.sort(digests(run.read("predictions", ["prediction_id"])["prediction_id"]))
+    for start in range(0, len(drawn), BATCH):
+        for one in classifiers:
+            ids = one.question.prediction_ids(drawn.slice(start, BATCH).to_pylist())
+            if not np.isin(digests(pa.array(ids, pa.string())), done).all():
+                return True
+    return False
+
+
+BATCH = 65_536

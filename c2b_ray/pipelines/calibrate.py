@@ -1,0 +1,51 @@
+"""The stage that measures a verifier on labelled images: rows are the questions, parts hold its answers.
+
+It leaves reading, writing and resuming to `stage`, and what is asked to `steps.calibrate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.pipelines.images import VERIFY, OnProgress
+from c2b_ray.pipelines.stage import Rows, Runner
+from c2b_ray.roles import Captioner
+from c2b_ray.schemas import CALIBRATION_ANSWERS
+from c2b_ray.steps.calibrate import BATCH, Beholder, ask
+from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.verify import Checks
+from c2b_ray.store.parts import read_stage
+
+CALIBRATE = replace(VERIFY, schema=CALIBRATION_ANSWERS, weigh=None)
+
+
+def calibrate(
+    runner: Runner,
+    questions: pa.Table,
+    beholder: Callable[[], Beholder],
+    asked: Checks,
+    out: str,
+    on_progress: OnProgress | None = None,
+) -> pa.Table:
+    """The verifier's answers to the `questions` (`steps.calibrate.TO_ASK`): written as `schemas.CALIBRATION_ANSWERS`
+    under `out`, and read again."""
+    count = questions.num_rows
+    rows = Rows([questions.slice(start, BATCH) for start in range(0, max(1, count), BATCH)], total=count)
+    config, step = replace(CALIBRATE, total=count), partial(_ask, asked=asked)
+    runner.run(rows, step, beholder, out, id_column="calibration_id", config=config, on_progress=on_progress)
+    answers = read_stage(out)
+    ids = questions["calibration_id"].combine_chunks()
+    return answers.filter(pc.is_in(answers["calibration_id"], ids))
+
+
+def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSource]) -> Beholder:
+    return Beholder(captioner(), source())
+
+
+def _ask(batch: pa.Table, beholder: Beholder, asked: Checks) -> pa.Table:
+    return ask(batch, beholder, asked)

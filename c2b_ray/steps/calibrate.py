@@ -1,0 +1,167 @@
+"""labelled images → calibration: how often a verifier says what, of images of known content.
+
+It knows which images are looked at and how answers are counted; what is asked is `steps.verify`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.names import normalise
+from c2b_ray.roles import Captioner, Question
+from c2b_ray.schemas import CALIBRATION, CALIBRATION_ANSWERS, content_id
+from c2b_ray.steps import encoded
+from c2b_ray.steps.draw import ImageSource, Rows
+from c2b_ray.steps.verify import CLASS, OTHER, Checks, weighed
+
+CALIBRATED_ON = 150
+"""Images of a calibration table that are looked at for each value of an attribute, and for each class."""
+
+BATCH = 64
+
+TO_ASK = pa.schema(
+    [
+        pa.field("calibration_id", pa.string()),
+        pa.field("row", pa.int64()),  # of the image in its table
+        pa.field("target_class", pa.string()),  # whose question it is; null: the question after the class
+        pa.field("attribute", pa.string()),
+        pa.field("value", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Beholder:
+    """A verifier, and the images that it is shown."""
+
+    captioner: Captioner
+    source: ImageSource
+
+
+def check_calibration(labels: pa.Table, classes: Sequence[str]) -> None:
+    """ConfigError where no row of a calibration table is of the audit's classes."""
+    if not set(_labels(labels, "target_class").tolist()) & {normalise(name) for name in classes}:
+        raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
+
+
+def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked: Checks, seed: int) -> pa.Table:
+    """How often the verifier says what, on images of known content: a table of `schemas.CALIBRATION`.
+
+    labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
+    values that no image has, are left out: `verified` counts on the verifier's own certainty there. A null is no
+    label. Images of classes that the audit does not have show what the verifier says of something else. SourceError
+    where none of the images can be read.
+    """
+    questions, beholder = to_ask(labels, source.revision, asked, seed), Beholder(captioner, source)
+    parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
+    return counted(pa.concat_tables([ask(part, beholder, asked) for part in parts]))
+
+
+def to_ask(labels: pa.Table, revision: str, asked: Checks, seed: int) -> pa.Table:
+    """Which images are looked at for which value: a table of `TO_ASK`, those of one image together."""
+    targets, random = _labels(labels, "target_class"), np.random.default_rng(seed)
+    known = {name: targets == normalise(name) for name in asked.classes.choices}
+    # Whatever is called otherwise than the task's classes is something else, be that its name or not.
+    own = [here for name, here in known.items() if name != OTHER]
+    known[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(own, axis=0)
+    jobs: list[tuple[int, str | None, str, str]] = []
+    for name, here in known.items():
+        # What shows none of the classes may be taken for any, by one in hundreds: it takes as many to know.
+        most = CALIBRATED_ON * (len(own) if name == OTHER else 1)
+        jobs += [(row, None, CLASS, name) for row in _some(here, random, most).tolist()]
+    having = Counter(attribute for groups in asked.attributes.values() for attribute in groups)
+    for target, groups in asked.attributes.items():
+        for attribute, question in groups.items():
+            if attribute not in labels.column_names:
+                continue
+            column = _labels(labels, attribute)
+            for value in question.choices:
+                here = (targets == normalise(target)) & (column == normalise(value))
+                share = max(1, CALIBRATED_ON // having[attribute])  # classes answer for an attribute together
+                jobs += [(row, target, attribute, value) for row in _some(here, random, share).tolist()]
+    jobs.sort(key=lambda job: job[0])
+    rows = [
+        {"calibration_id": _id(job, revision, asked), **dict(zip(TO_ASK.names[1:], job, strict=True))} for job in jobs
+    ]
+    return pa.Table.from_pylist(rows, TO_ASK)
+
+
+def _id(job: tuple[int, str | None, str, str], revision: str, asked: Checks) -> str:
+    row, target, attribute, value = job
+    question = _question(target, attribute, asked)
+    said = [question.text, question.choices, question.texts]
+    return content_id("calibrate", revision, row, attribute, value, asked.verifier, asked.revision, said)
+
+
+def _question(target: str | None, attribute: str, asked: Checks) -> Question:
+    return asked.classes if target is None else asked.attributes[target][attribute]
+
+
+def ask(batch: pa.Table, beholder: Beholder, asked: Checks) -> pa.Table:
+    """What the verifier says of a batch of `to_ask`: a table of `schemas.CALIBRATION_ANSWERS`. Each row's picture is
+    fetched once."""
+    jobs = batch.to_pylist()
+    rows = sorted({job["row"] for job in jobs})
+    asked_of = {row: [job for job in jobs if job["row"] == row] for row in rows}
+    shown = beholder.source.fetch(rows)
+    questions = [[_question(job["target_class"], job["attribute"], asked) for job in asked_of[row]] for row in rows]
+    replies, undecoded = encoded.answers(shown["bytes"].to_pylist(), questions, beholder.captioner)
+    noted = shown["error"].to_pylist() if "error" in shown.column_names else undecoded
+    why = [one or other for one, other in zip(noted, undecoded, strict=True)]
+    reasons = {row: f"{key}: {text}" for row, key, text in zip(rows, shown["key"].to_pylist(), why, strict=True)}
+    answers = {
+        job["calibration_id"]: reply
+        for row, of_row, error in zip(rows, replies, undecoded, strict=True)
+        if error is None
+        for job, reply in zip(asked_of[row], of_row, strict=True)
+    }
+    result = []
+    for job in jobs:
+        answer = answers.get(job["calibration_id"])
+        if answer is not None and job["attribute"] == CLASS:
+            answer = weighed(answer, asked.classes)
+        result.append(
+            {
+                **{name: job[name] for name in ("calibration_id", "attribute", "value")},
+                "answer": None if answer is None else answer.choice,
+                "error": reasons[job["row"]] if answer is None else None,
+            }
+        )
+    return pa.Table.from_pylist(result, CALIBRATION_ANSWERS)
+
+
+def counted(answers: pa.Table) -> pa.Table:
+    """A table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`. SourceError where no image could be read:
+    nothing would have been learnt, and nothing said."""
+    if answers.num_rows and answers["error"].null_count == 0:
+        first = sorted(answers["error"].unique().to_pylist())[0]
+        raise SourceError(
+            f"verification.calibration: none of the table's images can be read (the first is {first}); a path in its "
+            "column `image` is relative to the table"
+        )
+    said = answers.filter(pc.is_valid(answers["answer"]))
+    groups = said.group_by(["attribute", "value", "answer"]).aggregate([([], "count_all")])
+    groups = groups.sort_by([("attribute", "ascending"), ("value", "ascending"), ("answer", "ascending")])
+    columns = {
+        **{name: groups[name] for name in ("attribute", "value", "answer")},
+        "images": groups["count_all"].cast(pa.float64()),
+        "source": pa.repeat("table", groups.num_rows),
+    }
+    return pa.table(columns).cast(CALIBRATION)
+
+
+def _labels(labels: pa.Table, name: str) -> NDArray[np.object_]:
+    return np.array([None if v is None else normalise(str(v)) for v in labels[name].to_pylist()], dtype=object)
+
+
+def _some(here: NDArray[np.bool_], random: np.random.Generator, most: int = CALIBRATED_ON) -> Rows:
+    rows = np.flatnonzero(here)
+    return np.sort(random.permutation(rows)[:most])
