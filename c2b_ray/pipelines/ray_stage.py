@@ -293,7 +293,7 @@ class _Worker(Generic[R]):
 def _name(block: pa.Table, id_column: str) -> str:
     """The same in every process that is given these rows."""
     first = digests(ids_of(block.slice(0, 1), id_column).slice(0, 1))
-    return f"{first[0].decode() if len(first) else 'none'}-{block.num_rows}"
+    return f"{first[0].hex() if len(first) else 'none'}-{block.num_rows}"
 
 
 @carried

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from c2b_ray.steps.intersect import is_pair, of_run
 
@@ -63,13 +67,25 @@ class Looked:
     """
 
     def __init__(self, images: pa.Table, verifications: pa.Table | None, contents: Mapping[str, Content]) -> None:
-        columns = (images[name].to_pylist() for name in ("image_id", "fingerprint"))
-        self._fingerprints: dict[str, bytes | None] = dict(zip(*columns, strict=True))
+        self._images = images
         self._contents = contents
         self._verified: dict[tuple[str, str], dict[str, Any]] | None = None
         if verifications is not None:
             rows = verifications.select(COLUMNS).to_pylist()
             self._verified = {(row["image_id"], row["target_class"]): row for row in rows}
+
+    @cached_property
+    def _fingerprints(self) -> dict[str, bytes | None]:
+        columns = (self._images[name].to_pylist() for name in ("image_id", "fingerprint"))
+        return dict(zip(*columns, strict=True))
+
+    def lacking(self, draws: pa.Table) -> NDArray[np.bool_]:
+        """Which of the draws are of images that were not looked at."""
+        if self._verified is not None:
+            columns = (draws[name].to_pylist() for name in ("image_id", "caption_id"))
+            return np.array([not self.looked_at(*pair) for pair in zip(*columns, strict=True)], bool)
+        there = self._images["image_id"].combine_chunks()
+        return ~np.asarray(pc.is_in(draws["image_id"], there.cast(pa.string())))
 
     def looked_at(self, image: str, caption: str) -> bool:
         if self._verified is not None and (image, self._contents[caption].target_class) not in self._verified:

@@ -127,7 +127,7 @@ def _answer(asked: AuditConfig, run: C2BRun, models: Backend, classifiers: Seque
     with steps.step(f"classify: {', '.join(asked.specs)}") as on_progress:
         classify(classifiers, run, models, on_progress)
     with steps.step("score"):
-        write_scores(run, asked)
+        write_scores(run, asked, models.runner)
     _refuse_unanswered(run, asked)
 
 

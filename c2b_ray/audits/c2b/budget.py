@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,9 @@ import pyarrow.compute as pc
 
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
+from c2b_ray.filesystems import Stores, is_remote
+from c2b_ray.pipelines.stage import Runner, StageConfig
+from c2b_ray.schemas import SCORES
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.cells import CellKey, Group, counts_by_source, images_of_cells
 from c2b_ray.steps.confirm import confirmed
@@ -28,7 +33,8 @@ from c2b_ray.steps.select import cells_of
 from c2b_ray.steps.settle import Look, look, open_groups, settled
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
-from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.store.c2b_run import C2B, C2BRun
+from c2b_ray.store.kinds import kind_named
 
 _LOOKED = ["image_id", "caption_id"]
 
@@ -36,6 +42,9 @@ Grant = Mapping[str, int]
 """Caption id → images for each caption that its cell asks for; the cell shares them out."""
 
 ALL = 2**31 - 1
+COUNTED_HERE = 200_000
+"""Predictions that this process scores by itself: of more, a task costs less than their memory."""
+COUNT = StageConfig(SCORES)
 GROWTH = 2
 """By how much a caption's images grow from look to look, while a cell of its attribute is open."""
 
@@ -166,8 +175,28 @@ def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> V
     return verified.drawn_from(images_of_cells(run.captions, looked))
 
 
-def write_scores(run: C2BRun, asked: AuditConfig) -> None:
-    """Scores of the images by now and, where they come from two sources, whether these agree."""
+def write_scores(run: C2BRun, asked: AuditConfig, runner: Runner | None = None) -> None:
+    """Scores of the images by now and, where they come from two sources, whether these agree.
+
+    Those of many images are counted where `runner` runs, so that this process need not hold their predictions.
+    """
+    count = run.read("draws", ["image_id"]).num_rows * len(asked.classifiers)
+    if runner is None or count <= COUNTED_HERE:
+        tables = _scores_of(run, asked)
+    else:
+        path = run.path if is_remote(run.path) else str(Path(run.path).absolute())  # workers have other directories
+        tables = runner.call(partial(_counted_there, path, asked, Stores()), COUNT)
+    for name, table in tables.items():
+        run.write(name, table)
+
+
+def _counted_there(path: str, asked: AuditConfig, stores: Stores) -> dict[str, pa.Table]:
+    """`stores` has made this process reach the run's store as the driver does."""
+    return _scores_of(C2BRun(path, kind_named(C2B)), asked)
+
+
+def _scores_of(run: C2BRun, asked: AuditConfig) -> dict[str, pa.Table]:
+    """The tables that follow from the run's predictions, by name."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
     thresholds = Thresholds(asked.tau, asked.alpha)
@@ -184,15 +213,16 @@ def write_scores(run: C2BRun, asked: AuditConfig) -> None:
     if run.has("confirmation"):
         about = verified and Verified(run.verifications, run.calibration, distinct)
         whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool", about)[0])
-    run.write("scores", _with_wanted(whole, asked))
-    run.write("pooled", pooled)
+    tables = {"scores": _with_wanted(whole, asked), "pooled": pooled}
     if asked.intersections:
         images = PairImages(draws, distinct, verified, run.read("pool") if run.has("pool") else None)
-        pairs = score_pairs(run.proposals, captions, predictions, images, asked.classifiers, thresholds)
-        run.write("intersections", pairs)
+        tables["intersections"] = score_pairs(
+            run.proposals, captions, predictions, images, asked.classifiers, thresholds
+        )
     if len(asked.images.sources) > 1:
         retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE))
-        run.write("agreement", agreement(retrieved, made, asked.tau, asked.alpha))
+        tables["agreement"] = agreement(retrieved, made, asked.tau, asked.alpha)
+    return tables
 
 
 def _with_wanted(scores: pa.Table, asked: AuditConfig) -> pa.Table:

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.verifying import Verifier
 from c2b_ray.audits.kit.events import Steps
@@ -215,18 +216,27 @@ def _first_of(draws: pa.Table, captions: pa.Table) -> Select:
     cells = cells_of(captions)
 
     def select(targets: Targets, seen: Looked, besides: Collection[str] = ()) -> Selection:
-        share, kept, missing = shares(cells, targets), [], []
-        names = zip(draws["caption_id"].to_pylist(), draws["image_id"].to_pylist(), strict=True)
-        left_out, had = frozenset(besides), Counter[str]()
-        for row, (caption, image) in enumerate(names):
-            if had[caption] < share.get(caption, 0) and image not in left_out:
-                had[caption] += 1
-                kept.append(row)
-                missing.append(not seen.looked_at(image, caption))
-        drawn = draws.take(pa.array(kept, pa.int64()))
-        return Selection(drawn, drawn, drawn.filter(pa.array(missing, pa.bool_())))
+        left = draws
+        if besides:
+            left_out = pa.array(sorted(besides), pa.string())
+            left = draws.filter(pc.invert(pc.is_in(draws["image_id"], left_out)))
+        captions = left["caption_id"].combine_chunks().dictionary_encode()
+        share = shares(cells, targets)
+        most = np.array([share.get(caption, 0) for caption in captions.dictionary.to_pylist()], np.int64)
+        owners = captions.indices.to_numpy()
+        drawn = left.filter(pa.array(_number_within(owners) < most[owners]))
+        return Selection(drawn, drawn, drawn.filter(pa.array(seen.lacking(drawn))))
 
     return select
+
+
+def _number_within(owners: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Of each row its number, from 0, among the rows of the same owner."""
+    order = np.argsort(owners, kind="stable")
+    starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
+    numbers = np.empty(len(owners), np.int64)
+    numbers[order] = np.arange(len(owners)) - np.repeat(starts, np.diff(np.append(starts, len(owners))))
+    return numbers
 
 
 def _fetching(models: Backend, source: Callable[[], ImageSource]) -> Collect:

@@ -1,12 +1,16 @@
+import pickle
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from c2b_ray.audits.c2b import budget
 from c2b_ray.audits.c2b.budget import first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError
+from c2b_ray.pipelines.here import Here
 from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
@@ -304,3 +308,30 @@ def _seen(image, value, certainty=0.98):
 def verify(run, rows):
     files.make_directory(run.location("verifications"))
     files.write_table(run.location("verifications/part-0.parquet"), pa.Table.from_pylist(rows, VERIFICATIONS))
+
+
+def test_scores_of_many_images_are_counted_where_stages_run(tmp_path, monkeypatch):
+    asked = asked_of(budget=None, images_per_caption=12, intersections=[["lighting", "size"]])
+    monkeypatch.chdir(tmp_path)
+    with run_of(Path(), asked) as run:
+        draw(run, first_grant(run.captions, asked), asked)
+        here = {name: run.read(name) for name in ("scores", "pooled", "intersections")}
+        called = []
+
+        class Elsewhere(Here):
+            def call(self, function, config):
+                called.append(config)
+                monkeypatch.chdir("/")
+                try:
+                    return pickle.loads(pickle.dumps(function))()
+                finally:
+                    monkeypatch.chdir(tmp_path)
+
+        write_scores(run, asked, Elsewhere())
+        assert not called  # so few are counted here
+        monkeypatch.setattr(budget, "COUNTED_HERE", 10)
+        for name in here:
+            files.remove_file(run.location(f"{name}.parquet"))
+        write_scores(run, asked, Elsewhere())
+        assert len(called) == 1
+        assert all(repr(run.read(name).to_pylist()) == repr(table.to_pylist()) for name, table in here.items())
