@@ -57,9 +57,19 @@ def kill(pids: Sequence[int]) -> None:
 
 
 def refusal_of_namespaces() -> str:
-    """Why this process cannot have a mount namespace; empty where it can."""
-    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False, text=True)
+    """Why a node of this process cannot have a mount namespace; empty where it can."""
+    if shutil.which("unshare") is None:
+        return "there is no unshare"
+    with tempfile.TemporaryDirectory() as folder:
+        command = hiding(Path(folder), ["true"])
+        done = subprocess.run(command, capture_output=True, check=False, text=True)
     return done.stderr.strip() if done.returncode else ""
+
+
+def hiding(folder: Path, command: list[str]) -> list[str]:
+    """The command for which the folder is empty."""
+    script = f"mount -t tmpfs none {shlex.quote(str(folder))} && exec {shlex.join(command)}"
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
 
 
 @dataclass(frozen=True)
@@ -115,8 +125,7 @@ class Raylets:
         command += [f"--object-store-memory={100 * 2**20}", f"--resources={json.dumps({name: 1})}"]
         command += [f"--labels={labels}", "--min-worker-port=0", "--max-worker-port=0"]
         if hardware.hidden is not None:
-            script = f"mount -t tmpfs none {shlex.quote(str(hardware.hidden))} && exec {shlex.join(command)}"
-            command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+            command = hiding(hardware.hidden, command)
         # One after the other: on a busy machine Ray 2.60 gives up a node that takes more than 30 seconds to start.
         for _ in range(STARTS):
             self.nodes[name] = node = self._spawned(name, command)
