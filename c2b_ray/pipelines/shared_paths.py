@@ -6,7 +6,6 @@ It knows paths and nodes, not what is at the paths. Object stores are the same e
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -62,24 +61,17 @@ def node_without(paths: list[str], asked: Iterable[str] | None = None) -> tuple[
     others = {node: working[node] for node in (working if asked is None else asked) if node in working}
     if not paths or not others:
         return None
-    deadline = time.monotonic() + PATIENCE_S
-    while others and (left := deadline - time.monotonic()) > 0:
-        looks = {
-            _look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(paths): node
-            for node in others
-        }
-        ready, late = ray.wait(list(looks), num_returns=len(looks), timeout=left)
-        for look in late:
-            ray.cancel(look, force=True)
-        failed = set()
-        for look in ready:
-            try:
-                if lacking := ray.get(look):
-                    return lacking[0], others[looks[look]]
-            except ray.exceptions.RayError:  # its node has gone, or is so new that this one cannot send it work yet
-                failed.add(looks[look])
-        others = {node: address for node, address in working_nodes().items() if node in failed}
-        time.sleep(0.5 if others else 0)
+    looks = {
+        _look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(paths): address
+        for node, address in others.items()
+    }
+    ready, late = ray.wait(list(looks), num_returns=len(looks), timeout=PATIENCE_S)
+    for look in late:
+        ray.cancel(look, force=True)
+    for look in ready:
+        with suppress(ray.exceptions.RayError):  # its node has gone
+            if lacking := ray.get(look):
+                return lacking[0], looks[look]
     return None
 
 
