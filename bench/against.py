@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -32,7 +33,7 @@ from photos import photos
 
 BATCH, CROP, SHORTER = 100, 224, 232
 SIDES = ("ours", "ray_data", "daft")
-CORES = len(os.sched_getaffinity(0))
+OPEN = ExitStack()  # until the process ends
 
 
 def folder(place: Path, n: int) -> str:
@@ -79,7 +80,7 @@ def ours(weights: str) -> Callable[[str, str], None]:
     from c2b_ray.pipelines.stage import Rows
     from c2b_ray.steps.predict import predict, question
 
-    ensure_ray(object_store_mb=1024).__enter__()  # until the process ends
+    OPEN.enter_context(ensure_ray(object_store_mb=1024))
     spec = f"torchvision:mobilenet_v2?weights={weights}&mean=0.5&std=0.5"
     classifier = catalog.classifier(spec)
     names = {label: [i] for i, label in enumerate(classifier.labels[:10])}
