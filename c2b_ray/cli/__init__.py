@@ -25,6 +25,11 @@ _SAID = {
 _received: list[int] = []
 
 
+class _Interrupt(KeyboardInterrupt):
+    """Ctrl-C. Where KeyboardInterrupt itself leaves the text of an `exec`, as dataclasses run some while they are
+    imported, Python 3.11 kills the process by the signal at its end, whoever caught it."""
+
+
 def main() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # below it, gRPC tells of every process that is started
@@ -58,7 +63,7 @@ def _first(number: int, frame: FrameType | None) -> None:
         signal.signal(again, _second)
     if number == signal.SIGTERM:
         raise SystemExit(STOPPED)
-    raise KeyboardInterrupt
+    raise _Interrupt
 
 
 def _second(number: int, frame: FrameType | None) -> None:

@@ -20,7 +20,7 @@ from c2b_ray.schemas import SCORES
 
 def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys):
     with Lines(every_s=0.05) as lines, Steps(lines).step("classify: [red]\x1b[31m") as on_progress:
-        on_progress(Progress(120, 2, 0, 400, 60.0))
+        on_progress(Progress(100, 2, 0, 400, 60.0, answered=120))
         time.sleep(0.2)
     out, err = capsys.readouterr()
     first, *between, last = err.splitlines()

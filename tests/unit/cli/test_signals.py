@@ -37,6 +37,19 @@ def test_a_signal_during_imports_ends_in_one_line(number, during):
 
 
 @pytest.mark.parametrize("number", ENDS)
+def test_a_signal_during_code_that_runs_from_a_text_ends_as_any_other(number, tmp_path):
+    work = f"import os; os.kill(os.getpid(), {int(number)})\nwhile True: pass"
+    (tmp_path / "command.py").write_text(
+        "import sys, types\nfrom c2b_ray.cli import main\ncommands = types.ModuleType('c2b_ray.cli.commands')\n"
+        f"commands.run = lambda: exec({work!r})\nsys.modules['c2b_ray.cli.commands'] = commands\nmain()\n"
+    )
+    # As a module: what `python -c` runs is not killed at its end.
+    command = [sys.executable, "-m", "command"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == ENDS[number]
+
+
+@pytest.mark.parametrize("number", ENDS)
 def test_a_signal_during_work_ends_in_one_line(number, tmp_path):
     (tmp_path / "labels.csv").write_text("image,target_class,weather\na.jpg,bus,fog\nb.jpg,bus,clear\n")
     with socket.create_server(("127.0.0.1", 0)) as silent:
