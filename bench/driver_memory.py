@@ -2,9 +2,9 @@
 
     python bench/driver_memory.py [1000000] [--via actors]
 
-A labelled table of tiny pictures, which differ in their JPEG comments alone, and a table of predictions in place of a
-classifier: what is left is what the framework itself holds. Each size runs in a process of its own; the peak is that of
-this process, without Ray's workers. `base` is what the process holds once Ray runs and before the audit reads a row.
+A labelled table of tiny pictures of noise, no two of them alike, and a table of predictions in place of a classifier:
+what is left is what the framework itself holds. Each size runs in a process of its own; the peak is that of this
+process, without the workers of Ray. `before` is what it holds when the audit begins.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +38,6 @@ MIB = 2**20
 
 def write_tables(place: Path, images: int) -> None:
     """`labels.parquet` with the pictures, and `predictions.parquet`, nine in ten of them right."""
-    data = BytesIO()
-    Image.fromarray(np.full((8, 8, 3), 90, np.uint8)).save(data, "JPEG")
-    start, rest = data.getvalue()[:2], data.getvalue()[2:]
     labels = predictions = None
     for first in range(0, images, AT_ONCE):
         rows = np.arange(first, min(images, first + AT_ONCE))
@@ -47,7 +45,7 @@ def write_tables(place: Path, images: int) -> None:
         classes = np.array(CLASSES)[random.integers(0, 2, len(rows))]
         right = random.random(len(rows)) < 0.9
         keys = [f"{row:08d}.jpg" for row in rows]
-        pictures = [start + b"\xff\xfe\x00\x0a" + b"%08d" % row + rest for row in rows]
+        pictures = [picture(pixels) for pixels in random.integers(0, 256, (len(rows), 16, 16, 3), np.uint8)]
         table = pa.table(
             {
                 "key": keys,
@@ -67,6 +65,12 @@ def write_tables(place: Path, images: int) -> None:
             writer.close()
 
 
+def picture(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    data = BytesIO()
+    Image.fromarray(pixels).save(data, "JPEG")
+    return data.getvalue()
+
+
 class Peaks:
     """The largest resident size by step."""
 
@@ -77,7 +81,7 @@ class Peaks:
 
     def listen(self, event: Event) -> None:
         if event.kind == "begin":
-            self.step = event.step
+            self.step = event.step.partition(":")[0]
         if event.kind == "end":
             self.look()
             self.step = "between"

@@ -111,9 +111,21 @@ def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
 
 def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
     """Of each fingerprint, a row of bytes, the first row of those that it is joined with by near-duplicates."""
-    n = len(fingerprints)
-    if not n:
+    if not len(fingerprints):
         return np.zeros(0, np.int64)
+    # Equal ones count once: of a thousand blank pictures each pair would be compared.
+    rows = np.ascontiguousarray(fingerprints).view(f"S{fingerprints.shape[1]}")[:, 0]
+    _, firsts, places = np.unique(rows, return_index=True, return_inverse=True)
+    joined = _joined(fingerprints[firsts])[places]
+    first = np.full(len(firsts), len(rows))
+    np.minimum.at(first, joined, np.arange(len(rows)))
+    found: Ints = first[joined]
+    return found
+
+
+def _joined(fingerprints: NDArray[np.uint8]) -> Ints:
+    """A number of each fingerprint: the same for those that near-duplicates join."""
+    n = len(fingerprints)
     hashes, thumbnails = fingerprints[:, :_HASH], fingerprints[:, _HASH:]
     level = thumbnails.mean(axis=1)
     pairs = [
@@ -122,10 +134,8 @@ def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
     ]
     one, other = np.concatenate(pairs, axis=1)
     _, label = connected_components(coo_array((np.ones(len(one), bool), (one, other)), shape=(n, n)), directed=False)
-    first = np.full(n, n)
-    np.minimum.at(first, label, np.arange(n))
-    found: Ints = first[label]
-    return found
+    joined: Ints = label.astype(np.int64)
+    return joined
 
 
 def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDArray[np.uint8]) -> Ints:

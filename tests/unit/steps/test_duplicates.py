@@ -1,5 +1,6 @@
 """One picture saved twice is found; two pictures of one kind of scene are not."""
 
+import tracemalloc
 from io import BytesIO
 
 import numpy as np
@@ -7,7 +8,7 @@ import pyarrow as pa
 from cell_tables import cell_images
 from PIL import Image
 
-from c2b_ray.steps.duplicates import Distinct, fingerprint, representatives
+from c2b_ray.steps.duplicates import Distinct, fingerprint, near_duplicates, representatives
 from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
@@ -75,3 +76,14 @@ def _saved_again(picture: np.ndarray) -> np.ndarray:
     data = BytesIO()
     Image.fromarray(picture).resize((128, 128), Image.Resampling.BICUBIC).save(data, "JPEG", quality=75)
     return np.asarray(Image.open(data).convert("RGB"))
+
+
+def test_a_thousand_equal_pictures_take_no_more_than_their_fingerprints():
+    blank = np.zeros((4000, len(fingerprint(np.zeros((9, 9, 3), np.uint8)))), np.uint8)
+    blank[7] = 255
+    tracemalloc.start()
+    first = near_duplicates(blank)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert first.tolist() == [7 if row == 7 else 0 for row in range(4000)]
+    assert peak < 10 * blank.nbytes
