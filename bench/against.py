@@ -78,13 +78,13 @@ def ours(weights: str) -> Callable[[str, str], None]:
     from c2b_ray.pipelines.ray_stage import OnRay
     from c2b_ray.pipelines.sources.datasets import read
     from c2b_ray.pipelines.stage import Rows
-    from c2b_ray.steps.predict import predict, question
+    from c2b_ray.steps.predict import classification, predict
 
     OPEN.enter_context(ensure_ray(object_store_mb=1024))
     spec = f"torchvision:mobilenet_v2?weights={weights}&mean=0.5&std=0.5"
     classifier = catalog.classifier(spec)
     names = {label: [i] for i, label in enumerate(classifier.labels[:10])}
-    asked = question(spec, classifier, list(names), names)
+    asked = classification(spec, classifier, list(names), names)
 
     def named(block: pa.Table, expand: Callable[[pa.Table], Iterator[pa.Table]]) -> Iterator[pa.Table]:
         for rows in expand(block):

@@ -43,7 +43,7 @@ from c2b_ray.pipelines.images import Contestant, ImageStages
 from c2b_ray.pipelines.placement import NEEDS
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
-from c2b_ray.steps.predict import Question, predict, question
+from c2b_ray.steps.predict import Classification, classification, predict
 from c2b_ray.store.parts import opened, read_stage, writing
 
 PER_PART = 250
@@ -67,9 +67,9 @@ def images(place: Path, n: int, folder: str | None) -> str:
     return out
 
 
-def asked_of(spec: str, classifier: Classifier) -> Question:
+def asked_of(spec: str, classifier: Classifier) -> Classification:
     labels = classifier.labels[:10]
-    return question(spec, classifier, labels, {label: [i] for i, label in enumerate(labels)})
+    return classification(spec, classifier, labels, {label: [i] for i, label in enumerate(labels)})
 
 
 def bare(spec: str, sources: tuple[str, str]) -> Stretches:

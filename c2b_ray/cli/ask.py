@@ -48,6 +48,6 @@ def _print(result: Asked) -> None:
     console = show.out()
     for answer in result.answers:
         console.print(f"[bold]{escape(answer.classifier)}[/] on {escape(repr(result.sentence))}", soft_wrap=True)
-        console.print(f"  {right_line(answer.asked)}")
+        console.print(f"  {right_line(answer.of_sentence)}")
         for line in lines(answer, result.target_class):
             console.print(f"  {escape(line)}", soft_wrap=True)

@@ -21,9 +21,9 @@ from c2b_ray.audits.kit.loaders import Loaders
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.ask.page import asked_page
 from c2b_ray.schemas import IMAGES, content_id
-from c2b_ray.steps.ask import Answer, answer, class_of, images_of_class
+from c2b_ray.steps.ask import SentenceAnswer, answer, class_of, images_of_class
 from c2b_ray.steps.draw import fetch, generate, generated
-from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.predict import classification, predict
 from c2b_ray.steps.retrieve import retrieve
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun, load_c2b_run
@@ -43,7 +43,7 @@ class Asked:
     target_class: str
     source: dict[str, str]
     alpha: float
-    answers: tuple[Answer, ...]
+    answers: tuple[SentenceAnswer, ...]
     images: pa.Table
     predictions: pa.Table
 
@@ -158,7 +158,7 @@ def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> p
     noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
     classifier = models.classifier(noted.get("spec", name))()
     right = config.get("right", "among_classes")  # the rule of runs from before there were several
-    asking = question(name, classifier, config["classes"], config["label_map"], right)
+    asking = classification(name, classifier, config["classes"], config["label_map"], right)
     then = noted.get("revision")
     if then not in (None, asking.revision):
         raise RunError(

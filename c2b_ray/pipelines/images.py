@@ -24,7 +24,7 @@ from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch
-from c2b_ray.steps.predict import Asked, Question, check_revision, predict_all
+from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
 from c2b_ray.steps.verify import Checks
 from c2b_ray.steps.verify import verify as verify_step
 from c2b_ray.store.parts import Digests, Parts, digests, opened
@@ -52,7 +52,7 @@ class Contestant:
     """A classifier of an audit: how it is loaded, and what it is asked."""
 
     classifier: Callable[[], Classifier]
-    question: Question
+    question: Classification
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ def _one_at_a_time(load: Callable[[], ImageSource]) -> ImageSource:
     return _OneAtATime(load())
 
 
-def _loaded(classifiers: Sequence[Contestant]) -> list[Asked]:
-    return [Asked(one.classifier(), one.question) for one in classifiers]
+def _loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
+    return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
 
 
 def _images_to_classify(
-    names: pa.Table, parts: Parts, questions: Sequence[Question], wanted: pa.Array
+    names: pa.Table, parts: Parts, questions: Sequence[Classification], wanted: pa.Array
 ) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
         images = parts.read(name)

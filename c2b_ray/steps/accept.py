@@ -59,7 +59,7 @@ def accepts(verification: Mapping[str, Any], content: Content) -> bool:
     return all(shown[name] == value for name, value in content.values.items() if name in shown)
 
 
-class Looked:
+class SeenImages:
     """The images of a run that were looked at: fetched or made and, where there is a verifier, verified.
 
     `images`: a table with the columns `image_id` and `fingerprint`. `verifications`: one with COLUMNS; None: nobody

@@ -73,19 +73,23 @@ class Adjusted:
 
 
 def adjusted(
-    found: Standardised,
+    standardised: Standardised,
     group: CellGroup,
     others: Sequence[str],
     same: Mapping[str, tuple[str, str]],
     score: Score,
     thresholds: Thresholds,
 ) -> Adjusted:
-    """What standardising makes of a group's scores. others: all attributes, in the order of `found.parts`. same: the
-    values of other attributes that nearly the same images show, by the group's values."""
+    """A group's scores as they would be on images alike in all other attributes.
+
+    others: all attributes, in the order of `standardised.parts`. same: by value of the group, the value of another
+    attribute that nearly the same images show."""
     phi, low, high = score
     tau, alpha = thresholds
     n = len(group.values)
-    moved, noise, added, parts = (at[:n] for at in (found.moved, found.noise, found.added, found.parts))
+    moved, noise, added, parts = (
+        at[:n] for at in (standardised.moved, standardised.noise, standardised.added, standardised.parts)
+    )
     standard = phi - moved
     reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
     error = np.sqrt(reach**2 + CAUTION * added)
@@ -150,8 +154,8 @@ def _doubt(
 
 def _p_value(beyond: Floats, error: Floats, tau: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Floats = np.where(beyond > tau, ndtr(-(beyond - tau) / error), 1.0)
-    return np.where(np.isnan(beyond), np.nan, found)
+        p_value: Floats = np.where(beyond > tau, ndtr(-(beyond - tau) / error), 1.0)
+    return np.where(np.isnan(beyond), np.nan, p_value)
 
 
 def _carriers(parts: Floats, toward: float, names: Sequence[str]) -> str:

@@ -79,16 +79,16 @@ class Answers:
         """What each row's image was taken for, where images of the class of number `target` are looked at: that number
         where the answer is right, else the number of another name, or NO_ANSWER."""
         label, predicted = self._label[rows], self._predicted[rows]
-        found = np.where(label == target, label + len(self._words), label)
+        names = np.where(label == target, label + len(self._words), label)
         # By top5, several labels are likeliest, and this class has none of the five.
-        found[(label == NO_ANSWER) & (self._lengths[rows] > 0)] = self.number(UNDECIDED)
+        names[(label == NO_ANSWER) & (self._lengths[rows] > 0)] = self.number(UNDECIDED)
         other = (predicted != NO_ANSWER) & (predicted != target)
-        found[other] = predicted[other]
+        names[other] = predicted[other]
         right = self._right(rows, target)
-        found[right] = target[right]
-        found[self._undecided[rows]] = self.number(UNDECIDED)
-        found[self._failed[rows]] = NO_ANSWER
-        return found
+        names[right] = target[right]
+        names[self._undecided[rows]] = self.number(UNDECIDED)
+        names[self._failed[rows]] = NO_ANSWER
+        return names
 
     def _right(self, rows: Ints, target: Ints) -> Mask:
         lengths = self._lengths[rows]
@@ -142,8 +142,8 @@ class CellAnswers:
 
     @cached_property
     def answered(self) -> Mask:
-        found: Mask = self.taken != NO_ANSWER
-        return found
+        is_answered: Mask = self.taken != NO_ANSWER
+        return is_answered
 
     def count(self, rows: Mask) -> Ints:
         """How many of these rows each cell has."""
@@ -158,31 +158,31 @@ class CellAnswers:
         )
         cell = np.zeros(size, np.int64)
         cell[self.cells.caption] = self.cells.cell
-        found: list[list[tuple[int, int]]] = [[] for _ in self.cells.names]
+        by_cell: list[list[tuple[int, int]]] = [[] for _ in self.cells.names]
         for caption in captions[captions < size].tolist():
             if answered[caption]:
-                found[cell[caption]].append((int(right[caption]), int(answered[caption])))
-        return found
+                by_cell[cell[caption]].append((int(right[caption]), int(answered[caption])))
+        return by_cell
 
     def names(self, rows: Ints) -> Counter[str]:
         """What the images of these rows were taken for, right or wrong; those without an answer left out."""
         numbers, counts = counted(self.taken[rows][self.answered[rows]])
-        found: Counter[str] = Counter()
+        by_name: Counter[str] = Counter()
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            found[self.answers.name(number)] += count
-        return found
+            by_name[self.answers.name(number)] += count
+        return by_name
 
     def wrong_names(self) -> list[dict[str, int]]:
         """What the wrongly answered images of each cell were taken for, and how many of them."""
         wrong = self.answered & ~self.right
         width = int(self.taken.max(initial=0)) + 1
-        found: list[dict[str, int]] = [{} for _ in self.cells.names]
+        by_cell: list[dict[str, int]] = [{} for _ in self.cells.names]
         keys, counts = counted(self.cells.cell[wrong] * width + self.taken[wrong])
         cells, numbers = np.divmod(keys, width)
         names = {number: self.answers.name(number) for number in set(numbers.tolist())}
         for cell, number, count in zip(cells.tolist(), numbers.tolist(), counts.tolist(), strict=True):
-            found[cell][names[number]] = found[cell].get(names[number], 0) + count
-        return found
+            by_cell[cell][names[number]] = by_cell[cell].get(names[number], 0) + count
+        return by_cell
 
 
 def by_column(samples: Sequence[Sequence[tuple[int, int]]]) -> tuple[Ints, Ints]:

@@ -34,7 +34,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SentenceAnswer:
     """What one classifier did on the images of a sentence.
 
     `of_class` is on all images of the class in the run; `others` on those of them that the sentence did not draw, which
@@ -42,7 +42,7 @@ class Answer:
     """
 
     classifier: str
-    asked: Rate
+    of_sentence: Rate
     errors: int
     of_class: Rate
     others: Rate
@@ -53,16 +53,16 @@ class Answer:
     mistaken_for: tuple[tuple[str, int], ...]
 
 
-def class_of(sentence: str, classes: Sequence[str], given: str | None) -> str:
+def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
     """The class that the sentence is about: the given one, else the only one that it names, in singular or plural.
 
     ConfigError where none or several are named; of two names of which one is in the other, the longer counts.
     """
-    if given is not None:
+    if chosen is not None:
         known = {normalise(name): name for name in classes}
-        if normalise(given) not in known:
-            raise ConfigError("--class", f"the run has no class {given!r}; {nearest(given, classes)}")
-        return known[normalise(given)]
+        if normalise(chosen) not in known:
+            raise ConfigError("--class", f"the run has no class {chosen!r}; {nearest(chosen, classes)}")
+        return known[normalise(chosen)]
     text = normalise(sentence)
     spans = [
         (match.start(), match.end(), name)
@@ -86,23 +86,24 @@ def images_of_class(captions: pa.Table, draws: pa.Table, target_class: str) -> s
 def answer(
     classifier: str,
     target_class: str,
-    found: pa.Table,
+    sentence_predictions: pa.Table,
     run: tuple[set[str], pa.Table],
     confidence: float,
-) -> Answer:
-    """`found`: predictions of the sentence's images. `run`: the class's images there, and the run's predictions."""
-    asked = answers_of(found, classifier).of(target_class)
+) -> SentenceAnswer:
+    """`sentence_predictions`: of the images of the sentence. `run`: the class's images in the run, and the run's
+    predictions."""
+    answers = answers_of(sentence_predictions, classifier).of(target_class)
     images, predictions = run
     known = answers_of(predictions, classifier).of(target_class)
-    rate = _rate(asked, target_class, confidence)
-    others = _rate({i: known.get(i) for i in images if i not in asked}, target_class, confidence)
+    rate = _rate(answers, target_class, confidence)
+    others = _rate({i: known.get(i) for i in images if i not in answers}, target_class, confidence)
     counts = [rate.correct, others.correct], [rate.n, others.n]
     low, high = metrics.bias_score_interval(*counts, confidence)
-    wrong = Counter(name for name in asked.values() if name not in (None, target_class))
-    return Answer(
+    wrong = Counter(name for name in answers.values() if name not in (None, target_class))
+    return SentenceAnswer(
         classifier=classifier,
-        asked=rate,
-        errors=len(asked) - rate.n,
+        of_sentence=rate,
+        errors=len(answers) - rate.n,
         of_class=_rate({i: known.get(i) for i in images}, target_class, confidence),
         others=others,
         # Of two cells φ is the difference, its interval Newcombe's, its test of no difference that interval's.
@@ -117,7 +118,7 @@ def answer(
 
 
 def _rate(answers: Taken, target_class: str, confidence: float) -> Rate:
-    given = [name for name in answers.values() if name is not None]
-    correct = given.count(target_class)
-    low, high = metrics.wilson_interval(correct, len(given), confidence)
-    return Rate(len(given), correct, correct / len(given) if given else float("nan"), low, high)
+    names = [name for name in answers.values() if name is not None]
+    correct = names.count(target_class)
+    low, high = metrics.wilson_interval(correct, len(names), confidence)
+    return Rate(len(names), correct, correct / len(names) if names else float("nan"), low, high)

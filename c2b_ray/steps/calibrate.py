@@ -52,7 +52,7 @@ def check_calibration(labels: pa.Table, classes: Sequence[str]) -> None:
         raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
 
 
-def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked: Checks, seed: int) -> pa.Table:
+def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, checks: Checks, seed: int) -> pa.Table:
     """How often the verifier says what, on images of known content: a table of `schemas.CALIBRATION`.
 
     labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
@@ -60,25 +60,25 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, asked
     label. Images of classes that the audit does not have show what the verifier says of something else. SourceError
     where none of the images can be read.
     """
-    questions, beholder = to_ask(labels, source.revision, asked, seed), Beholder(captioner, source)
+    questions, beholder = to_ask(labels, source.revision, checks, seed), Beholder(captioner, source)
     parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
-    return counted(pa.concat_tables([ask(part, beholder, asked) for part in parts]))
+    return counted(pa.concat_tables([ask(part, beholder, checks) for part in parts]))
 
 
-def to_ask(labels: pa.Table, revision: str, asked: Checks, seed: int) -> pa.Table:
+def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Table:
     """Which images are looked at for which value: a table of `TO_ASK`, those of one image together."""
     targets, random = _labels(labels, "target_class"), np.random.default_rng(seed)
-    known = {name: targets == normalise(name) for name in asked.classes.choices}
+    known = {name: targets == normalise(name) for name in checks.classes.choices}
     # Whatever is called otherwise than the task's classes is something else, be that its name or not.
-    own = [here for name, here in known.items() if name != OTHER]
-    known[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(own, axis=0)
+    of_classes = [here for name, here in known.items() if name != OTHER]
+    known[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(of_classes, axis=0)
     jobs: list[tuple[int, str | None, str, str]] = []
     for name, here in known.items():
         # What shows none of the classes may be taken for any, by one in hundreds: it takes as many to know.
-        most = CALIBRATED_ON * (len(own) if name == OTHER else 1)
+        most = CALIBRATED_ON * (len(of_classes) if name == OTHER else 1)
         jobs += [(row, None, CLASS, name) for row in _some(here, random, most).tolist()]
-    having = Counter(attribute for groups in asked.attributes.values() for attribute in groups)
-    for target, groups in asked.attributes.items():
+    having = Counter(attribute for groups in checks.attributes.values() for attribute in groups)
+    for target, groups in checks.attributes.items():
         for attribute, question in groups.items():
             if attribute not in labels.column_names:
                 continue
@@ -89,30 +89,30 @@ def to_ask(labels: pa.Table, revision: str, asked: Checks, seed: int) -> pa.Tabl
                 jobs += [(row, target, attribute, value) for row in _some(here, random, share).tolist()]
     jobs.sort(key=lambda job: job[0])
     rows = [
-        {"calibration_id": _id(job, revision, asked), **dict(zip(TO_ASK.names[1:], job, strict=True))} for job in jobs
+        {"calibration_id": _id(job, revision, checks), **dict(zip(TO_ASK.names[1:], job, strict=True))} for job in jobs
     ]
     return pa.Table.from_pylist(rows, TO_ASK)
 
 
-def _id(job: tuple[int, str | None, str, str], revision: str, asked: Checks) -> str:
+def _id(job: tuple[int, str | None, str, str], revision: str, checks: Checks) -> str:
     row, target, attribute, value = job
-    question = _question(target, attribute, asked)
+    question = _question(target, attribute, checks)
     said = [question.text, question.choices, question.texts]
-    return content_id("calibrate", revision, row, attribute, value, asked.verifier, asked.revision, said)
+    return content_id("calibrate", revision, row, attribute, value, checks.verifier, checks.revision, said)
 
 
-def _question(target: str | None, attribute: str, asked: Checks) -> Question:
-    return asked.classes if target is None else asked.attributes[target][attribute]
+def _question(target: str | None, attribute: str, checks: Checks) -> Question:
+    return checks.classes if target is None else checks.attributes[target][attribute]
 
 
-def ask(batch: pa.Table, beholder: Beholder, asked: Checks) -> pa.Table:
+def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
     """What the verifier says of a batch of `to_ask`: a table of `schemas.CALIBRATION_ANSWERS`. Each row's picture is
     fetched once."""
     jobs = batch.to_pylist()
     rows = sorted({job["row"] for job in jobs})
     asked_of = {row: [job for job in jobs if job["row"] == row] for row in rows}
     shown = beholder.source.fetch(rows)
-    questions = [[_question(job["target_class"], job["attribute"], asked) for job in asked_of[row]] for row in rows]
+    questions = [[_question(job["target_class"], job["attribute"], checks) for job in asked_of[row]] for row in rows]
     replies, undecoded = encoded.answers(shown["bytes"].to_pylist(), questions, beholder.captioner)
     noted = shown["error"].to_pylist() if "error" in shown.column_names else undecoded
     why = [one or other for one, other in zip(noted, undecoded, strict=True)]
@@ -127,7 +127,7 @@ def ask(batch: pa.Table, beholder: Beholder, asked: Checks) -> pa.Table:
     for job in jobs:
         answer = answers.get(job["calibration_id"])
         if answer is not None and job["attribute"] == CLASS:
-            answer = weighed(answer, asked.classes)
+            answer = weighed(answer, checks.classes)
         result.append(
             {
                 **{name: job[name] for name in ("calibration_id", "attribute", "value")},

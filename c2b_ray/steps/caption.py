@@ -64,19 +64,20 @@ def caption(
 ) -> tuple[pa.Table, pa.Table]:
     """Tables of `schemas.CAPTIONS` (one row per cell and number, whatever was rejected) and `schemas.REJECTED`.
 
-    `templates`: of attributes, with the places [CLASS] and [VALUE]; their captions are not asked for.
+    `templates`: attribute → a template with the slots [CLASS] and [VALUE]. The language model words no caption of these
+    attributes.
     """
     rows = cells(proposals, captions_per_cell)
-    own = {normalise(attribute): template for attribute, template in (templates or {}).items()}
+    user_templates = {normalise(attribute): template for attribute, template in (templates or {}).items()}
     replies: dict[int, str] = {}
     template: str | None = None
     rejected: list[dict[str, str]] = []
-    asked = [k for k, row in enumerate(rows) if normalise(row["attribute"]) not in own]
-    if language_model is not None and asked:
+    without_template = [k for k, row in enumerate(rows) if normalise(row["attribute"]) not in user_templates]
+    if language_model is not None and without_template:
         classes = proposals["target_class"].unique().to_pylist()
         template, rejected = _template(described(task, classes), language_model, seed)
-        texts, more = _texts(template or GENERAL, [rows[k] for k in asked], language_model, seed)
-        replies = {k: text for k, text in zip(asked, texts, strict=True) if text is not None}
+        texts, more = _texts(template or GENERAL, [rows[k] for k in without_template], language_model, seed)
+        replies = {k: text for k, text in zip(without_template, texts, strict=True) if text is not None}
         rejected += more
     used: dict[str, set[str]] = defaultdict(set)
     kept = []
@@ -86,7 +87,7 @@ def caption(
             reason = ReplyError("another caption of this attribute says the same", replies[k])
             rejected.append(_rejection("caption", _about(row), reason))
             del replies[k]
-        wordings = _wordings(own.get(normalise(row["attribute"])) or template, row)
+        wordings = _wordings(user_templates.get(normalise(row["attribute"])) or template, row)
         text = replies.get(k) or next(one for one in wordings if normalise(one) not in before)
         before.add(normalise(text))
         caption_id = content_id("caption", row["proposal_id"], row["bias_class"], row["number"], text)
@@ -114,8 +115,8 @@ def reworded(template: str, number: int) -> str:
 
 
 def fill(template: str, row: Cell) -> str:
-    """The template with its places filled; `a` and `an` before a place fit what fills it. Where nothing stands between
-    class and value, the value is worded as `wording` does."""
+    """The template with its slots filled; `a` and `an` before a slot fit the word that fills it. Where nothing stands
+    between class and value, `wording` words the value."""
     name = " ".join(row["target_class"].replace("_", " ").split())
     plain = caption_of(row["target_class"], [(row["attribute"], row["bias_class"])])
     prefix = f"{words.article('photo')}photo of "
@@ -123,17 +124,17 @@ def fill(template: str, row: Cell) -> str:
         whole = plain.removeprefix(prefix)
         bare = whole.removeprefix(words.article(whole.removeprefix("a ").removeprefix("an ")))
         return _filled(template, "[CLASS] [VALUE]", bare)
-    for place, text in (("[CLASS]", name), ("[ATTRIBUTE]", row["attribute"]), ("[VALUE]", row["bias_class"])):
-        template = _filled(template, place, text)
+    for slot, text in (("[CLASS]", name), ("[ATTRIBUTE]", row["attribute"]), ("[VALUE]", row["bias_class"])):
+        template = _filled(template, slot, text)
     return template
 
 
-def _filled(template: str, place: str, text: str) -> str:
+def _filled(template: str, slot: str, text: str) -> str:
     def with_article(match: re.Match[str]) -> str:
         article = words.article(text)
         return f"{article.capitalize() if match[1][0] == 'A' else article}{text}"
 
-    return re.sub(rf"\b([Aa]n?) {re.escape(place)}", with_article, template).replace(place, text)
+    return re.sub(rf"\b([Aa]n?) {re.escape(slot)}", with_article, template).replace(slot, text)
 
 
 def _template(task: str, language_model: LanguageModel, seed: int) -> tuple[str | None, list[dict[str, str]]]:
@@ -149,7 +150,7 @@ def _template(task: str, language_model: LanguageModel, seed: int) -> tuple[str 
     try:
         template = str(parse_reply(reply, TEMPLATE_SCHEMA)["template"])
         if "[CLASS]" not in template or "[VALUE]" not in template:
-            raise ReplyError("the template lacks the place [CLASS] or [VALUE]", reply.text)
+            raise ReplyError("the template lacks the slot [CLASS] or [VALUE]", reply.text)
     except ReplyError as error:
         return None, [_rejection("template", task, error)]
     return template, []

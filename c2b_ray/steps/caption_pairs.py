@@ -74,13 +74,13 @@ def _ask(rows: Sequence[Cell], texts: Texts, language_model: LanguageModel, seed
     requests = []
     for row in rows:
         pair, (first, second) = row["pair"], _both(row, texts)
-        asked = {"target_class": row["target_class"], "first": first, "second": second}
-        asked |= {"attribute_a": pair.a["attribute"], "value_a": row["values"][0]}
-        asked |= {"attribute_b": pair.b["attribute"], "value_b": row["values"][1]}
+        fields = {"target_class": row["target_class"], "first": first, "second": second}
+        fields |= {"attribute_a": pair.a["attribute"], "value_a": row["values"][0]}
+        fields |= {"attribute_b": pair.b["attribute"], "value_b": row["values"][1]}
         identity = [row[name] for name in ("proposal_id", "bias_class", "number")]
         requests.append(
             ChatRequest(
-                prompts.messages(PROMPT, **asked),
+                prompts.messages(PROMPT, **fields),
                 schema=CAPTION_SCHEMA,
                 temperature=TEMPERATURE,
                 top_p=TOP_P,
@@ -104,10 +104,10 @@ def _checked(text: str, whole: str, row: Cell, both: tuple[str, str]) -> str:
     target = normalise(row["target_class"])
     if target not in normalise(text):
         raise ReplyError("the caption does not name the class", whole)
-    own, other = (_words(one) | _words(value) for one, value in zip(both, row["values"], strict=True))
+    words_a, words_b = (_words(one) | _words(value) for one, value in zip(both, row["values"], strict=True))
     for mine, theirs, part, value in (
-        (own, other, row["pair"].a, row["values"][0]),
-        (other, own, row["pair"].b, row["values"][1]),
+        (words_a, words_b, row["pair"].a, row["values"][0]),
+        (words_b, words_a, row["pair"].b, row["values"][1]),
     ):
         if not (mine - theirs) & said:
             raise ReplyError(f"the caption does not show that {part['attribute']} is {value}", whole)

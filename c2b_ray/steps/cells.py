@@ -68,8 +68,8 @@ class CellImages:
     @cached_property
     def starts(self) -> Ints:
         """The first row of each cell, and the number of rows."""
-        found: Ints = np.searchsorted(self.cell, np.arange(len(self.names) + 1))
-        return found
+        starts: Ints = np.searchsorted(self.cell, np.arange(len(self.names) + 1))
+        return starts
 
     @cached_property
     def sizes(self) -> Ints:
@@ -110,8 +110,8 @@ class CellImages:
         rows = np.concatenate([*parts, np.zeros(0, np.int64)])
         order = np.argsort(self.image[rows], kind="stable")
         images = self.image[rows][order]
-        found: Ints = rows[order][np.r_[True, images[1:] != images[:-1]][: len(images)]]
-        return found
+        first_rows: Ints = rows[order][np.r_[True, images[1:] != images[:-1]][: len(images)]]
+        return first_rows
 
     def where(self, kept: Ints | Mask) -> CellImages:
         """The same cells with these rows alone."""
@@ -207,12 +207,12 @@ def counts_by_source(captions: pa.Table, draws: pa.Table) -> dict[CellKey, dict[
     names, source = numbered(draws["source"])
     keys, counts = counted((caption * len(names) + source)[caption >= 0])
     cells = list(zip(captions["proposal_id"].to_pylist(), captions["bias_class"].to_pylist(), strict=True))
-    found: dict[CellKey, dict[str, int]] = {}
+    by_cell: dict[CellKey, dict[str, int]] = {}
     for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
         row, number = divmod(key, len(names))
-        of_cell = found.setdefault(cells[row], {})
+        of_cell = by_cell.setdefault(cells[row], {})
         of_cell[names[number].as_py()] = of_cell.get(names[number].as_py(), 0) + count
-    return found
+    return by_cell
 
 
 def is_labelled(draws: pa.Table) -> bool:

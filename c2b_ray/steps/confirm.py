@@ -42,8 +42,8 @@ def confirmed(scores: pa.Table, fresh: pa.Table) -> pa.Table:
     of = {tuple(row[name] for name in _NAMES): row for row in fresh.to_pylist()}
     rows = scores.to_pylist()
     for row in rows:
-        found = of.get(tuple(row[name] for name in _NAMES), {})
+        fresh_score = of.get(tuple(row[name] for name in _NAMES), {})
         for name in ("phi", "phi_low", "phi_high"):
-            value = found.get(name)
+            value = fresh_score.get(name)
             row[name.replace("phi", "phi_confirmed", 1)] = None if value is None or math.isnan(value) else value
     return pa.Table.from_pylist(rows, SCORES)

@@ -55,9 +55,9 @@ class Confounding:
             images = self._classes[group.target_class] = _images_of_class(self._seen, group.target_class)
         if group.attribute not in images.attributes or len(images.attributes) < 2:
             return None
-        found = images.standardised(group.attribute, answers)
+        standard = images.standardised(group.attribute, answers)
         names, same = list(images.attributes), images.same(group.attribute)
-        return adjusted(found, group, names, same, Score(phi, low, high), thresholds)
+        return adjusted(standard, group, names, same, Score(phi, low, high), thresholds)
 
 
 def _images_of_class(seen: Seen, target: str) -> _Class:
@@ -72,10 +72,10 @@ def _images_of_class(seen: Seen, target: str) -> _Class:
     listed, answers = {}, np.full((len(row), len(values)), -1)
     drawn = answers.copy()
     for column, (name, shown) in enumerate(values.items()):
-        own = groups[name].values if name in groups else ()
+        group_values = groups[name].values if name in groups else ()
         others = sorted(said.word(word) for word in np.flatnonzero(np.bincount(shown[shown != NOTHING])).tolist())
         # A group's own values first, in the order of its cells.
-        listed[name] = list(dict.fromkeys([*own, *others]))
+        listed[name] = list(dict.fromkeys([*group_values, *others]))
         number = np.full(len(said.words) + 1, -1)
         number[[said.number(value) for value in others]] = [listed[name].index(value) for value in others]
         answers[:, column] = number[shown]
@@ -93,11 +93,11 @@ def _drawn_for(cells: CellImages, group: CellGroup, images: Ints) -> Ints:
     at = np.searchsorted(images, cells.image[rows], sorter=order)
     known = np.flatnonzero(at < len(images))
     known = known[images[order[at[known]]] == cells.image[rows][known]]
-    place = order[at[known]]
-    found = np.full(len(images), -1)
-    found[place] = cells.cell[rows][known] - group.cells.start
-    found[np.bincount(place, minlength=len(images)) > 1] = -1
-    return found
+    positions = order[at[known]]
+    values = np.full(len(images), -1)
+    values[positions] = cells.cell[rows][known] - group.cells.start
+    values[np.bincount(positions, minlength=len(images)) > 1] = -1
+    return values
 
 
 class _Class:
@@ -117,9 +117,9 @@ class _Class:
             right = answers.right[self._row][answered]
             known = self._shown if answered.all() else _rows(self._shown, answered)
             self._latest = answers, known, right, effects(known, right)
-        _, known, right, found = self._latest
+        _, known, right, known_effects = self._latest
         spread = self.composition(attribute) if known is self._shown else self._composed(known, attribute)
-        return standardised(known, found, right, spread)
+        return standardised(known, known_effects, right, spread)
 
     def composition(self, attribute: str) -> Composition:
         if attribute not in self._compositions:
@@ -128,28 +128,28 @@ class _Class:
 
     def same(self, attribute: str) -> dict[str, tuple[str, str]]:
         """Of the values that another attribute's values stand for, which."""
-        found: dict[str, tuple[str, str]] = {}
+        same_values: dict[str, tuple[str, str]] = {}
         for b in self._alike(attribute):
             name = list(self.attributes)[b]
             shares = self._table(attribute, b)
             for j, value in enumerate(self.attributes[attribute]):
                 if shares[j].sum() > 0:
-                    found.setdefault(value, (name, self.attributes[name][int(shares[j].argmax())]))
-        return found
+                    same_values.setdefault(value, (name, self.attributes[name][int(shares[j].argmax())]))
+        return same_values
 
     def _composed(self, known: Shown, attribute: str) -> Composition:
         return composition(known, list(self.attributes).index(attribute), self._alike(attribute))
 
     def _alike(self, attribute: str) -> list[int]:
-        own = list(self.attributes).index(attribute)
-        return [b for b in range(len(self.attributes)) if b != own and _cramers_v(self._table(attribute, b)) >= SAME]
+        column = list(self.attributes).index(attribute)
+        return [b for b in range(len(self.attributes)) if b != column and _cramers_v(self._table(attribute, b)) >= SAME]
 
     def _table(self, attribute: str, other: int) -> Floats:
         """Shares of the attribute's images that show each value (rows) and each value of another."""
-        own = list(self.attributes).index(attribute)
-        rows = self._shown.drawn[:, own] >= 0
+        column = list(self.attributes).index(attribute)
+        rows = self._shown.drawn[:, column] >= 0
         u = self._shown.columns[rows]
-        table = np.maximum(u[:, self._shown.blocks[own]].T @ u[:, self._shown.blocks[other]], 0.0)
+        table = np.maximum(u[:, self._shown.blocks[column]].T @ u[:, self._shown.blocks[other]], 0.0)
         shares: Floats = table / max(float(table.sum()), 1e-12)
         return shares
 

@@ -86,7 +86,9 @@ def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.
         for caption, text in zip(captions["caption_id"].to_pylist(), captions["text"].to_pylist(), strict=True)
         for number in range(n)
     ]
-    ids = pa.array([content_id("generated", revision, text, own) for _, text, _, own in rows], pa.string())
+    ids = pa.array(
+        [content_id("generated", revision, text, image_seed) for _, text, _, image_seed in rows], pa.string()
+    )
     draws = [
         pa.array([caption for caption, *_ in rows], pa.string()),
         ids,
@@ -105,13 +107,13 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     What cannot be used is an error of its row; ServiceError for another number of images than was asked for.
     """
     prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
-    asked = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
-    made = [_checked(image) for image in generator.generate(asked)]
-    if len(made) != len(asked):
+    requests = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+    made = [_checked(image) for image in generator.generate(requests)]
+    if len(made) != len(requests):
         raise ServiceError(
-            f"the generator answered {len(asked)} prompts with {len(made)} images; it must give one each"
+            f"the generator answered {len(requests)} prompts with {len(made)} images; it must give one each"
         )
-    keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in asked], pa.string())
+    keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in requests], pa.string())
     encoded = [None if image.pixels is None else _png(image.pixels) for image in made]
     marks = [None if image.pixels is None else fingerprint(image.pixels) for image in made]
     return _images(batch["image_id"], keys, encoded, marks, [image.error for image in made])
@@ -153,11 +155,11 @@ def _png(pixels: Pixels) -> bytes:
 
 def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
     """The images of a batch of `wanted` rows: a table of `schemas.IMAGES`."""
-    found = source.fetch(batch["row"].to_pylist())
-    encoded = found["bytes"].to_pylist()
-    given = found["error"].to_pylist() if "error" in found.column_names else [None] * len(encoded)
-    seen = [_looked_at(data, error) for data, error in zip(encoded, given, strict=True)]
-    return _images(batch["image_id"], found["key"], encoded, [mark for mark, _ in seen], [error for _, error in seen])
+    images = source.fetch(batch["row"].to_pylist())
+    encoded = images["bytes"].to_pylist()
+    fetch_errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(encoded)
+    seen = [_looked_at(data, error) for data, error in zip(encoded, fetch_errors, strict=True)]
+    return _images(batch["image_id"], images["key"], encoded, [mark for mark, _ in seen], [error for _, error in seen])
 
 
 def _looked_at(data: bytes | None, error: str | None) -> tuple[bytes | None, str | None]:

@@ -119,8 +119,8 @@ def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
     joined = _joined(fingerprints[firsts])[places]
     first = np.full(len(firsts), len(rows))
     np.minimum.at(first, joined, np.arange(len(rows)))
-    found: Ints = first[joined]
-    return found
+    first_of_row: Ints = first[joined]
+    return first_of_row
 
 
 def _joined(fingerprints: NDArray[np.uint8]) -> Ints:
@@ -144,7 +144,7 @@ def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDA
     # each is compared with the next, with the one after it, and so on, as long as that may be.
     order = np.lexsort((level, band))
     key, ordered = band[order], level[order]
-    active, step, found = np.arange(len(order) - 1), 1, [np.zeros((2, 0), np.int64)]
+    active, step, duplicates = np.arange(len(order) - 1), 1, [np.zeros((2, 0), np.int64)]
     while len(active):
         after = active + step
         near = (key[after] == key[active]) & (ordered[after] <= ordered[active] + MEAN_DIFFERENCE + 1e-6)
@@ -154,10 +154,10 @@ def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDA
             pair = np.stack([order[block], order[block + step]])
             gap = np.abs(thumbnails[pair[0]].astype(np.int16) - thumbnails[pair[1]])
             same = (gap.mean(axis=1) <= MEAN_DIFFERENCE) & (gap.max(axis=1) <= LARGEST_DIFFERENCE)
-            found.append(pair[:, same])
+            duplicates.append(pair[:, same])
         step += 1
         active = active[active + step < len(order)]
-    return np.concatenate(found, axis=1)
+    return np.concatenate(duplicates, axis=1)
 
 
 class Gallery:

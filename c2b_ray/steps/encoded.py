@@ -87,10 +87,10 @@ def answers(
         raise ServiceError(
             f"the captioner answered {len(pairs)} questions with {len(replies)} answers; one each is due"
         )
-    found: list[list[Answer]] = [[] for _ in files]
+    by_file: list[list[Answer]] = [[] for _ in files]
     for (i, _), reply in zip(pairs, replies, strict=True):
-        found[i].append(reply)
-    return found, errors
+        by_file[i].append(reply)
+    return by_file, errors
 
 
 def _of_decoded(

@@ -27,7 +27,7 @@ from c2b_ray.steps.verified import Seen
 
 
 @dataclass(frozen=True)
-class Looked:
+class Observed:
     """What a verifier saw in the images, and what that says of their other attributes."""
 
     seen: Seen
@@ -39,14 +39,14 @@ class Sample:
     """What is scored, whichever classifier answers: the images of every cell, without copies.
 
     repeats: of each cell, copies that were left out. shared: how many of its images other values of its attribute hold.
-    captioned: whether captions drew the images; else each cell is one sample. looked: None where nobody verified.
+    captioned: whether captions drew the images; else each cell is one sample. observed: None where nobody verified.
     """
 
     cells: CellImages
     repeats: Ints
     shared: Ints
     captioned: bool
-    looked: Looked | None
+    observed: Observed | None
 
     def shares(self, group: CellGroup) -> Floats:
         """The share of each cell's images that other values hold."""
@@ -100,8 +100,8 @@ def estimated(
         )
         for group in groups
     ]
-    if sample.looked is not None:
-        _correct(estimates, groups, answers, sample.looked, thresholds)
+    if sample.observed is not None:
+        _correct(estimates, groups, answers, sample.observed, thresholds)
     if sample.captioned:
         _spread_over_captions(estimates, counts, thresholds.confidence)
     z = np.float64(deviations(thresholds.confidence))
@@ -115,11 +115,11 @@ def _correct(
     estimates: Sequence[Estimate],
     groups: Sequence[CellGroup],
     answers: CellAnswers,
-    looked: Looked,
+    observed: Observed,
     thresholds: Thresholds,
 ) -> None:
     """Puts what the images show in place of what they were drawn for; says which cells cannot be trusted."""
-    seen, verified = looked.seen, looked.seen.verified
+    seen, verified = observed.seen, observed.seen.verified
     corrections, rows = {}, []
     for estimate, group in zip(estimates, groups, strict=True):
         correction = correction_of(seen, group, answers, thresholds)
@@ -130,7 +130,7 @@ def _correct(
             estimate.accuracy, estimate.effective = scores.accuracy, scores.effective
             estimate.covariance = scores.covariance
             estimate.columns |= correction.columns()
-            estimate.adjust = partial(looked.confounding.adjust, group, answers, thresholds)
+            estimate.adjust = partial(observed.confounding.adjust, group, answers, thresholds)
         else:
             cells = range(group.cells.start, group.cells.stop)
             estimate.columns["class_shown"] = [seen.share_of_class(cell) for cell in cells]

@@ -68,7 +68,7 @@ _COMPARISON = re.compile(r"(?P<bar>\|?)\s*(?P<measure>[^\W\d]\w*)\s*(?P=bar)\s*(
 
 
 @dataclass(frozen=True)
-class Cell:
+class GateCell:
     """A cell that gates look at: its name, and its columns by name."""
 
     classifier: str
@@ -97,13 +97,13 @@ class _Gate:
     wants_undetermined: bool = False
 
 
-def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Cell]:
+def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[GateCell]:
     """A cell per row of scores or of a comparison, or of what is pooled over classes, whose rows name no class.
 
     `classifier`: whose the rows are, where they do not say.
     """
     return [
-        Cell(
+        GateCell(
             row.get("classifier", classifier),
             f"{row.get('target_class', ALL_CLASSES)}/{row['attribute']}/{row['bias_class']}",
             dict(row),
@@ -112,7 +112,7 @@ def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Ce
     ]
 
 
-def check(gates: Sequence[str], cells: Sequence[Cell], allow_unchecked: bool = False) -> list[Check]:
+def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool = False) -> list[Check]:
     """Every gate on every cell that it is about, gates and cells in their order.
 
     A gate that was skipped on all of them has checked nothing, which no build should pass on: unless `allow_unchecked`,
@@ -123,13 +123,13 @@ def check(gates: Sequence[str], cells: Sequence[Cell], allow_unchecked: bool = F
     """
     checks: list[Check] = []
     for gate in [_parsed(text, cells) for text in gates]:
-        own = [_checked(gate, cell) for cell in _chosen(gate, cells)]
-        checks += own
-        if not allow_unchecked and all(one.outcome == "skipped" for one in own):
-            reason = Counter(one.message for one in own).most_common(1)
+        of_gate = [_checked(gate, cell) for cell in _chosen(gate, cells)]
+        checks += of_gate
+        if not allow_unchecked and all(one.outcome == "skipped" for one in of_gate):
+            reason = Counter(one.message for one in of_gate).most_common(1)
             why = f" ({reason[0][0]})" if reason else ""
-            message = f"none of {len(own)} cells could be checked{why}; {ALLOW} lets that pass"
-            checks.append(Check(gate.text, own[0].classifier if own else "", EVERY_CELL, "failed", message, ""))
+            message = f"none of {len(of_gate)} cells could be checked{why}; {ALLOW} lets that pass"
+            checks.append(Check(gate.text, of_gate[0].classifier if of_gate else "", EVERY_CELL, "failed", message, ""))
     return checks
 
 
@@ -137,7 +137,7 @@ def failed(checks: Iterable[Check]) -> bool:
     return any(one.outcome == "failed" for one in checks)
 
 
-def _parsed(text: str, cells: Sequence[Cell]) -> _Gate:
+def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
     cell, _, condition = (part.strip() for part in text.rpartition(":"))
     columns = {name for each in cells for name in each.values}
     match = _COMPARISON.fullmatch(condition.replace("−", "-"))
@@ -176,7 +176,7 @@ def _number(text: str, digits: str) -> float:
     return bound
 
 
-def _chosen(gate: _Gate, cells: Sequence[Cell]) -> list[Cell]:
+def _chosen(gate: _Gate, cells: Sequence[GateCell]) -> list[GateCell]:
     if not gate.cell:
         return list(cells)
     chosen = [cell for cell in cells if cell.name == gate.cell]
@@ -190,7 +190,7 @@ def _chosen(gate: _Gate, cells: Sequence[Cell]) -> list[Cell]:
     return chosen
 
 
-def _checked(gate: _Gate, cell: Cell) -> Check:
+def _checked(gate: _Gate, cell: GateCell) -> Check:
     value, images = cell.values.get(gate.column), cell.values.get("n")
     if gate.column == "change":
         images = cell.values.get("pairs", images)

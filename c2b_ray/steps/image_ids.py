@@ -38,8 +38,8 @@ class ImageIds:
 
     def alphabetical(self, numbers: Ints) -> Ints:
         """The positions that sort these images by their ids."""
-        found: Ints = pc.sort_indices(self.names(numbers)).to_numpy().astype(np.int64)
-        return found
+        order: Ints = pc.sort_indices(self.names(numbers)).to_numpy().astype(np.int64)
+        return order
 
 
 def wide(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
@@ -57,8 +57,8 @@ def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Ints]:
 
 def codes(column: pa.ChunkedArray | pa.Array, names: pa.Array) -> Ints:
     """The position of each row's text among `names`; -1 where it is null, or not one of them."""
-    found: Ints = pc.fill_null(pc.index_in(wide(column), value_set=names), -1).to_numpy()
-    return found
+    positions: Ints = pc.fill_null(pc.index_in(wide(column), value_set=names), -1).to_numpy()
+    return positions
 
 
 def vocabulary(*columns: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -72,10 +72,10 @@ def repeated(keys: Ints) -> Mask:
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     same = ordered[1:] == ordered[:-1]
-    found = np.zeros(len(keys), bool)
-    found[order[1:][same]] = True
-    found[order[:-1][same]] = True
-    return found
+    is_repeated = np.zeros(len(keys), bool)
+    is_repeated[order[1:][same]] = True
+    is_repeated[order[:-1][same]] = True
+    return is_repeated
 
 
 def counted(keys: Ints) -> tuple[Ints, Ints]:

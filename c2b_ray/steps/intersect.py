@@ -74,7 +74,7 @@ def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list
         for name in (*row["merged_from"], row["attribute"]):
             of_class[row["target_class"]][normalise(name)] = row
     known = {name for rows in of_class.values() for name in rows}
-    found = []
+    result = []
     for a, b in intersections:
         for name in (a, b):
             if normalise(name) not in known:
@@ -87,8 +87,8 @@ def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list
         if not both or any(pair.a is pair.b for pair in both):
             problem = "are one attribute: they were merged" if both else "are not both attributes of any one class"
             raise ConfigError(FIELD, f"{a!r} and {b!r} {problem}")
-        found += both
-    return found
+        result += both
+    return result
 
 
 def of_run(proposals: pa.Table, captions: pa.Table) -> list[Pair]:

@@ -28,8 +28,9 @@ LABELS, CAPTIONS, VERIFIER, CALIBRATED = "labels", "captions", "verifier", "cali
 """What accuracies are counted on: labels, what captions drew, a verifier's word, a verifier that was calibrated."""
 
 EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
+"""The bases that show that the images of two values differ. On any other, φ may be 0 because they do not."""
+
 TOO_FEW = "too few images"
-"""On what else it is not known that the images of two values differ, so that φ may be 0 for that."""
 
 
 @dataclass
@@ -266,24 +267,19 @@ def _reason(row: dict[str, Any], shared: float, thresholds: Thresholds, tests: i
     """Why a cell is undetermined: the first of the reasons that more of the same images would not mend, else the
     number of images."""
     tau, alpha = thresholds.tau, thresholds.alpha
+    by_chance = f"among {tests} tests that is expected of some by chance: the adjusted p-value is"
     if row["doubt"] is not None:
         return str(row["doubt"])
     if math.isnan(row["phi"]):
         return "there are no images with an answer, or no other value to compare with"
     if row["phi_low"] > tau or row["phi_high"] < -tau:
-        return (
-            f"its interval alone lies beyond ±{tau:g}, but among {tests} tests that is expected of some by chance: "
-            f"the adjusted p-value is {row['q_value']:.2g}, above {alpha:g}"
-        )
+        return f"its interval alone lies beyond ±{tau:g}, but {by_chance} {row['q_value']:.2g}, above {alpha:g}"
     if -tau <= row["phi_low"] and row["phi_high"] <= tau:
         if row["basis"] not in EVIDENCE_OF_VALUES:
             return f"φ lies within ±{tau:g}, but whether the images of the values differ was not measured"
         if shared > MOST_SHARED:
             return f"φ lies within ±{tau:g}, but other values hold {shared:.0%} of its images"
-        return (
-            f"its interval alone lies within ±{tau:g}, but among {tests} tests that is expected of some by chance: "
-            f"the adjusted p-value is {row['none_q_value']:.2g}, above {alpha:g}"
-        )
+        return f"its interval alone lies within ±{tau:g}, but {by_chance} {row['none_q_value']:.2g}, above {alpha:g}"
     if tau == 0 and row["phi"] == 0:
         return (
             "there is no difference to find, and without a margin (τ = 0) no number of images tells that there is none"

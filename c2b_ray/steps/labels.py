@@ -73,8 +73,8 @@ def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> 
     names = [name for name in labels.column_names if name != TARGET and name not in reasons]
     result = {name: sorted(_spellings(labels, name)) for name in names}
     if not result:
-        told = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
-        said = f": {told}" if told else ""
+        listed = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
+        said = f": {listed}" if listed else ""
         raise ConfigError(
             "images.table",
             f"no column beside image and target_class can be an attribute{said}; name those that are in `attributes`",

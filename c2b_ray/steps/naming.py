@@ -76,10 +76,10 @@ def _says(said: str, attribute: str, value: str, others: Iterable[str]) -> bool:
         return denied if value not in ("yes", "true", "present") else bool(stems & _stems(attribute)) and not denied
     if _holds(said, value):
         return True
-    own = _content(value)
+    content = _content(value)
     common = {_stem(word) for other in others for word in _content(normalise(other))}
-    telling = [word for word in own if _stem(word) not in common and word not in attribute.split()]
-    return all(_meant(word, stems, said) for word in telling or own or [value])
+    telling = [word for word in content if _stem(word) not in common and word not in attribute.split()]
+    return all(_meant(word, stems, said) for word in telling or content or [value])
 
 
 def _content(text: str) -> list[str]:

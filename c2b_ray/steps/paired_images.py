@@ -219,8 +219,8 @@ def _calibration(pair: Pair, verified: Verified) -> Floats:
     first, second = (verified.calibration_of(part["attribute"], part["bias_classes"]) for part in (pair.a, pair.b))
     shares = [_rows(known) for known in (first, second)]
     images = np.minimum.outer(first.sum(axis=1), second.sum(axis=1)).ravel()
-    found: Floats = np.kron(shares[0], shares[1]) * images[:, None]
-    return found
+    table: Floats = np.kron(shares[0], shares[1]) * images[:, None]
+    return table
 
 
 def _rows(counts: Floats) -> Floats:

@@ -98,8 +98,8 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[st
     differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
     rows = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
-        found = abs(test.phi[j]) > thresholds.tau and p_value[j] <= thresholds.alpha
-        carrier = _carrier(cells, test, j, thresholds) if found else None
+        is_finding = abs(test.phi[j]) > thresholds.tau and p_value[j] <= thresholds.alpha
+        carrier = _carrier(cells, test, j, thresholds) if is_finding else None
         rows.append(
             {
                 "classifier": estimates[0].classifier,

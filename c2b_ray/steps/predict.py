@@ -18,15 +18,15 @@ from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import PREDICTIONS, content_ids
 from c2b_ray.steps import encoded
-from c2b_ray.steps.right import FIVE, Answer, Classes, answers
+from c2b_ray.steps.right import FIVE, ClassAnswer, Classes, answers
 
 LabelMap = Mapping[str, Sequence[int | str]]
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of a classifier: its name and revision, the task's classes, the labels that stand for each, and
-    which answers are right."""
+class Classification:
+    """What a classifier decides on each image: its name and revision, the task's classes, the labels that stand for
+    each class, and the rule for right answers."""
 
     classifier: str
     revision: str
@@ -38,7 +38,7 @@ class Question:
         return self.prediction_ids([image_id])[0]
 
     def prediction_ids(self, image_ids: Sequence[str]) -> list[str]:
-        """Of the classifier's answers to this question on each image."""
+        """The ids of the classifier's predictions, one per image."""
         labels = [list(group) for group in self.labels_of_class]
         settings = (self.classifier, self.revision, list(self.classes), labels, self.right)
         return content_ids("predict", image_ids, *settings)
@@ -54,9 +54,9 @@ class Described(Protocol):
     def revision(self) -> str: ...
 
 
-def question(
+def classification(
     spec: str, classifier: Described, classes: Sequence[str], label_map: LabelMap | None, right: Right = "top1"
-) -> Question:
+) -> Classification:
     """ConfigError names a class that no label maps to, a label that the classifier does not have or that two classes
     share, and a rule for right answers that makes no sense of so few classes or labels."""
     labels = classifier.labels
@@ -68,7 +68,7 @@ def question(
         )
     if right == "top5" and len(labels) <= FIVE:
         raise ConfigError("right", f"{spec} has {len(labels)} labels, so that any of five is always right; use top1")
-    return Question(spec, classifier.revision, tuple(classes), groups, right)
+    return Classification(spec, classifier.revision, tuple(classes), groups, right)
 
 
 def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labels: Sequence[str], field: str) -> None:
@@ -85,8 +85,8 @@ def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labe
 
 def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spec: str) -> tuple[int, ...]:
     index: dict[str, list[int]] = defaultdict(list)
-    for i, own in enumerate(labels):
-        index[normalise(own)].append(i)
+    for i, text in enumerate(labels):
+        index[normalise(text)].append(i)
     if label_map is None:
         if normalise(name) not in index:
             raise ConfigError(
@@ -122,14 +122,14 @@ def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> i
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A classifier and what it is asked. WeightsError where it is another than the question was made for."""
+class LoadedClassifier:
+    """A classifier with its classification. WeightsError where the classification was made for another revision."""
 
     classifier: Classifier
-    question: Question
+    classification: Classification
 
     def __post_init__(self) -> None:
-        check_revision(self.question.classifier, self.classifier.revision, self.question.revision)
+        check_revision(self.classification.classifier, self.classifier.revision, self.classification.revision)
 
 
 def check_revision(name: str, loaded: str, described: str) -> None:
@@ -142,7 +142,7 @@ def check_revision(name: str, loaded: str, described: str) -> None:
         )
 
 
-def predict_all(images: pa.Table, classifiers: Sequence[Asked]) -> pa.Table:
+def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     """What several classifiers answer: a table of `schemas.PREDICTIONS`, each image decoded once.
 
     `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of the predictions
@@ -152,19 +152,19 @@ def predict_all(images: pa.Table, classifiers: Sequence[Asked]) -> pa.Table:
     wanted = [set(row) for row in images["prediction_id"].to_pylist()]
     tables = [PREDICTIONS.empty_table()]
     for one in classifiers:
-        ids = one.question.prediction_ids(once.ids)
+        ids = one.classification.prediction_ids(once.ids)
         rows = [row for row, prediction in enumerate(ids) if prediction in wanted[row]]
         if rows:
-            tables.append(_predictions(once, rows, one.classifier, one.question))
+            tables.append(_predictions(once, rows, one.classifier, one.classification))
     return pa.concat_tables(tables)
 
 
-def predict(images: pa.Table, classifier: Classifier, asked: Question) -> pa.Table:
+def predict(images: pa.Table, classifier: Classifier, classification: Classification) -> pa.Table:
     """A table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`).
 
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """
-    return _predictions(_Images.of(images), range(images.num_rows), classifier, asked)
+    return _predictions(_Images.of(images), range(images.num_rows), classifier, classification)
 
 
 @dataclass(frozen=True)
@@ -184,31 +184,35 @@ class _Images:
         return _Images(ids, keys, encoded.DecodedOnce(files), errors)
 
 
-def _predictions(images: _Images, rows: Sequence[int], classifier: Classifier, asked: Question) -> pa.Table:
+def _predictions(
+    images: _Images, rows: Sequence[int], classifier: Classifier, classification: Classification
+) -> pa.Table:
     """What a classifier answers to these rows of the images."""
     logits, undecoded = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
     errors = [images.errors[row] or new for row, new in zip(rows, undecoded, strict=True)]
     good = [i for i, error in enumerate(errors) if error is None]
-    known: dict[int, Answer] = {}
+    known: dict[int, ClassAnswer] = {}
     if good:
-        classes = Classes(asked.classes, asked.labels_of_class)
-        result = answers(logits[good], classifier.labels, classes, asked.right)
+        classes = Classes(classification.classes, classification.labels_of_class)
+        result = answers(logits[good], classifier.labels, classes, classification.right)
         for i, answer in zip(good, result, strict=True):
             if answer is None:
                 errors[i] = "the classifier gave no answer (its logits are not numbers)"
             else:
                 known[i] = answer
-    nothing = Answer(None, None, None, None, None, None)
+    nothing = ClassAnswer(None, None, None, None, None, None)
     image_ids = [images.ids[row] for row in rows]
     answered = [
         {
             "prediction_id": prediction_id,
             "image_id": image_id,
-            "classifier": asked.classifier,
-            "revision": asked.revision,
+            "classifier": classification.classifier,
+            "revision": classification.revision,
             **vars(known.get(i, nothing)),
             "error": errors[i],
         }
-        for i, (image_id, prediction_id) in enumerate(zip(image_ids, asked.prediction_ids(image_ids), strict=True))
+        for i, (image_id, prediction_id) in enumerate(
+            zip(image_ids, classification.prediction_ids(image_ids), strict=True)
+        )
     ]
     return pa.Table.from_pylist(answered, PREDICTIONS)

@@ -59,21 +59,26 @@ def propose(
     task: str,
     classes: Sequence[str],
     language_model: LanguageModel | None,
-    given: Mapping[str, Sequence[str]] | None,
+    user_attributes: Mapping[str, Sequence[str]] | None,
     seed: int,
     encoder: TextEncoder | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Tables of `schemas.PROPOSALS` and `schemas.REJECTED`.
 
-    With an encoder, names that it holds to be near are asked about (`synonyms`); without one, spelling alone tells.
+    With an encoder, names that it holds to be near are checked for being synonyms (`synonyms`); without one, names are
+    merged by spelling alone.
 
-    Given hypotheses join the model's, or stand alone where there is no model. A class whose replies all fail is left
-    with the given ones; its replies are in the second table.
+    The user's attributes (`user_attributes`: name → values) join the language model's, or stand alone without a model.
+    A class for which every reply fails keeps the user's alone; its replies are in the second table.
     """
     whole = described(task, classes)
-    asked, rejected = ({}, []) if language_model is None else _ask(whole, classes, language_model, seed)
-    own = [Hypothesis(name, tuple(values), USER, (name,)) for name, values in (given or {}).items()]
-    merged = merge_all([[*own, *asked.get(name, [])] for name in classes], Judge(encoder, language_model, seed))
+    proposed, rejected = ({}, []) if language_model is None else _ask(whole, classes, language_model, seed)
+    user_hypotheses = [
+        Hypothesis(name, tuple(values), USER, (name,)) for name, values in (user_attributes or {}).items()
+    ]
+    merged = merge_all(
+        [[*user_hypotheses, *proposed.get(name, [])] for name in classes], Judge(encoder, language_model, seed)
+    )
     rows = []
     for target_class, hypotheses in zip(classes, merged, strict=True):
         for hypothesis in hypotheses:
@@ -100,8 +105,8 @@ def described(task: str, classes: Sequence[str]) -> str:
     text = f" {normalise(task)} "
     if all(re.search(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text) for name in classes):
         return task
-    told, more = list(classes[:CLASSES_TOLD]), len(classes) - CLASSES_TOLD
-    listed = ", ".join(told) + (f" and {more} more" if more > 0 else "")
+    named, more = list(classes[:CLASSES_TOLD]), len(classes) - CLASSES_TOLD
+    listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     end = "" if task.rstrip().endswith((".", "?", "!")) else "."
     return f"{task.rstrip()}{end} Classes: {listed}."
 
@@ -160,8 +165,8 @@ def merge_all(classes: Sequence[Sequence[Hypothesis]], judge: Judge) -> list[lis
     merged = [_by_attribute(*pair) for pair in zip(cleaned, synonyms, strict=True)]
     open_ones = [h for hypotheses in merged for h in hypotheses if not _of_user(h)]
     alike = dict(zip(map(id, open_ones), judge.same([h.bias_classes for h in open_ones]), strict=True))
-    told = [[_by_value(h, alike.get(id(h), [])) for h in hypotheses] for hypotheses in merged]
-    return [[h for h in hypotheses if len(h.bias_classes) > 1] for hypotheses in told]
+    by_value = [[_by_value(h, alike.get(id(h), [])) for h in hypotheses] for hypotheses in merged]
+    return [[h for h in hypotheses if len(h.bias_classes) > 1] for hypotheses in by_value]
 
 
 def _cleaned(raw: Hypothesis) -> Hypothesis | None:
@@ -177,9 +182,9 @@ def _of_user(hypothesis: Hypothesis) -> bool:
 def _by_attribute(hypotheses: Sequence[Hypothesis], synonyms: Sequence[Same]) -> list[Hypothesis]:
     merged: list[Hypothesis] = []
     for new in hypotheses:
-        for place, old in enumerate(merged):
+        for position, old in enumerate(merged):
             if (why := _why_same(old, new, synonyms)) is not None:
-                merged[place] = _joined(old, new, why)
+                merged[position] = _joined(old, new, why)
                 break
         else:
             merged.append(new)
@@ -194,8 +199,8 @@ def _why_same(old: Hypothesis, new: Hypothesis, synonyms: Sequence[Same]) -> Sam
     for same in synonyms:
         if new.attribute in (same.a, same.b) and {same.a, same.b} & set(old.merged_from):
             return same
-    own, other = ({key(value) for value in h.bias_classes} for h in (old, new))
-    if len(own & other) / min(len(own), len(other)) >= OVERLAP:
+    old_values, new_values = ({key(value) for value in h.bias_classes} for h in (old, new))
+    if len(old_values & new_values) / min(len(old_values), len(new_values)) >= OVERLAP:
         return Same(old.attribute, new.attribute, None, "values")
     return None
 
@@ -207,19 +212,19 @@ def _joined(first: Hypothesis, second: Hypothesis, why: Same) -> Hypothesis:
         values = tuple(dict.fromkeys([*values, *second.bias_classes]))
     source = first.source if second.source in first.source else f"{first.source}+{second.source}"
     names = tuple(dict.fromkeys([*first.merged_from, *second.merged_from]))
-    told = first.merged
+    merges = first.merged
     if why.rule != "name":
-        told += (Merge("attribute", second.attribute, first.attribute, why.similarity, why.rule),)
-    return Hypothesis(first.attribute, values, source, names, told)
+        merges += (Merge("attribute", second.attribute, first.attribute, why.similarity, why.rule),)
+    return Hypothesis(first.attribute, values, source, names, merges)
 
 
 def _by_value(hypothesis: Hypothesis, synonyms: Sequence[Same]) -> Hypothesis:
     into: dict[str, str] = {}
-    told = []
+    merges = []
     for same in synonyms:
         first, second = (into.get(name, name) for name in (same.a, same.b))
         if first != second:
             into |= {name: first for name, kept in into.items() if kept == second} | {second: first}
-            told.append(Merge("value", second, first, same.similarity, same.rule))
+            merges.append(Merge("value", second, first, same.similarity, same.rule))
     values = tuple(dict.fromkeys(into.get(value, value) for value in hypothesis.bias_classes))
-    return replace(hypothesis, bias_classes=values, merged=(*hypothesis.merged, *told))
+    return replace(hypothesis, bias_classes=values, merged=(*hypothesis.merged, *merges))

@@ -72,8 +72,8 @@ def parse_reply(reply: ChatReply, schema: Mapping[str, Any]) -> dict[str, Any]:
         raise ReplyError(f"not JSON: {error}", reply.text) from error
     problem = next(iter(sorted(Draft202012Validator(dict(schema)).iter_errors(data), key=lambda e: list(e.path))), None)
     if problem is not None:
-        place = "/".join(str(p) for p in problem.path) or "the whole"
-        raise ReplyError(f"JSON of another form, at {place}: {problem.message[:200]}", reply.text)
+        path = "/".join(str(p) for p in problem.path) or "the whole"
+        raise ReplyError(f"JSON of another form, at {path}: {problem.message[:200]}", reply.text)
     return dict(data)
 
 

@@ -28,7 +28,7 @@ Logits = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Answer:
+class ClassAnswer:
     """One image's answer. `label` is None where several labels are likeliest, `predicted_class` where the answer lies
     outside the classes; `answered`: the classes it counts for by `top5`; `undecided`: why there is no single answer."""
 
@@ -49,10 +49,12 @@ class Classes:
 
     @property
     def of_label(self) -> dict[int, int]:
-        return {label: number for number, own in enumerate(self.labels) for label in own}
+        return {label: number for number, positions in enumerate(self.labels) for label in positions}
 
 
-def answers(logits: NDArray[np.floating], labels: Sequence[str], classes: Classes, rule: Right) -> list[Answer | None]:
+def answers(
+    logits: NDArray[np.floating], labels: Sequence[str], classes: Classes, rule: Right
+) -> list[ClassAnswer | None]:
     """An answer per row of `logits` (images, labels); None where they are not numbers (NaN or +inf)."""
     # −inf is a legal logit: a probability of 0.
     rows = np.asarray(logits, np.float64)
@@ -63,10 +65,12 @@ def answers(logits: NDArray[np.floating], labels: Sequence[str], classes: Classe
     ]
 
 
-def _answer(row: Logits, labels: Sequence[str], classes: Classes, of_label: Mapping[int, int], rule: Right) -> Answer:
+def _answer(
+    row: Logits, labels: Sequence[str], classes: Classes, of_label: Mapping[int, int], rule: Right
+) -> ClassAnswer:
     certain, tied = _likeliest(row, 1)
     if not certain and not tied:
-        return Answer(None, None, None, None, [] if rule == "top5" else None, "no label has any probability")
+        return ClassAnswer(None, None, None, None, [] if rule == "top5" else None, "no label has any probability")
     whole = float(np.logaddexp.reduce(row))
     label = labels[certain[0]] if certain else None
     answered, undecided = None, None
@@ -79,7 +83,7 @@ def _answer(row: Logits, labels: Sequence[str], classes: Classes, of_label: Mapp
             answered = [classes.names[number] for number in _counted(*_likeliest(row, FIVE), FIVE, of_label)]
         if label is None and predicted is None and not answered:
             undecided = _tie([labels[position] for position in tied], "label")
-    return Answer(
+    return ClassAnswer(
         label,
         float(np.exp(row.max() - whole)),
         None if predicted is None else classes.names[predicted],
@@ -104,15 +108,15 @@ def _counted(certain: Sequence[int], tied: Sequence[int], k: int, of_label: Mapp
     sure = {of_label[position] for position in certain if position in of_label}
     places = k - len(certain)
     of_class = Counter(of_label[position] for position in tied if position in of_label)
-    return sorted(sure | {number for number, own in of_class.items() if len(tied) - own < places})
+    return sorted(sure | {number for number, n_tied in of_class.items() if len(tied) - n_tied < places})
 
 
 def _likeliest_class(row: Logits, whole: float, classes: Classes) -> tuple[int | None, str | None]:
-    means = np.array([_log_mean(row, own) for own in classes.labels])
+    means = np.array([_log_mean(row, positions) for positions in classes.labels])
     best = means.max()
     if best == -np.inf:
         return None, "no class has any probability"
-    several = any(len(own) > 1 for own in classes.labels)
+    several = any(len(positions) > 1 for positions in classes.labels)
     equal = np.flatnonzero(means >= best - (SAME if several else 0)).tolist()
     if len(equal) == 1:
         return equal[0], None
@@ -121,9 +125,9 @@ def _likeliest_class(row: Logits, whole: float, classes: Classes) -> tuple[int |
     return None, _tie([classes.names[number] for number in equal], "class")
 
 
-def _log_mean(row: Logits, own: Sequence[int]) -> float:
+def _log_mean(row: Logits, positions: Sequence[int]) -> float:
     """The logarithm of the mean of exp over a class's labels; −inf where none has any probability."""
-    return float(np.logaddexp.reduce(row[list(own)]) - np.log(len(own)))
+    return float(np.logaddexp.reduce(row[list(positions)]) - np.log(len(positions)))
 
 
 def _tie(names: Sequence[str], what: str) -> str:

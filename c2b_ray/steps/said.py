@@ -71,8 +71,8 @@ class Said:
 
     def class_shown(self, rows: Ints) -> Ints:
         """The number of the class that the verifier saw; NOTHING where it said none."""
-        found: Ints = self._class[rows]
-        return found
+        classes: Ints = self._class[rows]
+        return classes
 
     def has_attributes(self, rows: Ints) -> Mask:
         """Whether the verifier was asked about any attribute."""
@@ -80,11 +80,11 @@ class Said:
 
     def attributes(self, rows: Ints) -> list[str]:
         """The attributes that the verifier was asked about on these rows, sorted."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for position in range(int(self._lengths[rows].max(initial=0))):
             longer = rows[self._lengths[rows] > position]
-            found |= set(np.flatnonzero(np.bincount(self._names[self._starts[longer] + position])).tolist())
-        return sorted(self.word(number) for number in found)
+            numbers |= set(np.flatnonzero(np.bincount(self._names[self._starts[longer] + position])).tolist())
+        return sorted(self.word(number) for number in numbers)
 
     def values(self, attribute: str, rows: Ints) -> Ints:
         """The number of the value that the verifier saw of an attribute; NOTHING where it named none."""
@@ -92,18 +92,18 @@ class Said:
 
     def asks(self, attribute: str, rows: Ints) -> Mask:
         """Whether the verifier was asked about the attribute."""
-        found: Mask = self._positions(attribute, rows) != NOTHING
-        return found
+        is_asked: Mask = self._positions(attribute, rows) != NOTHING
+        return is_asked
 
     def _positions(self, attribute: str, rows: Ints) -> Ints:
         """Where the list of all values has each row's value of an attribute; NOTHING where it has none."""
-        name, found = self.number(attribute), np.full(len(rows), NOTHING)
+        name, positions = self.number(attribute), np.full(len(rows), NOTHING)
         left, position = np.arange(len(rows)), 0
         while True:
             left = left[self._lengths[rows[left]] > position]
             if not len(left):
-                return found
+                return positions
             at = self._starts[rows[left]] + position
             here = self._names[at] == name
-            found[left[here]] = at[here]
+            positions[left[here]] = at[here]
             left, position = left[~here], position + 1

@@ -22,7 +22,7 @@ from c2b_ray.steps.answers import CellAnswers, answers_of
 from c2b_ray.steps.cells import images_of_cells, is_labelled
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.estimates import Counts, Looked, Sample, counted, estimated
+from c2b_ray.steps.estimates import Counts, Observed, Sample, counted, estimated
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.judge import TOO_FEW, Estimate, can_be_clear, judged
 from c2b_ray.steps.pooled_scores import pooled
@@ -100,7 +100,7 @@ def _sample(captions: pa.Table, draws: pa.Table, verified: Verified | None, dist
         repeats=drawn.sizes - cells.sizes,
         shared=cells.shared(pictures),
         captioned=not is_labelled(draws),
-        looked=None if seen is None else Looked(seen, Confounding(seen)),
+        observed=None if seen is None else Observed(seen, Confounding(seen)),
     )
 
 

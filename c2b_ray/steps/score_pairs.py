@@ -96,10 +96,7 @@ def score_pairs(
         samples = [*answers.by_caption(by_id), []]
         for pair in pairs:
             cells = PairCells.of(pair, answers)
-            if seen is not None:
-                counts = counts_of_verified(cells, seen, pictures)
-            else:
-                counts = _unverified(cells, sources[pair.proposal_id])
+            counts = _counted(cells, seen, pictures, sources[pair.proposal_id])
             if counts.basis != "labels":
                 of_pair = by_column([samples[number] for number in cells.number])
                 counts = by_caption(counts, *of_pair, thresholds.confidence)
@@ -123,7 +120,10 @@ def _seen(captions: pa.Table, images: PairImages, cells: CellImages) -> Seen | N
     return None if verified is None else verified.of(cells)
 
 
-def _unverified(cells: PairCells, sources: set[str]) -> PairCounts:
+def _counted(cells: PairCells, seen: Seen | None, pictures: Ints | None, sources: set[str]) -> PairCounts:
+    """By what the verifier saw, or, where nobody verified, by what the captions or labels of the images say."""
+    if seen is not None:
+        return counts_of_verified(cells, seen, pictures)
     basis = "labels" if sources <= {"labelled"} else "captions"
     return counts_of_captions(cells, basis, UNCHECKED if "retrieve" in sources else None)
 
@@ -140,10 +140,10 @@ def _rows(estimates: Sequence[_Estimate], thresholds: Thresholds) -> list[dict[s
     sure = [estimate for estimate in estimates if estimate.sure]
     judged = dict(zip(map(id, sure), separated([estimate.table for estimate in sure], tau, alpha), strict=True))
     results = [judged.get(id(estimate)) or _untested(estimate.table) for estimate in estimates]
-    found = sum(int(result.findings.sum()) for result in results)
+    findings = sum(int(result.findings.sum()) for result in results)
     tests = sum(int(np.isfinite(result.q_value).sum()) for result in results)
     # Findings were selected: their limits are false-coverage-rate limits (Benjamini & Yekutieli 2005).
-    of_findings = metrics.selected_confidence(found, tests, alpha)
+    of_findings = metrics.selected_confidence(findings, tests, alpha)
     none_q = _none_q_values(estimates, results, tau)
     parts = [
         _columns(estimate, result, (1 - alpha, of_findings), tau)

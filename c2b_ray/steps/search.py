@@ -63,13 +63,13 @@ def nearest_of(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
 def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
     """A table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an error."""
     texts = captions["caption"].to_pylist()
-    asked = [n for n, text in enumerate(texts) if text.strip()]
-    result = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in asked]), k)
+    with_text = [n for n, text in enumerate(texts) if text.strip()]
+    result = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in with_text]), k)
     kept = result.ids >= 0
     distinct, places = np.unique(result.ids[kept], return_inverse=True)
     keys = finder.index.metadata(distinct.tolist())["key"].combine_chunks().take(pa.array(places.reshape(-1)))
     counts = np.zeros(len(texts), np.int32)
-    counts[asked] = kept.sum(axis=1)
+    counts[with_text] = kept.sum(axis=1)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
     errors = [None if text.strip() else "an empty caption" for text in texts]
     columns = {

@@ -56,8 +56,8 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """`pools`: of each caption the rows of its pool, in the order of looking."""
+class _CellPools:
+    """The captions of a cell, and the rows of each caption's pool in the order in which they are looked at."""
 
     captions: tuple[str, ...]
     pools: tuple[Rows, ...]
@@ -74,13 +74,13 @@ class _Cell:
 class _Task:
     """A cell, how many images it is to draw, and which it must not."""
 
-    cell: _Cell
+    cell: _CellPools
     target: int
     besides: frozenset[str]
 
 
 @dataclass
-class _Found:
+class _PoolRows:
     """Rows of the pool by purpose, with their ranks."""
 
     drawn: list[tuple[int, int]] = field(default_factory=list)
@@ -95,15 +95,15 @@ def cells_of(captions: pa.Table) -> dict[CellKey, list[str]]:
     columns = ("proposal_id", "bias_class", "text", "caption_id")
     for proposal, value, text, caption in zip(*(captions[name].to_pylist() for name in columns), strict=True):
         result.setdefault((proposal, value), {}).setdefault(normalise(text), caption)
-    return {key: list(own.values()) for key, own in result.items()}
+    return {key: list(of_text.values()) for key, of_text in result.items()}
 
 
 def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int]) -> dict[str, int]:
     """Of every caption, how many of its cell's images it draws, where each caption has images of its own."""
     return {
-        caption: targets[key] // len(own) + (number < targets[key] % len(own))
-        for key, own in cells.items()
-        for number, caption in enumerate(own)
+        caption: targets[key] // len(caption_ids) + (number < targets[key] % len(caption_ids))
+        for key, caption_ids in cells.items()
+        for number, caption in enumerate(caption_ids)
     }
 
 
@@ -161,8 +161,8 @@ class Pools:
         pools = dict(zip(owners.dictionary.to_pylist(), np.split(sorted_rows, ends[:-1]), strict=False))
         nothing = np.zeros(0, np.int64)
         self._cells = {
-            key: _Cell(tuple(own), tuple(pools.get(caption, nothing) for caption in own))
-            for key, own in cells_of(captions).items()
+            key: _CellPools(tuple(caption_ids), tuple(pools.get(caption, nothing) for caption in caption_ids))
+            for key, caption_ids in cells_of(captions).items()
         }
 
     def fixed(self, most: int) -> Pools:
@@ -178,38 +178,38 @@ class Pools:
         So the first images of more are these: a cell that asks for more later keeps what it drew. `besides`: images
         that are not to be drawn.
         """
-        result, left_out = _Found(), frozenset(besides)
+        result, left_out = _PoolRows(), frozenset(besides)
         fill = self._accepted if self._by == ACCEPTED else self._nearest
         for key, cell in self._cells.items():
             if targets.get(key, 0) > 0:
                 fill(_Task(cell, targets[key], left_out), seen, result)
         return Selection(self._table(result.drawn), self._table(result.looked), self._table(result.missing))
 
-    def _accepted(self, task: _Task, seen: Seen, found: _Found) -> None:
+    def _accepted(self, task: _Task, seen: Seen, rows: _PoolRows) -> None:
         depth = ceil(FIRST_LOOK * task.target / len(task.cell.captions))
         while True:
             looked, missing = [], []
             for caption, pool in task.cell:
-                for place, row in enumerate(pool[:depth].tolist()):
+                for position, row in enumerate(pool[:depth].tolist()):
                     if (image := self._name(row)) not in task.besides:
-                        looked.append((row, place))
+                        looked.append((row, position))
                         if not seen.looked_at(image, caption):
-                            missing.append((row, place))
+                            missing.append((row, position))
             drawn = [] if missing else self._by_turns(task, depth, seen)
             if missing or len(drawn) == task.target or depth >= task.cell.longest:
                 break
             depth *= 2
-        found.looked += looked
-        found.missing += missing
-        found.drawn += [(row, rank) for row, rank, _ in drawn]
+        rows.looked += looked
+        rows.missing += missing
+        rows.drawn += [(row, rank) for row, rank, _ in drawn]
 
-    def _nearest(self, task: _Task, seen: Seen, found: _Found) -> None:
+    def _nearest(self, task: _Task, seen: Seen, rows: _PoolRows) -> None:
         """Images that were not fetched yet are taken for distinct; once they are, those that are not make room."""
         for row, rank, caption in self._by_turns(task, task.cell.longest, seen):
-            found.drawn.append((row, rank))
-            found.looked.append((row, rank))
+            rows.drawn.append((row, rank))
+            rows.looked.append((row, rank))
             if not seen.looked_at(self._name(row), caption):
-                found.missing.append((row, rank))
+                rows.missing.append((row, rank))
 
     def _by_turns(self, task: _Task, depth: int, seen: Seen) -> list[tuple[int, int, str]]:
         """Row, rank and caption of what a cell's captions draw, in turn, each image and each picture once."""

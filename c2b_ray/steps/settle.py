@@ -130,7 +130,7 @@ def open_groups(scores: pa.Table) -> set[Group]:
     A cell is open while it is undetermined, unless a doubt about `SURE_OF_DOUBT` or more images says why. A group is
     closed by one whose images do not show its value: rounds of one image of each value do not come about.
     """
-    found = set()
+    groups = set()
     names = ("classifier", "target_class", "attribute")
     rows = scores.select([*names, "verdict", "doubt", "n", "shown"]).to_pylist()
     for (_, *group), cells in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
@@ -138,8 +138,8 @@ def open_groups(scores: pa.Table) -> set[Group]:
         stuck = [cell for cell in left if cell["doubt"] is not None and cell["n"] >= SURE_OF_DOUBT]
         starved = any(not (cell["shown"] or 0.0) >= LEAST_SHOWN for cell in stuck)
         if len(left) > len(stuck) and not starved:
-            found.add(Group(*group))
-    return found
+            groups.add(Group(*group))
+    return groups
 
 
 def _concatenated(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -163,8 +163,8 @@ def order_of_drawing(cells: CellImages, captions: pa.Table, draws: pa.Table) -> 
     first = _first_of_each(cell, image)
     cell, image = cell[first], image[first]
     number = _number_within(cell)
-    found: Ints = number[np.lexsort((image, cell))]
-    return found
+    order_of_row: Ints = number[np.lexsort((image, cell))]
+    return order_of_row
 
 
 def _sorted_draws(cells: CellImages, captions: pa.Table, draws: pa.Table) -> tuple[Ints, Ints, Ints]:
@@ -205,12 +205,12 @@ def _number_within(*keys: Ints) -> Ints:
 
 def _images_by_cell(cells: CellImages, group: CellGroup, order: Ints, distinct: Distinct | None) -> list[Ints]:
     """The rows of each cell's images in the order of drawing, without copies of earlier ones."""
-    found = []
+    by_cell = []
     for cell in range(group.cells.start, group.cells.stop):
         rows = np.arange(*cells.starts[cell : cell + 2])
         rows = rows[np.argsort(order[rows])]
-        found.append(_new_pictures(rows, cells, distinct))
-    return found
+        by_cell.append(_new_pictures(rows, cells, distinct))
+    return by_cell
 
 
 def _images_by_value_shown(seen: Seen, group: CellGroup, order: Ints) -> list[Ints]:

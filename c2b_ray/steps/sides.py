@@ -103,10 +103,10 @@ class SharedImages:
             for number, name in enumerate(self._drawn_a.names)
         }
         counts |= {name: PairCount(unshared=size) for name, size in of_b if name not in counts}
-        found: dict[Group, dict[str, PairCount]] = {}
+        by_group: dict[Group, dict[str, PairCount]] = {}
         for name, count in counts.items():
-            found.setdefault(Group(*name[:2]), {})[name.bias_class] = count
-        return found
+            by_group.setdefault(Group(*name[:2]), {})[name.bias_class] = count
+        return by_group
 
     def _unshared(self) -> Ints:
         """Of each of A's cells, the images that one side alone drew."""

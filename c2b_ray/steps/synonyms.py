@@ -78,9 +78,9 @@ class Same:
 
 def key(name: str) -> Words:
     """The name's words without leading articles and prepositions, in one spelling and in the singular."""
-    given = re.findall(r"[^\W_]+", name.lower().replace("'", "").replace("’", ""))
-    words = [_stem(word) for word in given]
-    while len(words) > 1 and given[len(given) - len(words)] in _LEADING:
+    spelled = re.findall(r"[^\W_]+", name.lower().replace("'", "").replace("’", ""))
+    words = [_stem(word) for word in spelled]
+    while len(words) > 1 and spelled[len(spelled) - len(words)] in _LEADING:
         words = words[1:]
     if len(words) == 2 and words[0] in _NIGHT_OR_DAY and words[1] == "time":  # night time, as nighttime
         words = words[:1]
@@ -94,9 +94,9 @@ def head(name: str) -> Words:
 
 def apart(a: str, b: str) -> bool:
     """Whether words are known to set the two names apart: antonyms, numbers, colours, a negation that one has."""
-    own, other = set(key(a)), set(key(b))
-    left, right = own - other, other - own
-    if bool(own & _NEGATIONS) != bool(other & _NEGATIONS):
+    words_a, words_b = set(key(a)), set(key(b))
+    left, right = words_a - words_b, words_b - words_a
+    if bool(words_a & _NEGATIONS) != bool(words_b & _NEGATIONS):
         return True
     contrasts = any(left & group and right & group for group in _CONTRASTS)
     return contrasts or {w for w in left if w.isdigit()} != {w for w in right if w.isdigit()}
@@ -205,8 +205,8 @@ class Judge:
                 answers.append(bool(parse_reply(reply, SAME_SCHEMA)["same"]))
             except ReplyError:
                 answers.append(False)  # what is not understood does not confirm
-        for place, pair in enumerate(new):
-            self._said[frozenset(pair)] = answers[2 * place] and answers[2 * place + 1]
+        for number, pair in enumerate(new):
+            self._said[frozenset(pair)] = answers[2 * number] and answers[2 * number + 1]
 
 
 def _related(a: str, b: str, companions: Mapping[str, set[str]] | None) -> bool:

@@ -19,7 +19,7 @@ from c2b_ray.steps.doubts import LEAST_OF_CLASS, LEAST_SAID
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints, Mask, distinct_count
 from c2b_ray.steps.said import NOTHING, Said
-from c2b_ray.steps.verifier import Verifier
+from c2b_ray.steps.verifier import VerifierSkill
 from c2b_ray.steps.verify import OTHER
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ class Verified:
     def __init__(self, verifications: pa.Table, calibration: pa.Table, distinct: Distinct | None = None) -> None:
         self.said = Said(verifications)
         self.distinct = distinct
-        self._verifier = Verifier(verifications, calibration)
+        self._verifier = VerifierSkill(verifications, calibration)
         self._something_else = _shares_of_something_else(self.said)
         self._pools: CellImages | None = None
 
@@ -114,8 +114,8 @@ class Seen:
     def shows_class(self, rows: Ints, target: str) -> Mask:
         """Of rows of what was said, whether that is the target class, or nothing against it."""
         shown = self._said.class_shown(rows)
-        found: Mask = (rows != NOTHING) & ((shown == self._said.number(target)) | (shown == NOTHING))
-        return found
+        is_shown: Mask = (rows != NOTHING) & ((shown == self._said.number(target)) | (shown == NOTHING))
+        return is_shown
 
     def answers(self, group: CellGroup) -> Ints:
         """Of every image of a group which of its values the verifier said it to show, or, after the last, not to show
@@ -133,12 +133,12 @@ class Seen:
         return position[self._said.values(attribute, rows)]
 
     def _answered(self, rows: Ints, group: CellGroup) -> Ints:
-        found = self.values(group.attribute, group.values, rows)
+        answers = self.values(group.attribute, group.values, rows)
         if self.verified.asks_class(group.target_class):
             shown = self._said.class_shown(rows)
             others = shown != self._said.number(group.target_class)
-            found[others] = np.where(shown[others] == NOTHING, NOTHING, len(group.values))
-        return found
+            answers[others] = np.where(shown[others] == NOTHING, NOTHING, len(group.values))
+        return answers
 
     def pool(self, name: CellName) -> tuple[Ints, Ints]:
         """The images, as numbers of the pools, that were looked at for a cell and not drawn for it; and the rows of
@@ -179,11 +179,11 @@ def _shares_of_something_else(said: Said) -> dict[str, float | None]:
     shown = said.class_shown(np.arange(len(said.target)))
     wrong = (shown != NOTHING) & (shown != said.target)
     size = len(said.words)
-    asked, others, all_wrong = (
+    answered, others, all_wrong = (
         np.bincount(said.target[rows], minlength=size)
         for rows in (shown != NOTHING, wrong & (shown == said.number(OTHER)), wrong)
     )
     return {
         said.word(target): int(others[target]) / int(all_wrong[target]) if all_wrong[target] else None
-        for target in np.flatnonzero(asked).tolist()
+        for target in np.flatnonzero(answered).tolist()
     }

@@ -19,7 +19,7 @@ ASSUMED = 0.95
 Floats = NDArray[np.float64]
 
 
-class Verifier:
+class VerifierSkill:
     """What `verifications` and `calibration`, tables of those schemas, tell of the verifier.
 
     Values and classes without calibration count on its own certainty.
@@ -28,8 +28,8 @@ class Verifier:
     def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
         self._counts: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
         self._checked = set(zip(calibration["attribute"].to_pylist(), calibration["value"].to_pylist(), strict=True))
-        own = [row for row in self_assessed(verifications).to_pylist() if not self._is_checked(row)]
-        for row in [*calibration.to_pylist(), *own]:
+        self_rows = [row for row in self_assessed(verifications).to_pylist() if not self._is_checked(row)]
+        for row in [*calibration.to_pylist(), *self_rows]:
             self._counts[row["attribute"]][row["value"], row["answer"]] = row["images"]
         self._certainty = _class_certainty(verifications)
 

@@ -50,8 +50,8 @@ class Checks:
     attributes: Mapping[str, Mapping[str, Question]]
 
     def verification_id(self, image_id: str, target_class: str) -> str:
-        asked = [self.classes.choices, *self._texts(target_class)]
-        return content_id("verify", image_id, target_class, self.verifier, self.revision, asked)
+        texts = [self.classes.choices, *self._texts(target_class)]
+        return content_id("verify", image_id, target_class, self.verifier, self.revision, texts)
 
     def _texts(self, target_class: str) -> list[object]:
         return [
@@ -66,7 +66,7 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
         if is_pair(row["proposal_id"]):
             continue
         attributes[row["target_class"]][row["attribute"]].setdefault(row["bias_class"], row["text"])
-    asked = {
+    questions = {
         target: {
             name: Question(f"Which {name} does the picture of a {target} show?", tuple(texts), _distinct(texts))
             for name, texts in groups.items()
@@ -76,7 +76,9 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
     }
     others = {} if OTHER in map(normalise, classes) else {OTHER: THING}
     said = {name: f"a photo of a {name}" for name in classes} | others
-    return Checks(verifier, revision, Question("What does the picture show?", tuple(said), tuple(said.values())), asked)
+    return Checks(
+        verifier, revision, Question("What does the picture show?", tuple(said), tuple(said.values())), questions
+    )
 
 
 def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -85,7 +87,7 @@ def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
     return result if len(set(result)) == len(result) else None
 
 
-def wanted(captions: pa.Table, draws: pa.Table, asked: Checks) -> pa.Table:
+def wanted(captions: pa.Table, draws: pa.Table, checks: Checks) -> pa.Table:
     """`image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once.
 
     Images of intersections are asked the same: their two values are those of the class's attributes.
@@ -96,13 +98,13 @@ def wanted(captions: pa.Table, draws: pa.Table, asked: Checks) -> pa.Table:
         for image, caption in zip(draws["image_id"].to_pylist(), draws["caption_id"].to_pylist(), strict=True)
     )
     rows = [
-        {"image_id": image, "target_class": name, "verification_id": asked.verification_id(image, name)}
+        {"image_id": image, "target_class": name, "verification_id": checks.verification_id(image, name)}
         for image, name in pairs
     ]
     return pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in WANTED]))
 
 
-def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
+def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
     """A table of `schemas.VERIFICATIONS`, a row per row of `images` (`schemas.IMAGES` and the columns of `wanted`).
 
     An image that cannot be decoded, or whose class nobody can tell, is an error of its row; a value that the captioner
@@ -110,21 +112,21 @@ def verify(images: pa.Table, captioner: Captioner, asked: Checks) -> pa.Table:
     """
     known_errors, targets = images["error"].to_pylist(), images["target_class"].to_pylist()
     files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), known_errors, strict=True)]
-    questions = [[asked.classes, *asked.attributes.get(target, {}).values()] for target in targets]
+    questions = [[checks.classes, *checks.attributes.get(target, {}).values()] for target in targets]
     answers, undecoded = encoded.answers(files, questions, captioner)
     errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
     rows = []
     for i, image_id in enumerate(images["image_id"].to_pylist()):
-        names = list(asked.attributes.get(targets[i], {}))
+        names = list(checks.attributes.get(targets[i], {}))
         of_image = answers[i] if errors[i] is None else []
-        which = weighed(of_image[0], asked.classes) if of_image else Answer(None, error=errors[i])
+        which = weighed(of_image[0], checks.classes) if of_image else Answer(None, error=errors[i])
         values = of_image[1:] or [Answer(None)] * len(names)
         rows.append(
             {
-                "verification_id": asked.verification_id(image_id, targets[i]),
+                "verification_id": checks.verification_id(image_id, targets[i]),
                 "image_id": image_id,
                 "target_class": targets[i],
-                "revision": asked.revision,
+                "revision": checks.revision,
                 "class_shown": which.choice,
                 "class_certainty": _certainty(which),
                 "attributes": names,

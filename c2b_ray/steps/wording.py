@@ -22,7 +22,7 @@ FRAMES = (
 
 
 @dataclass(frozen=True)
-class Place:
+class Slot:
     """Where a value stands: before the noun, after it, before the picture's word, or instead of that word."""
 
     before: str = ""
@@ -35,21 +35,21 @@ class Place:
 
 def caption_of(target_class: str, values: Sequence[tuple[str, str]], number: int = 0) -> str:
     """A caption of the class with these (attribute, value) pairs. Every `number` below 100 gives another text."""
-    places = [place_of(attribute, value, target_class) for attribute, value in values]
+    slots = [slot_of(attribute, value, target_class) for attribute, value in values]
     words_first, frame = divmod(number, len(FRAMES))
     kind, link = FRAMES[frame]
-    media = [place.medium for place in places if place.medium]
-    lead = " ".join([*(place.picture for place in places if place.picture), *(media[:1] or [kind])])
+    media = [slot.medium for slot in slots if slot.medium]
+    lead = " ".join([*(slot.picture for slot in slots if slot.picture), *(media[:1] or [kind])])
     if media:
         link = "of" if frame % 2 == 0 else "showing"
         lead = f"{('', 'good ', 'clear ', 'simple ', 'typical ', 'new ')[frame // 2]}{lead}"
-    noun = _noun(target_class, places)
-    determiner = words.article(noun) if words_first == 0 or _is_plural(places) else _determiner(words_first, noun)
-    if words_first and _is_plural(places):
+    noun = _noun(target_class, slots)
+    determiner = words.article(noun) if words_first == 0 or _is_plural(slots) else _determiner(words_first, noun)
+    if words_first and _is_plural(slots):
         determiner = ("", "the ", "some ")[words_first % 3]
     text = f"{words.article(lead)}{lead} {link} {determiner}{noun}"
-    after = [place.after for place in places if place.after]
-    bare = [place.bare for place in places if place.bare]
+    after = [slot.after for slot in slots if slot.after]
+    bare = [slot.bare for slot in slots if slot.bare]
     text = ", ".join([" ".join([text, *after]), *bare])
     return (
         text
@@ -67,20 +67,20 @@ def _determiner(round_: int, noun: str) -> str:
     return (one, "the ", "one " if one else "some ")[round_ % _DETERMINERS]
 
 
-def _is_plural(places: Sequence[Place]) -> bool:
-    return any(place.number > 1 for place in places)
+def _is_plural(slots: Sequence[Slot]) -> bool:
+    return any(slot.number > 1 for slot in slots)
 
 
-def _noun(target_class: str, places: Sequence[Place]) -> str:
+def _noun(target_class: str, slots: Sequence[Slot]) -> str:
     name = " ".join(target_class.replace("_", " ").split())
-    if _is_plural(places):
+    if _is_plural(slots):
         name = words.plural(name)
     # "small red bus", as English has it: colours stand next to the noun.
-    before = sorted((place.before for place in places if place.before), key=lambda word: word in words.COLOURS)
+    before = sorted((slot.before for slot in slots if slot.before), key=lambda word: word in words.COLOURS)
     return " ".join([*before, name])
 
 
-def place_of(attribute: str, value: str, target_class: str = "") -> Place:
+def slot_of(attribute: str, value: str, target_class: str = "") -> Slot:
     """Where the value of an attribute stands in a caption; the first rule that fits wins."""
     attribute, value, whole = (_plain(name) for name in (attribute, value, target_class))
     about = set(re.findall(r"\w+", attribute))
@@ -91,97 +91,95 @@ def place_of(attribute: str, value: str, target_class: str = "") -> Place:
     # "hair colour: red" and "wheel size: large" are of a part; "bus colour" and "object size" are not.
     part = " ".join(word for word in attribute.split() if word not in words.KINDS and word not in whole.split())
     if part and about & words.KINDS and words.is_adjective(value):
-        return Place(after=f"with {words.some(f'{value} {part}')}")
-    return _of_the_thing(attribute, about, value) or Place(bare=value)
+        return Slot(after=f"with {words.some(f'{value} {part}')}")
+    return _of_the_thing(attribute, about, value) or Slot(bare=value)
 
 
 def _plain(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").split())
 
 
-def _absent(attribute: str, about: set[str], value: str) -> Place | None:
+def _absent(attribute: str, about: set[str], value: str) -> Slot | None:
     """none, no companion, yes and no."""
     thing = value.removeprefix("no ").removeprefix("without ").removeprefix("a ")
     company = _company(about)
     if value in ("none", "nothing", "nobody", "alone", "no one", "absent", "no", "false", "without"):
-        return Place(after="on its own" if company else f"without {words.some(attribute)}")
+        return Slot(after="on its own" if company else f"without {words.some(attribute)}")
     if value.startswith(("no ", "without ")):
         alone = company and bool(set(thing.split()) & (words.COMPANY | about | {"one", "other", "others"}))
-        return Place(after="on its own" if alone else f"without {words.some(thing)}")
+        return Slot(after="on its own" if alone else f"without {words.some(thing)}")
     if value in ("yes", "present", "true"):
-        return Place(after=f"with {words.some(attribute)}")
+        return Slot(after=f"with {words.some(attribute)}")
     return None
 
 
-def _as_it_is(attribute: str, about: set[str], value: str) -> Place | None:
+def _as_it_is(attribute: str, about: set[str], value: str) -> Slot | None:
     """A value that is a phrase already: in the snow, next to a dog, wearing a hat, indoors."""
     first = value.split()[0] if value else ""
     phrase = first in words.PREPOSITIONS and len(value.split()) > 1
-    return Place(after=value) if phrase or value in words.ADVERBS else None
+    return Slot(after=value) if phrase or value in words.ADVERBS else None
 
 
-def _counted(attribute: str, about: set[str], value: str) -> Place | None:
+def _counted(attribute: str, about: set[str], value: str) -> Slot | None:
     if value in words.ONE:
-        return Place(before="single")
+        return Slot(before="single")
     if value in words.MANY or (value.isdigit() and about & words.COUNTS):
-        return Place(before=value, number=2)
+        return Slot(before=value, number=2)
     return None
 
 
-def _of_the_picture(attribute: str, about: set[str], value: str) -> Place | None:
+def _of_the_picture(attribute: str, about: set[str], value: str) -> Slot | None:
     if value in words.MEDIA:
-        return Place(medium=words.MEDIA[value])
+        return Slot(medium=words.MEDIA[value])
     if not about & words.OF_PICTURE:
         return None
     if value in words.DEGREES:
-        return Place(after=f"with {value} {attribute}") if "light" not in attribute else None
-    return Place(picture=value) if words.is_adjective(value) else None
+        return Slot(after=f"with {value} {attribute}") if "light" not in attribute else None
+    return Slot(picture=value) if words.is_adjective(value) else None
 
 
-def _of_the_view(attribute: str, about: set[str], value: str) -> Place | None:
+def _of_the_view(attribute: str, about: set[str], value: str) -> Slot | None:
     if not about & words.OF_VIEW:
         return None
     key = re.sub(r"[ -]?(?:view|angle|shot|facing)$|^from (?:the )?", "", value)
     if key in words.VIEWS:
-        return Place(after=words.VIEWS[key])
+        return Slot(after=words.VIEWS[key])
     return None
 
 
-def _of_time_and_weather(attribute: str, about: set[str], value: str) -> Place | None:
+def _of_time_and_weather(attribute: str, about: set[str], value: str) -> Slot | None:
     if value in words.COLOURS:
-        return Place(after=f"under {words.article(value)}{value} sky") if "sky" in about else None
+        return Slot(after=f"under {words.article(value)}{value} sky") if "sky" in about else None
     if about & (words.OF_TIME | words.OF_WEATHER | words.OF_LIGHT) and value in words.WHEN:
-        return Place(after=words.WHEN[value])
+        return Slot(after=words.WHEN[value])
     if about & words.OF_WEATHER:
-        return (
-            Place(after=f"in {value} weather") if words.is_adjective(value) else Place(after=f"in {words.the(value)}")
-        )
+        return Slot(after=f"in {value} weather") if words.is_adjective(value) else Slot(after=f"in {words.the(value)}")
     if about & words.OF_LIGHT:
         if value in words.LIGHT_ON_THINGS:
-            return Place(before=value)
+            return Slot(before=value)
         light = value if re.search(r"light(?:ing)?$", value) else f"{value} light"
-        return Place(after=f"in {light}")
+        return Slot(after=f"in {light}")
     if about & words.OF_TIME:
-        return Place(after=f"in {words.the(value)}") if value.isalpha() else None
+        return Slot(after=f"in {words.the(value)}") if value.isalpha() else None
     return None
 
 
-def _of_the_place(attribute: str, about: set[str], value: str) -> Place | None:
+def _of_the_place(attribute: str, about: set[str], value: str) -> Slot | None:
     if not about & words.OF_PLACE:
         return None
     if value in words.WHEN and value not in words.WHERE:
-        return Place(after=words.WHEN[value])
+        return Slot(after=words.WHEN[value])
     if value in words.WHERE:
-        return Place(after=words.WHERE[value])
+        return Slot(after=words.WHERE[value])
     noun = next(iter(sorted(about & words.OF_PLACE)))
     if value in words.COLOURS or words.is_adjective(value):
         kind = "background" if "background" in about else "setting" if noun != "scene" else "scene"
-        return Place(after=f"{'against' if kind == 'background' else 'in'} {words.article(value)}{value} {kind}")
+        return Slot(after=f"{'against' if kind == 'background' else 'in'} {words.article(value)}{value} {kind}")
     last = value.split()[-1]
     if last in words.WHERE:
         preposition = words.WHERE[last].split()[0]
-        return Place(after=f"{preposition} {words.article(value) or ''}{value}")
-    return Place(after=f"in {words.the(value)}")
+        return Slot(after=f"{preposition} {words.article(value) or ''}{value}")
+    return Slot(after=f"in {words.the(value)}")
 
 
 def _company(about: set[str]) -> bool:
@@ -189,22 +187,22 @@ def _company(about: set[str]) -> bool:
     return bool(about & words.COMPANY) and not about & (words.KINDS - words.COMPANY)
 
 
-def _beside(attribute: str, about: set[str], value: str) -> Place | None:
+def _beside(attribute: str, about: set[str], value: str) -> Slot | None:
     if _company(about):
-        return Place(after=f"with {words.some(value)}")
+        return Slot(after=f"with {words.some(value)}")
     if about & words.WORN:
-        return Place(after=f"with {words.some(value)}") if not words.is_adjective(value) else Place(before=value)
+        return Slot(after=f"with {words.some(value)}") if not words.is_adjective(value) else Slot(before=value)
     return None
 
 
-def _of_the_thing(attribute: str, about: set[str], value: str) -> Place | None:
+def _of_the_thing(attribute: str, about: set[str], value: str) -> Slot | None:
     """Colours, sizes, patterns, materials, ages, poses: adjectives before the noun, other nouns after it."""
     if value in words.DEGREES - words.SIZES and not about & words.OF_SIZE:
-        return Place(after=f"with {words.article(value)}{value} {attribute}")
+        return Slot(after=f"with {words.article(value)}{value} {attribute}")
     if value in words.COLOURS or words.is_adjective(value):
-        return Place(before=value)
+        return Slot(before=value)
     if about & words.OF_MATTER and len(value.split()) <= 2:
-        return Place(after=f"with {value}") if value.endswith("s") and not value.endswith("ss") else Place(before=value)
+        return Slot(after=f"with {value}") if value.endswith("s") and not value.endswith("ss") else Slot(before=value)
     return None
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress
-from c2b_ray.steps.predict import question
+from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
 from c2b_ray.store.parts import digests
 
@@ -24,7 +24,7 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
     found = []
     for name, spec in config.specs.items():
         known = models.describe("classifier", spec)
-        asking = question(name, known, config.classes, label_map, config.right)
+        asking = classification(name, known, config.classes, label_map, config.right)
         run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
         found.append(Contestant(models.classifier(spec), asking))
     return found

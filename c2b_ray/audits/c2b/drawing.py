@@ -27,7 +27,7 @@ from c2b_ray.pipelines.images import ImageStages, OnProgress, of_revision
 from c2b_ray.pipelines.search import finder_of
 from c2b_ray.pipelines.search import retrieve as search
 from c2b_ray.schemas import seed_of
-from c2b_ray.steps.accept import COLUMNS, Content, Looked, contents
+from c2b_ray.steps.accept import COLUMNS, Content, SeenImages, contents
 from c2b_ray.steps.cells import CellKey
 from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, together
 from c2b_ray.steps.intersect import pairs
@@ -48,7 +48,7 @@ Targets = Mapping[CellKey, int]
 
 
 class Select(Protocol):
-    def __call__(self, targets: Targets, seen: Looked, besides: Collection[str] = ()) -> Selection: ...
+    def __call__(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection: ...
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ def _nothing_accepted(run: C2BRun) -> str:
     )
 
 
-def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]) -> Looked:
+def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]) -> SeenImages:
     verified = None if verifier is None else run.verifications.select(COLUMNS)
-    return Looked(run.read("images", ["image_id", "fingerprint"]), verified, about)
+    return SeenImages(run.read("images", ["image_id", "fingerprint"]), verified, about)
 
 
 def from_labels(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
@@ -215,7 +215,7 @@ def _first_of(draws: pa.Table, captions: pa.Table) -> Select:
     """The first images of each caption, which are its own; `draws` has them in the order of drawing."""
     cells = cells_of(captions)
 
-    def select(targets: Targets, seen: Looked, besides: Collection[str] = ()) -> Selection:
+    def select(targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
         left = draws
         if besides:
             left_out = pa.array(sorted(besides), pa.string())

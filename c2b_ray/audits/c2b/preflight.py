@@ -16,7 +16,7 @@ from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import labelled
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.predict import question
+from c2b_ray.steps.predict import classification
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
@@ -45,7 +45,7 @@ def check(config: AuditConfig, via: str) -> None:
     for name, spec in config.specs.items():
         known = catalog.describe("classifier", spec)
         if known is not None:
-            question(name, known, config.classes, label_map, config.right)
+            classification(name, known, config.classes, label_map, config.right)
 
 
 def check_specs(config: AuditConfig) -> None:

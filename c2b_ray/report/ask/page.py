@@ -18,7 +18,7 @@ from c2b_ray.report.kit.page import render
 from c2b_ray.report.kit.redact import clean, names_of
 from c2b_ray.report.kit.thumbnails import thumbnails
 from c2b_ray.steps.answers import UNDECIDED, answers_of
-from c2b_ray.steps.ask import Answer, Rate
+from c2b_ray.steps.ask import Rate, SentenceAnswer
 
 MOST_PICTURES = 48  # of each kind
 
@@ -40,14 +40,14 @@ class AskedView:
 
 
 def asked_page(
-    sentence: str, target_class: str, answers: Sequence[Answer], tables: tuple[pa.Table, pa.Table], alpha: float
+    sentence: str, target_class: str, answers: Sequence[SentenceAnswer], tables: tuple[pa.Table, pa.Table], alpha: float
 ) -> str:
     """`tables`: the images with their bytes, and all predictions."""
     return render("asked.html.j2", asked_view(sentence, target_class, answers, tables, alpha))
 
 
 def asked_view(
-    sentence: str, target_class: str, answers: Sequence[Answer], tables: tuple[pa.Table, pa.Table], alpha: float
+    sentence: str, target_class: str, answers: Sequence[SentenceAnswer], tables: tuple[pa.Table, pa.Table], alpha: float
 ) -> AskedView:
     images, predictions = tables
     pictures = {
@@ -74,7 +74,7 @@ def right_line(rate: Rate) -> str:
     )
 
 
-def lines(answer: Answer, target_class: str) -> tuple[str, ...]:
+def lines(answer: SentenceAnswer, target_class: str) -> tuple[str, ...]:
     """The class's own rate, the difference, the wrong answers, and what could not be answered; what is known of it."""
     sentences = []
     if answer.of_class.n:
@@ -101,7 +101,7 @@ def _p(value: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def _answer(answer: Answer, target_class: str, predictions: pa.Table, shelf: Shelf, name: str) -> AnswerView:
+def _answer(answer: SentenceAnswer, target_class: str, predictions: pa.Table, shelf: Shelf, name: str) -> AnswerView:
     answers_of_classifier = predictions.filter(
         pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
@@ -111,7 +111,7 @@ def _answer(answer: Answer, target_class: str, predictions: pa.Table, shelf: She
         kinds[taken[row["image_id"]] == target_class].append(row)
     return AnswerView(
         name=name,
-        right=right_line(answer.asked),
+        right=right_line(answer.of_sentence),
         lines=lines(answer, target_class),
         galleries=tuple(_gallery(right, rows, shelf, name) for right, rows in kinds.items() if rows),
     )

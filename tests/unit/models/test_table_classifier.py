@@ -15,7 +15,7 @@ from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
-from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.predict import classification, predict
 from c2b_ray.steps.right import Classes, answers
 
 
@@ -136,7 +136,7 @@ def test_an_answer_outside_the_classes_is_wrong_and_a_label_that_was_never_answe
     (tmp_path / "t.csv").write_text("file,label\n0,snowplow\n1,minibus\n")
     found = catalog.classifier(f"table:{tmp_path / 't.csv'}?labels={tmp_path / 'labels.txt'}")
     assert found.labels == ("minibus", "snowplow", "tram")
-    asked = question("t", found, ["minibus", "tram"], None)
+    asked = classification("t", found, ["minibus", "tram"], None)
     data = BytesIO()
     Image.new("RGB", (8, 8)).save(data, "PNG")
     rows = [{"image_id": str(i), "key": str(i), "bytes": data.getvalue()} for i in range(2)]

@@ -18,7 +18,7 @@ from c2b_ray.pipelines.stage import each_once, not_yet
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps import decode
-from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.predict import classification, predict
 from c2b_ray.store import files
 from c2b_ray.store.parts import digests, read_stage
 
@@ -48,7 +48,7 @@ def images(n: int = 40) -> pa.Table:
 
 
 def contestant(name: str, model: Brightness) -> Contestant:
-    return Contestant(lambda: model, question(name, model, ["bus", "boat"], None))
+    return Contestant(lambda: model, classification(name, model, ["bus", "boat"], None))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_all_classifiers_answer_as_each_does_alone_and_images_are_decoded_once(
     found = classify(place, models)
     assert len(decoded) == 35
     alone = [
-        predict(images().slice(5), model, question(name, model, ["bus", "boat"], None))
+        predict(images().slice(5), model, classification(name, model, ["bus", "boat"], None))
         for name, model in models.items()
     ]
     assert found.equals(pa.concat_tables(alone))
@@ -110,7 +110,7 @@ def test_a_pass_goes_on_where_one_of_its_classifiers_stopped(place: Path) -> Non
 
 def test_a_model_that_is_another_than_was_described_is_refused(place: Path) -> None:
     described, there = Brightness(50, "of the head"), Brightness(50, "of the node")
-    one = Contestant(lambda: there, question("m", described, ["bus", "boat"], None))
+    one = Contestant(lambda: there, classification("m", described, ["bus", "boat"], None))
     with pytest.raises(WeightsError, match=r"m: .*revision of the node.*began with .of the head"):
         ImageStages(Here()).classify(
             str(place / "images"), pa.array(["0" * 20]), [one], str(place / "predictions"), lambda _: None

@@ -60,7 +60,7 @@ def test_rates_and_difference_are_of_separate_images():
     asked, others = counted(56, 14), counted(48, 32, start=70)
     run = predictions(**asked, **others)
     told = answer("m", "bus", predictions(**asked), (set(asked) | set(others), run), 0.95)
-    assert (told.asked.n, told.asked.correct, told.others.n, told.others.correct) == (70, 56, 80, 48)
+    assert (told.of_sentence.n, told.of_sentence.correct, told.others.n, told.others.correct) == (70, 56, 80, 48)
     assert (told.of_class.n, told.of_class.correct) == (150, 104)
     assert told.difference == pytest.approx(0.2)
     assert (told.difference_low, told.difference_high) == pytest.approx((0.0528, 0.3382), abs=3e-3)
@@ -68,13 +68,15 @@ def test_rates_and_difference_are_of_separate_images():
     proportion = pytest.importorskip("statsmodels.stats.proportion")
     limits = proportion.confint_proportions_2indep(56, 70, 48, 80, method="score")
     assert (told.difference_low, told.difference_high) == pytest.approx(limits, abs=4e-3)
-    assert (told.asked.low, told.asked.high) == pytest.approx(proportion.proportion_confint(56, 70, method="wilson"))
+    assert (told.of_sentence.low, told.of_sentence.high) == pytest.approx(
+        proportion.proportion_confint(56, 70, method="wilson")
+    )
 
 
 def test_wrong_answers_are_counted_and_missing_ones_are_not_zero():
     asked = counted(1, 3, 2) | counted(0, 1, start=9, name="mug") | counted(0, 1, start=10, name="glass")
     told = answer("m", "bus", predictions(**asked), (set(), predictions()), 0.95)
-    assert (told.asked.n, told.errors) == (6, 2)
+    assert (told.of_sentence.n, told.errors) == (6, 2)
     assert told.mistaken_for == (("boat", 3), ("glass", 1), ("mug", 1))
     assert told.of_class.n == 0
     assert math.isnan(told.of_class.accuracy)

@@ -4,7 +4,7 @@ import pytest
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import IMAGES
-from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.predict import classification, predict
 from c2b_ray.world import render, sample
 from c2b_ray.world.table import png
 
@@ -35,7 +35,7 @@ GOOD = (png(SCENE), None)
 def test_class_probability_is_the_mean_over_the_labels_of_the_class():
     # softmax of log(p) is p: .4 .1 .3 .2; bus = mean(.4, .1) = .25, boat = .3, though the likeliest label is coach
     model = Fixed(["coach", "minibus", "ship", "tree"], [np.log([0.4, 0.1, 0.3, 0.2])])
-    asked = question("x:y", model, ["bus", "boat"], {"bus": [0, "minibus"], "boat": ["ship"]}, "among_classes")
+    asked = classification("x:y", model, ["bus", "boat"], {"bus": [0, "minibus"], "boat": ["ship"]}, "among_classes")
     (row,) = predict(table(GOOD), model, asked).to_pylist()
     assert (row["label"], row["predicted_class"]) == ("coach", "boat")
     assert row["label_probability"] == pytest.approx(0.4)
@@ -46,7 +46,7 @@ def test_class_probability_is_the_mean_over_the_labels_of_the_class():
 
 def test_bad_images_and_nan_logits_are_rows_with_an_error_in_their_place():
     model = Fixed(["bus", "boat"], [[1, 0], [np.nan, 0], [-np.inf, 0]])
-    asked = question("x:y", model, ["bus", "boat"], None)
+    asked = classification("x:y", model, ["bus", "boat"], None)
     rows = predict(table(GOOD, (b"", None), GOOD, (None, "gone"), GOOD), model, asked).to_pylist()
     assert [row["predicted_class"] for row in rows] == ["bus", None, None, None, "boat"]
     assert rows[3]["error"] == "gone"
@@ -66,25 +66,25 @@ def test_bad_images_and_nan_logits_are_rows_with_an_error_in_their_place():
 )
 def test_a_class_that_no_label_maps_to(label_map, field, words):
     with pytest.raises(ConfigError, match=words) as caught:
-        question("x:y", Fixed(["bus", "boat"], []), ["bus", "boats"], label_map)
+        classification("x:y", Fixed(["bus", "boat"], []), ["bus", "boats"], label_map)
     assert caught.value.field == field
 
 
 def test_a_label_that_several_outputs_have_is_meant_by_its_index():
     model = Fixed(["crane", "bus", "Crane", "boat"], [])
-    assert question("x:y", model, ["bus", "boat"], None).labels_of_class == ((1,), (3,))
-    assert question("x:y", model, ["bird", "bus"], {"bird": [0], "bus": ["bus"]}).labels_of_class == ((0,), (1,))
+    assert classification("x:y", model, ["bus", "boat"], None).labels_of_class == ((1,), (3,))
+    assert classification("x:y", model, ["bird", "bus"], {"bird": [0], "bus": ["bus"]}).labels_of_class == ((0,), (1,))
     for classes, label_map in ((["crane"], None), (["bird"], {"bird": ["crane"]})):
         with pytest.raises(ConfigError, match=r"2 labels of x:y are 'crane', at 0, 2; .*indices") as caught:
-            question("x:y", model, classes, label_map)
+            classification("x:y", model, classes, label_map)
         assert caught.value.field == f"label_map.{classes[0]}"
 
 
 def test_the_id_depends_on_what_was_asked():
     model = Fixed(["bus", "boat"], [])
-    a = question("x:y", model, ["bus", "boat"], None)
-    b = question("x:y", model, ["bus", "boat"], {"bus": [1], "boat": [0]})
-    c = question("x:y", model, ["bus", "boat"], None, "among_classes")
+    a = classification("x:y", model, ["bus", "boat"], None)
+    b = classification("x:y", model, ["bus", "boat"], {"bus": [1], "boat": [0]})
+    c = classification("x:y", model, ["bus", "boat"], None, "among_classes")
     assert len({asked.prediction_id("i") for asked in (a, b, c)}) == 3
 
 
@@ -100,9 +100,9 @@ def test_the_id_depends_on_what_was_asked():
 )
 def test_what_would_make_answers_meaningless_is_refused(classes, label_map, right, words):
     with pytest.raises(ConfigError, match=words):
-        question("x:y", Fixed(["bus", "boat"], []), classes, label_map, right)
+        classification("x:y", Fixed(["bus", "boat"], []), classes, label_map, right)
 
 
 def test_underscores_do_not_make_two_classes_of_one_label():
     with pytest.raises(ConfigError, match="share the label"):
-        question("x:y", Fixed(["traffic light", "bus"], []), ["traffic light", "traffic_light"], None)
+        classification("x:y", Fixed(["traffic light", "bus"], []), ["traffic light", "traffic_light"], None)

@@ -16,7 +16,7 @@ from c2b_ray.steps.score import score
 from c2b_ray.steps.self_assessed import SELF_TRUST
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
-from c2b_ray.steps.verifier import Verifier
+from c2b_ray.steps.verifier import VerifierSkill
 from c2b_ray.steps.verify import CLASS, OTHER
 
 LEVELS = Thresholds(0.05, 0.05)
@@ -354,7 +354,7 @@ def test_what_shows_no_class_of_the_audit_counts_as_often_as_the_run_has_it():
             (OTHER, OTHER, 147.0),
         )
     ]
-    verifier = Verifier(VERIFICATIONS.empty_table(), pa.Table.from_pylist(rows, CALIBRATION))
+    verifier = VerifierSkill(VERIFICATIONS.empty_table(), pa.Table.from_pylist(rows, CALIBRATION))
 
     def taken(share):
         row = verifier.classes("bus", share)[1]

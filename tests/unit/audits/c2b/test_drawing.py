@@ -13,11 +13,11 @@ from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.pipelines.here import Here
 from c2b_ray.roles import Description
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
-from c2b_ray.steps.accept import Looked
+from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.draw import generate
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.predict import classification, predict
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score import score
 from c2b_ray.steps.select import cells_of
@@ -44,7 +44,7 @@ def labels(tmp_path):
     return {"source": "labelled", "table": str(tmp_path / "scenes.parquet")}
 
 
-NOTHING = Looked(pa.table({"image_id": [], "fingerprint": []}), None, {})
+NOTHING = SeenImages(pa.table({"image_id": [], "fingerprint": []}), None, {})
 
 
 def plan_of(asked, path):
@@ -157,7 +157,7 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
         images = images.append_column(column, needed[column])
     verifications = verify(images, captioner, asking)
     assert [row["error"] for row in verifications.to_pylist()] == images["error"].to_pylist()
-    predictions = predict(images, Classifier(), question("m", Classifier(), asked.classes, None))
+    predictions = predict(images, Classifier(), classification("m", Classifier(), asked.classes, None))
     distinct = Distinct(images)
     known = Verified(verifications, CALIBRATION.empty_table(), distinct)
     small, large = score(captions, draws, predictions, ["m"], 0.05, 0.05, known, distinct).to_pylist()

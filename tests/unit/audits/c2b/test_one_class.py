@@ -6,7 +6,7 @@ from c2b_ray.config import read_audit
 from c2b_ray.models import catalog
 from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.draw import fetch, labelled
-from c2b_ray.steps.predict import predict, question
+from c2b_ray.steps.predict import classification, predict
 from c2b_ray.steps.score import score
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.labelled import LabelledTable
@@ -40,7 +40,7 @@ def test_an_answer_outside_the_only_class_is_wrong_and_named(tmp_path):
     found = {}
     for name, spec in asked.specs.items():
         classifier = catalog.classifier(spec)
-        found[name] = predict(kept, classifier, question(name, classifier, asked.classes, None, asked.right))
+        found[name] = predict(kept, classifier, classification(name, classifier, asked.classes, None, asked.right))
     scores = score(captions, draws, found["fooled"], ["fooled"], asked.tau, asked.alpha).to_pylist()
     fog = next(row for row in scores if row["bias_class"] == "fog")
     assert (fog["correct"], fog["n"], fog["mistaken_for"], fog["mistaken"]) == (0, EACH, "snowplow", EACH)

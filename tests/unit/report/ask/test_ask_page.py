@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from c2b_ray import schemas
 from c2b_ray.report.ask.page import asked_page, asked_view
-from c2b_ray.steps.ask import Answer, answer
+from c2b_ray.steps.ask import SentenceAnswer, answer
 
 EVIL = '<script>alert("x")</script>'
 
@@ -23,7 +23,7 @@ def tables(labels: list[str | None]) -> tuple[pa.Table, pa.Table]:
     return pa.Table.from_pylist(images, schemas.IMAGES), pa.Table.from_pylist(rows, schemas.PREDICTIONS)
 
 
-def answered(labels: list[str | None], others: list[str]) -> Answer:
+def answered(labels: list[str | None], others: list[str]) -> SentenceAnswer:
     asked, run = tables(labels)[1], tables([*labels, *others])[1]
     return answer("m", "bus", asked, (set(run["image_id"].to_pylist()), run), 0.95)
 
