@@ -50,8 +50,8 @@ def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
 def accepts(verification: Mapping[str, Any], content: Content) -> bool:
     """Whether the verifier saw the class and the values; a row of `schemas.VERIFICATIONS`, made for that class.
 
-    An attribute that the verifier was not asked about refuses no image; one that it was asked about and gave no answer
-    to does. A class that it was not asked about is taken for shown.
+    An image is refused where the verifier was asked about an attribute and gave no answer or another value. What the
+    verifier was not asked about, class or attribute, counts as shown.
     """
     if verification["error"] is not None or verification["class_shown"] not in (None, content.target_class):
         return False
@@ -97,5 +97,5 @@ class SeenImages:
         return self._verified is None or accepts(self._verified[image, content.target_class], content)
 
     def fingerprint(self, image: str) -> bytes | None:
-        """Null for what is no picture, and for what was not looked at."""
+        """None for an image that is no picture or was not looked at."""
         return self._fingerprints.get(image)

@@ -19,10 +19,10 @@ from c2b_ray.steps.cells import CellGroup
 from c2b_ray.steps.thresholds import Thresholds
 
 NAMED = 0.25
-"""The share of what other attributes explain that one of them must make to be named."""
+"""An attribute is named where it explains at least this share of what all other attributes explain."""
 
 CAUTION = 1.4
-"""What standardising adds to a variance counts that much in its test: products of estimates have long tails."""
+"""The test multiplies the variance that standardising adds by this: products of estimates have long tails."""
 
 Floats = NDArray[np.float64]
 
@@ -109,10 +109,10 @@ def adjusted(
 
 
 def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, thresholds: Thresholds) -> Adjusted:
-    """What other attributes make of φ over several classes: of each what they make of its own φ, by its share.
+    """The standardised φ over several classes: the classes' standardised φ, weighted by their shares.
 
-    classes: of every class, arrays of shape (values,); None: nothing is known of other attributes there, and nothing
-    moves its φ. shares: (classes, values). score: φ over all classes with its limits at 1 - α, each (values,).
+    classes: of every class, arrays of shape (values,); None where nothing is known of its other attributes, so that its
+    φ stays as it is. shares: (classes, values). score: φ over all classes with its limits at 1 - α, each (values,).
     """
     phi, low, high = score
     tau, alpha = thresholds
@@ -138,7 +138,7 @@ def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, t
 def _doubt(
     value: str, phi: float, moved: tuple[float, float], parts: tuple[Floats, Sequence[str]], tau: float
 ) -> str | None:
-    """Why a finding that does not bear standardising is none; None where other attributes have no part in that.
+    """Why a finding is in doubt once it is standardised; None where other attributes have no part in that.
 
     moved: by how much standardising moves φ, and how far that may be off. parts: what each attribute adds to it.
     """

@@ -15,7 +15,7 @@ from c2b_ray.steps.draw import GENERATE, RETRIEVE
 NAMES = ("classifier", "target_class", "attribute", "bias_class")
 FROM_SCORES = ("n", "phi", "phi_low", "phi_high")
 MARGIN = 2.0
-"""Of τ: as far apart two φ may be and still count as the same; each may be τ from the truth that both measure."""
+"""Two φ count as the same up to this many τ apart: each may be τ away from the truth that both measure."""
 
 
 def agreement(retrieved: pa.Table, generated: pa.Table, tau: float, alpha: float) -> pa.Table:

@@ -19,7 +19,7 @@ from c2b_ray.steps.cells import CellImages
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, vocabulary
 
 UNDECIDED = "no single answer"
-"""What an image was taken for whose answer is a tie, or has no probability on any class: a wrong answer."""
+"""Stands for the answer where it is a tie or no class has any probability; it counts as wrong."""
 
 Taken = Mapping[str, str | None]
 """Image id → the target class where the answer is right, else what the image was taken for; None: no answer."""

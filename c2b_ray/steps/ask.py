@@ -37,8 +37,9 @@ class Rate:
 class SentenceAnswer:
     """What one classifier did on the images of a sentence.
 
-    `of_class` is on all images of the class in the run; `others` on those of them that the sentence did not draw, which
-    `difference` (accuracy minus theirs, Newcombe 1998), its interval and `p_value` are about: two separate samples.
+    `of_sentence` is the rate on the images of the sentence, `of_class` on all images of the class in the run, `others`
+    on the images of the class that the sentence did not draw. `difference` is the accuracy of the first minus that of
+    the last, two separate samples, with Newcombe's interval (1998) and `p_value`.
     """
 
     classifier: str
@@ -54,9 +55,9 @@ class SentenceAnswer:
 
 
 def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
-    """The class that the sentence is about: the given one, else the only one that it names, in singular or plural.
+    """The class that the sentence is about: `chosen`, else the only one that it names, in singular or plural.
 
-    ConfigError where none or several are named; of two names of which one is in the other, the longer counts.
+    Where one name contains another, the longer counts. ConfigError where the sentence names no class or several.
     """
     if chosen is not None:
         known = {normalise(name): name for name in classes}

@@ -1,8 +1,8 @@
 """proposals → captions: a template for the task, then a caption for each class and bias class (C2B, Eq. 3 and 4).
 
-Without a language model, and for cells whose replies cannot be used, `wording` says it; a user's own template of an
-attribute is filled in whatever model there is. The captions of one attribute are all different, for the same sentence
-twice draws the same images. It does not know which model answers, nor what the captions are for.
+`wording` words the captions where there is no language model or its reply cannot be used. A user's template of an
+attribute replaces both. The captions of one attribute are all different, because the
+same sentence draws the same images twice. It does not know which model answers, nor what the captions are for.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def caption(
 
 
 def _wordings(template: str | None, row: Cell) -> Iterator[str]:
-    """Captions of a cell from the one of its number on, each another: the template's, then those of general wording."""
+    """Different captions of a cell, beginning at its number: from the template first, then in general wording."""
     values = [(row["attribute"], row["bias_class"])]
     general = (caption_of(row["target_class"], values, number) for number in range(TRIES))
     of_template = () if template is None else (fill(reworded(template, n), row) for n in range(len(FRAMES)))

@@ -1,7 +1,7 @@
-"""scores → what a finding is worth on images that had no part in finding it.
+"""scores → how large a finding is on images that had no part in selecting it.
 
-Findings are the largest of many φ, and so are too large on the images that they were found on. It says which cells draw
-fresh images, and joins what these say; it does not know where images come from.
+Findings are the largest of many φ, so that their own images overstate them. This module says which cells draw fresh
+images and joins the scores on these; it does not know where images come from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """verifications and answers → what other attributes make of an attribute's bias scores, and which findings that doubts.
 
-Images that captions found or made differ in more than what was asked for. It knows which image was drawn for what and
-what a verifier says that it shows; the estimation is `metrics.standardise`'s, and verdicts are `score`'s.
+Images that captions retrieved or generated differ in more than the caption says. It knows which image was drawn for
+what and what a verifier says that it shows; the estimation is `metrics.standardise`'s, and verdicts are `score`'s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen
 
 SAME = 0.9
-"""Cramér's V from which on two attributes are one: neither explains the other, and their findings say the same."""
+"""From this Cramér's V on two attributes count as one: neither explains the other, and their findings agree."""
 
 Floats = NDArray[np.float64]
 
@@ -127,7 +127,7 @@ class _Class:
         return self._compositions[attribute]
 
     def same(self, attribute: str) -> dict[str, tuple[str, str]]:
-        """Of the values that another attribute's values stand for, which."""
+        """Value → the attribute and value that stand for the same images, where there is one."""
         same_values: dict[str, tuple[str, str]] = {}
         for b in self._alike(attribute):
             name = list(self.attributes)[b]

@@ -25,10 +25,10 @@ from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen, Verified
 
 FREE = 3.0
-"""As many images of each value, and of the class, a calibration counts for that does not fit the run."""
+"""A calibration that does not fit the run counts as this many images of each value and of the class."""
 
 SLACK = 0.02
-"""How much worse than known a verifier may be that is said to do as well."""
+"""A verifier may be this much worse than its calibration says and still pass as equally good."""
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Why what was counted on a cell's images cannot be trusted: what they show, what the verifier can tell.
+"""Why the counts of a cell cannot be trusted: what its images show, and what the verifier can distinguish.
 
 It knows shares, counts and how good a verifier is; whose images these are is `verified`'s and `paired_images`'.
 """

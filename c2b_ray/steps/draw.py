@@ -86,9 +86,7 @@ def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.
         for caption, text in zip(captions["caption_id"].to_pylist(), captions["text"].to_pylist(), strict=True)
         for number in range(n)
     ]
-    ids = pa.array(
-        [content_id("generated", revision, text, image_seed) for _, text, _, image_seed in rows], pa.string()
-    )
+    ids = pa.array([content_id("generated", revision, text, row_seed) for _, text, _, row_seed in rows], pa.string())
     draws = [
         pa.array([caption for caption, *_ in rows], pa.string()),
         ids,
@@ -110,9 +108,7 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     requests = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
     made = [_checked(image) for image in generator.generate(requests)]
     if len(made) != len(requests):
-        raise ServiceError(
-            f"the generator answered {len(requests)} prompts with {len(made)} images; it must give one each"
-        )
+        raise ServiceError(f"the generator answered {len(requests)} prompts with {len(made)} images; one each is due")
     keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in requests], pa.string())
     encoded = [None if image.pixels is None else _png(image.pixels) for image in made]
     marks = [None if image.pixels is None else fingerprint(image.pixels) for image in made]

@@ -10,9 +10,9 @@
     OP        = < | <= | > | >=
 
 A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction), or in doubt,
-it can neither hold nor not: the check is skipped and says so. A gate that was skipped on all of its cells checked
-nothing, and fails unless it is told otherwise. Where all classes are taken together, the class is `ALL_CLASSES`. Knows
-rows of scores and comparisons; nothing of runs or of how checks are shown.
+the condition cannot be decided: the check is skipped and says so. A gate that was skipped on all of its cells checked
+nothing, and fails unless `allow_unchecked` is set. Where all classes are taken together, the class is `ALL_CLASSES`. It
+knows rows of scores and comparisons; nothing of runs or of how checks are shown.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Gate:
 def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[GateCell]:
     """A cell per row of scores or of a comparison, or of what is pooled over classes, whose rows name no class.
 
-    `classifier`: whose the rows are, where they do not say.
+    `classifier`: of the rows that do not name one.
     """
     return [
         GateCell(
@@ -115,8 +115,8 @@ def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Ga
 def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool = False) -> list[Check]:
     """Every gate on every cell that it is about, gates and cells in their order.
 
-    A gate that was skipped on all of them has checked nothing, which no build should pass on: unless `allow_unchecked`,
-    one more check says so and has failed.
+    A gate that was skipped on all of its cells has checked nothing: one more check then fails and says so, unless
+    `allow_unchecked` is set.
 
     ConfigError for a gate that does not follow the grammar, that asks for what the cells do not have, or that is about
     no cell; the nearest names are offered.

@@ -1,4 +1,4 @@
-"""Findings that say the same are told once: which of them rest on the same images, or mirror one another.
+"""Which findings say the same: those that rest on the same images or mirror one another form a group.
 
 It knows verdicts, accuracies and which images each cell drew; it does not know how groups are shown.
 """

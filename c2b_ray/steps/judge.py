@@ -25,7 +25,7 @@ MOST_SHARED = 0.2
 """The share of a cell's images that other values of the attribute may hold where φ is said to be small."""
 
 LABELS, CAPTIONS, VERIFIER, CALIBRATED = "labels", "captions", "verifier", "calibrated"
-"""What accuracies are counted on: labels, what captions drew, a verifier's word, a verifier that was calibrated."""
+"""What an accuracy rests on: labels, captions alone, an uncalibrated verifier, a calibrated verifier."""
 
 EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
 """The bases that show that the images of two values differ. On any other, φ may be 0 because they do not."""
@@ -63,7 +63,7 @@ class Estimate:
 
     @property
     def independent(self) -> Floats:
-        """So many images of each value, drawn one by one and independent of the others', tell no more of any φ."""
+        """Of each value, a number of independently drawn images that tell no more of any φ than its images do."""
         _, total, _ = metrics.contrast_counts(self.accuracy, self.effective, _weights(self), self.covariance)
         fewest: Floats = total.min(axis=0, initial=np.inf)
         return fewest
@@ -72,11 +72,11 @@ class Estimate:
 def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[str, Any]]:
     """The columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
 
-    A value in doubt leaves the reference of the others. Where as many values or more are in doubt as are left in a
-    reference, and make the difference, what is compared with it is in doubt as well. A finding, and `none`, must bear
-    being standardised over the other attributes where these are known. The false discovery rates of findings and of
-    `none` are controlled over all rows that are not in doubt. Limits of findings are false-coverage-rate limits: at
-    confidence 1 − α·R/m for R findings of m tests; of all others 1 − α.
+    A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
+    in a reference, and leaving them out changes the conclusion, the values compared with it are in doubt too. Findings
+    and `none` must also hold after standardising over the other attributes where these are known. The false discovery
+    rates of findings and of `none` are controlled over all rows that are not in doubt. Limits of findings are
+    false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α.
     """
     contrasts = Contrasts.of(estimates)
     low, high = contrasts.limits(thresholds.confidence)
@@ -167,7 +167,7 @@ def _limits(
 
 
 def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
-    """What other attributes make of the scores of each estimate of which that is known, and where its rows are."""
+    """The rows of each estimate whose other attributes are known, with its scores adjusted for them."""
     known, start = [], 0
     for estimate in estimates:
         here = slice(start, start + len(estimate.values))
@@ -252,7 +252,7 @@ def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
     suspects = [repr(name) for name, has_images, doubt in named if has_images and doubt is not None]
     if not suspects:
         return doubts
-    # What images in doubt seem to say weighs nothing against a reference of more values than are in doubt.
+    # Where more trusted values are left than are in doubt, the values in doubt cannot overturn the comparison.
     few = trusted.sum() - 1 <= len(suspects)
     for i in np.flatnonzero(trusted):
         whole = estimate.accuracy[i] - np.mean([estimate.accuracy[k] for k in np.flatnonzero(held) if k != i])
@@ -264,8 +264,7 @@ def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
 
 
 def _reason(row: dict[str, Any], shared: float, thresholds: Thresholds, tests: int) -> str:
-    """Why a cell is undetermined: the first of the reasons that more of the same images would not mend, else the
-    number of images."""
+    """Why a cell is undetermined: the first reason that more such images would not remove, else `TOO_FEW`."""
     tau, alpha = thresholds.tau, thresholds.alpha
     by_chance = f"among {tests} tests that is expected of some by chance: the adjusted p-value is"
     if row["doubt"] is not None:

@@ -1,7 +1,7 @@
 """Which columns of a labelled table are attributes, with which values, and when two spellings are one value.
 
 Values are compared as names are everywhere (`normalise`): `FOG` is `fog`. Spellings that differ in more than case and
-spaces and still come out the same (`traffic_light`, `traffic light`) are refused, for nobody can tell whether they are
+spaces and still come out the same (`traffic_light`, `traffic light`) are refused: nobody can tell whether they are
 two. It knows columns of text; not images, cells or files.
 """
 
@@ -20,7 +20,7 @@ from c2b_ray.names import folded, normalise
 
 TARGET = "target_class"
 MOST_NUMBERS = 10
-"""Whole numbers of a column beyond which it is a measurement or an id; so many may be a scale or a code."""
+"""A column of more distinct whole numbers than this is a measurement or an id; one of fewer may be a scale or code."""
 
 Texts = NDArray[np.object_]
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?$|\d{1,2}[/.]\d{1,2}[/.]\d{4}$|\d{1,2}:\d{2}(:\d{2})?$")

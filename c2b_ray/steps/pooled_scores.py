@@ -1,6 +1,6 @@
 """estimates → what all classes share: φ of an attribute's values over the whole task.
 
-An effect that every class shows a little of is one effect; no class alone may have the images to establish it. It knows
+Many classes may show a little of the same effect, and no class alone may have the images to establish it. It knows
 accuracies and doubts; the weights and tests are `metrics.pooled`'s.
 """
 

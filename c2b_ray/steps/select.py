@@ -27,7 +27,7 @@ from c2b_ray.steps.intersect import is_pair
 
 ACCEPTED, NEAREST = "accepted", "nearest"
 FIRST_LOOK = 2.0
-"""How many times the images that a caption is to draw are looked at first; twice as many whenever they do not do."""
+"""The first look takes this many times the images that a caption is to draw; each further look doubles the number."""
 
 Rows = NDArray[np.int64]
 
@@ -46,9 +46,9 @@ class Seen(Protocol):
 
 @dataclass(frozen=True)
 class Selection:
-    """Tables of `schemas.DRAWS`. `drawn`: rank is the place among the caption's drawn images; `looked`: all rows of
-    pools down to where looking ended, rank the place in the order of looking; `missing`: rows of images that have to be
-    looked at before more can be drawn."""
+    """Tables of `schemas.DRAWS`. `drawn`: rank is the position among the caption's drawn images; `looked`: all rows of
+    pools that were looked at, rank the position in the order of looking; `missing`: rows of images that must be looked
+    at before more can be drawn."""
 
     drawn: pa.Table
     looked: pa.Table
@@ -204,7 +204,7 @@ class Pools:
         rows.drawn += [(row, rank) for row, rank, _ in drawn]
 
     def _nearest(self, task: _Task, seen: Seen, rows: _PoolRows) -> None:
-        """Images that were not fetched yet are taken for distinct; once they are, those that are not make room."""
+        """Images count as distinct until they are fetched; copies are then dropped and the next images drawn."""
         for row, rank, caption in self._by_turns(task, task.cell.longest, seen):
             rows.drawn.append((row, rank))
             rows.looked.append((row, rank))

@@ -14,7 +14,7 @@ from c2b_ray.schemas import CALIBRATION
 from c2b_ray.steps.image_ids import Ints, codes, counted, numbered, vocabulary
 
 SELF_TRUST = 20.0
-"""As many labelled images of each value a verifier's own certainty counts for, where there is no calibration table."""
+"""Without a calibration table, a verifier's certainty counts as this many labelled images of each value."""
 
 Floats = NDArray[np.float64]
 

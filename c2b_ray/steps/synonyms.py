@@ -68,7 +68,7 @@ _NEGATIONS = frozenset({"no", "not", "non", "without", "never", "none", "un", "i
 
 @dataclass(frozen=True)
 class Same:
-    """Two names that mean the same: which, how near the encoder holds them (None: it was not asked), and why."""
+    """Two names that mean the same, how similar an encoder holds them (None: none compared them), and why."""
 
     a: str
     b: str

@@ -112,7 +112,7 @@ class Seen:
         return self.verified.share_of_class(self.cells.names[cell].target_class, shown)
 
     def shows_class(self, rows: Ints, target: str) -> Mask:
-        """Of rows of what was said, whether that is the target class, or nothing against it."""
+        """Whether the verifier named the target class on these rows, or no class at all."""
         shown = self._said.class_shown(rows)
         is_shown: Mask = (rows != NOTHING) & ((shown == self._said.number(target)) | (shown == NOTHING))
         return is_shown

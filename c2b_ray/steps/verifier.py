@@ -14,15 +14,15 @@ from c2b_ray.steps.self_assessed import SELF_TRUST, self_assessed
 from c2b_ray.steps.verify import CLASS, OTHER
 
 ASSUMED = 0.95
-"""How often a verifier is taken to be right on the class that neither a calibration nor its own certainty tells of."""
+"""The assumed rate of right answers on a class, where neither a calibration nor the verifier's certainty gives one."""
 
 Floats = NDArray[np.float64]
 
 
 class VerifierSkill:
-    """What `verifications` and `calibration`, tables of those schemas, tell of the verifier.
+    """How well a verifier recognises values and classes, from tables of `schemas.VERIFICATIONS` and `CALIBRATION`.
 
-    Values and classes without calibration count on its own certainty.
+    For values and classes without calibration, the verifier's certainty is used instead.
     """
 
     def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
@@ -60,7 +60,7 @@ class VerifierSkill:
         return np.where(counts.sum(axis=1, keepdims=True) > 0, counts, guess)
 
     def _mixed(self, target: str, something_else: float) -> Floats:
-        """Said to show the class or not, of images that do not: of as many as tell as much as the two kinds do."""
+        """Images without the class, by whether the verifier saw it: the two kinds weighted by their shares."""
         kinds = (
             self._table(target, lambda value: value == OTHER)[1],
             self._table(target, lambda value: value != OTHER)[1],

@@ -19,7 +19,7 @@ from c2b_ray.steps import encoded
 from c2b_ray.steps.intersect import is_pair
 
 CLASS = "target_class"
-"""Stands for the attribute's name where the class itself is asked for; no attribute is called so."""
+"""Stands in for an attribute's name in questions about the class; no attribute has this name."""
 
 OTHER = "something else"
 """What shows none of the task's classes: an answer beside the classes, and images of a calibration. Without it a
@@ -60,7 +60,7 @@ class Checks:
 
 
 def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Table) -> Checks:
-    """The questions of an audit: values are told apart by the first caption of each, which differ in nothing else."""
+    """The questions of an audit. The first caption of each value serves as its text: they differ in the value alone."""
     attributes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for row in captions.to_pylist():
         if is_pair(row["proposal_id"]):
