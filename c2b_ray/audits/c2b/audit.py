@@ -20,7 +20,7 @@ from c2b_ray.audits.c2b.classifying import classify, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index, from_labels
 from c2b_ray.audits.c2b.preflight import check, check_specs, paths_read
 from c2b_ray.audits.c2b.size import most_images
-from c2b_ray.audits.c2b.verifying import calibration_table, verifier_of
+from c2b_ray.audits.c2b.verifying import verifier_of
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
@@ -35,7 +35,6 @@ from c2b_ray.report.c2b.report import write_report
 from c2b_ray.roles import TextEncoder
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.answered import unanswered
-from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.confirm import to_confirm
@@ -75,33 +74,15 @@ def audit(
     in_memory = held_in_memory(classifier, labels, via)  # held until the audit ends
     via = HERE if in_memory else via
     session = Session(via, None if placement is None else read_placement(placement), listener)
-    asked = read_audit(config, specs_of(in_memory))
-    check_specs(asked)
-    check_via(via)
-    asked = with_classes(asked)
-    via = session.chosen(lambda: most_images(asked))
-    check(asked, via)
-    fields = asked.model_dump(mode="json")
+    config = with_classes(_checked(read_audit(config, specs_of(in_memory)), via))
+    via = session.chosen(lambda: most_images(config))
+    check(config, via)
+    fields = config.model_dump(mode="json")
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
-    if asked.verification is not None and asked.verification.calibration is not None:  # before images are drawn in vain
-        check_calibration(calibration_table(asked.verification.calibration).labels, asked.classes)
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
         with backend(via, session.placement) as models:
-            models.runner.check_paths(run.path, paths_read(asked))
-            classifiers = contestants(asked, run, models)
-            plans = _plans(asked, run, models, steps)
-            drawing = Drawing(plans, run, verifier_of(asked, run, models, steps), steps)
-            grant: Grant | None = grant_so_far(run, first_grant(run.captions, asked))
-            while grant is not None:
-                drawing.draw(targets(run.captions, grant, asked))
-                _answer(asked, run, models, classifiers, steps)
-                grant = next_grant(run, grant, asked)
-            if asked.confirm and (cells := to_confirm(run.scores, run.captions, run.draws)):
-                drawing.confirm(cells)
-                _answer(asked, run, models, classifiers, steps)
-            if models.runner.placements:
-                run.update({"placement": models.runner.placements})
+            _walk(config, run, models, steps)
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
@@ -109,31 +90,56 @@ def audit(
     return run
 
 
-def _plans(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Plan]:
-    if asked.images.sources == ("labelled",):
-        return [from_labels(asked, run, models, steps)]
+def _checked(config: AuditConfig, via: str) -> AuditConfig:
+    """Specs and `via`, which can be checked before the classes are known."""
+    check_specs(config)
+    check_via(via)
+    return config
+
+
+def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
+    """The path from the task to the scores, as often as a budget grants images, and once more to confirm findings."""
+    models.runner.check_paths(run.path, paths_read(config))
+    classifiers = contestants(config, run, models)
+    plans = _plans(config, run, models, steps)
+    drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
+    grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
+    while grant is not None:
+        drawing.draw(targets(run.captions, grant, config))
+        _answer(config, run, models, classifiers, steps)
+        grant = next_grant(run, grant, config)
+    if config.confirm and (cells := to_confirm(run.scores, run.captions, run.draws)):
+        drawing.confirm(cells)
+        _answer(config, run, models, classifiers, steps)
+    if models.runner.placements:
+        run.update({"placement": models.runner.placements})
+
+
+def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Plan]:
+    if config.images.sources == ("labelled",):
+        return [from_labels(config, run, models, steps)]
     encoder = None
-    if asked.images.index is not None:  # before a language model is asked in vain
-        index = models.describe("index", asked.images.index)
+    if config.images.index is not None:  # before a language model is asked in vain
+        index = models.describe("index", config.images.index)
         check_encoder(models.describe("encoder", index.encoder), index)
         encoder = models.text_encoder(index.encoder)
-    _write_hypotheses(asked, run, models, steps, encoder)
+    _write_hypotheses(config, run, models, steps, encoder)
     plans = {"retrieve": from_index, "generate": from_generator}
-    return [plans[source](asked, run, models, steps) for source in asked.images.sources]
+    return [plans[source](config, run, models, steps) for source in config.images.sources]
 
 
-def _answer(asked: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
+def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
     """What the classifiers say of the images drawn, and the scores of these."""
-    with steps.step(f"classify: {', '.join(asked.specs)}") as on_progress:
+    with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
         classify(classifiers, run, models, on_progress)
     with steps.step("score"):
-        write_scores(run, asked, models.runner)
-    _refuse_unanswered(run, asked)
+        write_scores(run, config, models.runner)
+    _refuse_unanswered(run, config)
 
 
-def _refuse_unanswered(run: C2BRun, asked: AuditConfig) -> None:
+def _refuse_unanswered(run: C2BRun, config: AuditConfig) -> None:
     """SourceError where hardly any image was answered; what there is, is written before."""
-    told = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, asked.classifiers)
+    told = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, config.classifiers)
     if told is not None:
         run.update({"status": "failed", "failure": told})
         raise SourceError(
@@ -143,27 +149,29 @@ def _refuse_unanswered(run: C2BRun, asked: AuditConfig) -> None:
 
 
 def _write_hypotheses(
-    asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextEncoder | None = None
+    config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextEncoder | None = None
 ) -> None:
     """Proposals and captions, once for the run's life: a model asked again might answer differently."""
     if run.has("captions"):
         return
     with steps.step("propose"):
-        language_model = models.language_model(asked.language_model) if asked.language_model else None
-        proposals, rejected = propose(asked.task, asked.classes, language_model, asked.attributes, asked.seed, encoder)
+        language_model = models.language_model(config.language_model) if config.language_model else None
+        proposals, rejected = propose(
+            config.task, config.classes, language_model, config.attributes, config.seed, encoder
+        )
         run.write("rejected", rejected)
         if proposals.num_rows == 0:
             raise SourceError(
-                f"{run.path}: no hypothesis is left to test; rejected.parquet holds what {asked.language_model} "
+                f"{run.path}: no hypothesis is left to test; rejected.parquet holds what {config.language_model} "
                 "answered. Name `attributes`, or another language_model"
             )
         run.write("proposals", proposals)
-        run.update({"models": {"language_model": {"spec": asked.language_model}}})
-        chosen = pairs(proposals, asked.intersections)
+        run.update({"models": {"language_model": {"spec": config.language_model}}})
+        chosen = pairs(proposals, config.intersections)
     with steps.step("caption"):
         captions, more = caption(
-            asked.task, proposals, language_model, asked.captions_per_cell, asked.seed, asked.templates
+            config.task, proposals, language_model, config.captions_per_cell, config.seed, config.templates
         )
-        of_pairs, most = caption_pairs(chosen, captions, language_model, asked.seed)
+        of_pairs, most = caption_pairs(chosen, captions, language_model, config.seed)
         run.write("rejected", pa.concat_tables([rejected, more, most]))
         run.write("captions", pa.concat_tables([captions, of_pairs]))

@@ -49,34 +49,34 @@ GROWTH = 2
 """By how much a caption's images grow from look to look, while a cell of its attribute is open."""
 
 
-def first_grant(captions: pa.Table, asked: AuditConfig) -> Grant:
+def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
     """Images at first: all that a cell may get, or with a budget as many as a first look takes.
 
     Cells of intersections get all of theirs at once. ConfigError where the budget is too small for a first look.
     """
-    most = _most(asked)
+    most = _most(config)
     of_pair = [is_pair(proposal) for proposal, _ in cells_of(captions)]
-    pairs = sum(of_pair) * asked.slots
-    others, sources = len(of_pair) * asked.slots - pairs, len(asked.images.sources)
+    pairs = sum(of_pair) * config.slots
+    others, sources = len(of_pair) * config.slots - pairs, len(config.images.sources)
     first = most
-    if asked.budget is not None:
-        room = asked.budget.images // sources - most * pairs
-        first = min(asked.budget.first, most, room // max(1, others))
+    if config.budget is not None:
+        room = config.budget.images // sources - most * pairs
+        first = min(config.budget.first, most, room // max(1, others))
         if first < 1:
             needed = (others + most * pairs) * sources
             raise ConfigError(
                 "budget.images",
-                f"{asked.budget.images} are too few for a first look: one image for each of {others} captions and "
+                f"{config.budget.images} are too few for a first look: one image for each of {others} captions and "
                 f"{most} for each of {pairs} of intersections, from {sources} source(s), are {needed} in all",
             )
     rows = zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True)
     return {caption: most if is_pair(proposal) else first for caption, proposal in rows}
 
 
-def targets(captions: pa.Table, grant: Grant, asked: AuditConfig) -> dict[CellKey, int]:
+def targets(captions: pa.Table, grant: Grant, config: AuditConfig) -> dict[CellKey, int]:
     """Distinct images of each cell, from each source: those of all captions that it asks for, also of those that
     turned out to repeat another and were left out."""
-    return {key: grant[own[0]] * asked.slots for key, own in cells_of(captions).items()}
+    return {key: grant[own[0]] * config.slots for key, own in cells_of(captions).items()}
 
 
 def grant_so_far(run: C2BRun, first: Grant) -> Grant:
@@ -85,31 +85,31 @@ def grant_so_far(run: C2BRun, first: Grant) -> Grant:
     return {caption: noted.get(caption, images) for caption, images in first.items()}
 
 
-def next_grant(run: C2BRun, grant: Grant, asked: AuditConfig) -> Grant | None:
+def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
     """Images at the next look; None where all is settled, the budget is spent or no image is left.
 
     Open groups get twice as many, those with the fewest images first; the last of them what the budget has left. A
     group gets no more where a bias class has no image left: evidence is gathered in rounds of one image of each. What
     was looked at is noted in the run's manifest.
     """
-    if asked.budget is None:
+    if config.budget is None:
         return None
     captions, spent = run.captions, run.draws.num_rows
     left_open = open_groups(run.read("scores"))
-    most, left = _most(asked), asked.budget.images - spent
+    most, left = _most(config), config.budget.images - spent
     new, groups = dict(grant), _groups(captions)
-    exhausted = _exhausted(run, targets(captions, grant, asked))
+    exhausted = _exhausted(run, targets(captions, grant, config))
     looked = {"images": spent, "open": len(left_open), "groups": len(groups)}
     for group in sorted(left_open, key=lambda group: (grant[groups[group].captions[0]], group)):
         own = groups[group]
         if own.cells & exhausted:
             continue
         granted = grant[own.captions[0]]
-        each = len(own.cells) * asked.slots * len(asked.images.sources)
+        each = len(own.cells) * config.slots * len(config.images.sources)
         more = min(min(GROWTH * granted, most) - granted, left // each)
         left -= more * each
         new |= dict.fromkeys(own.captions, granted + more)
-    _note(run, looked, new, asked)
+    _note(run, looked, new, config)
     return new if new != grant else None
 
 
@@ -136,12 +136,12 @@ def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
     return {key for key, images in granted.items() if max(drawn.get(key, {}).values(), default=0) < images}
 
 
-def looks(run: C2BRun, asked: AuditConfig) -> list[tuple[str, Look]]:
+def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, Look]]:
     """What each classifier's answers say by now, in evidence that may be looked at as often as one likes."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
-    verified, thresholds = verification(run, distinct), Thresholds(asked.tau, asked.alpha)
+    verified, thresholds = verification(run, distinct), Thresholds(config.tau, config.alpha)
     return [
-        (spec, look(captions, draws, predictions, spec, thresholds, verified, distinct)) for spec in asked.classifiers
+        (spec, look(captions, draws, predictions, spec, thresholds, verified, distinct)) for spec in config.classifiers
     ]
 
 
@@ -175,72 +175,72 @@ def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> V
     return verified.drawn_from(images_of_cells(run.captions, looked))
 
 
-def write_scores(run: C2BRun, asked: AuditConfig, runner: Runner | None = None) -> None:
+def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None) -> None:
     """Scores of the images by now and, where they come from two sources, whether these agree.
 
     Those of many images are counted where `runner` runs, so that this process need not hold their predictions.
     """
-    count = run.read("draws", ["image_id"]).num_rows * len(asked.classifiers)
+    count = run.read("draws", ["image_id"]).num_rows * len(config.classifiers)
     if runner is None or count <= COUNTED_HERE:
-        tables = _scores_of(run, asked)
+        tables = _scores_of(run, config)
     else:
         path = run.path if is_remote(run.path) else str(Path(run.path).absolute())  # workers have other directories
-        tables = runner.call(partial(_counted_there, path, asked, Stores()), COUNT)
+        tables = runner.call(partial(_counted_there, path, config, Stores()), COUNT)
     for name, table in tables.items():
         run.write(name, table)
 
 
-def _counted_there(path: str, asked: AuditConfig, stores: Stores) -> dict[str, pa.Table]:
+def _counted_there(path: str, config: AuditConfig, stores: Stores) -> dict[str, pa.Table]:
     """`stores` has made this process reach the run's store as the driver does."""
-    return _scores_of(C2BRun(path, kind_named(C2B)), asked)
+    return _scores_of(C2BRun(path, kind_named(C2B)), config)
 
 
-def _scores_of(run: C2BRun, asked: AuditConfig) -> dict[str, pa.Table]:
+def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
     """The tables that follow from the run's predictions, by name."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
-    thresholds = Thresholds(asked.tau, asked.alpha)
+    thresholds = Thresholds(config.tau, config.alpha)
 
     def scores(images: pa.Table, pool: str = "pool", about: Verified | None = verified) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
-        return scored(captions, images, predictions, asked.classifiers, thresholds, known, distinct)
+        return scored(captions, images, predictions, config.classifiers, thresholds, known, distinct)
 
     whole, pooled = scores(draws)
-    if asked.budget is not None:
+    if config.budget is not None:
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
-        whole = grouped(settled(whole, looks(run, asked), thresholds), cells, asked.tau)
+        whole = grouped(settled(whole, looks(run, config), thresholds), cells, config.tau)
     if run.has("confirmation"):
         about = verified and Verified(run.verifications, run.calibration, distinct)
         whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool", about)[0])
-    tables = {"scores": _with_wanted(whole, asked), "pooled": pooled}
-    if asked.intersections:
+    tables = {"scores": _with_wanted(whole, config), "pooled": pooled}
+    if config.intersections:
         images = PairImages(draws, distinct, verified, run.read("pool") if run.has("pool") else None)
         tables["intersections"] = score_pairs(
-            run.proposals, captions, predictions, images, asked.classifiers, thresholds
+            run.proposals, captions, predictions, images, config.classifiers, thresholds
         )
-    if len(asked.images.sources) > 1:
+    if len(config.images.sources) > 1:
         retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE))
-        tables["agreement"] = agreement(retrieved, made, asked.tau, asked.alpha)
+        tables["agreement"] = agreement(retrieved, made, config.tau, config.alpha)
     return tables
 
 
-def _with_wanted(scores: pa.Table, asked: AuditConfig) -> pa.Table:
+def _with_wanted(scores: pa.Table, config: AuditConfig) -> pa.Table:
     """With how many distinct images each cell asked for, where captions drew them and no budget says when to stop."""
-    fixed = asked.images_per_cell is not None and asked.images.sources != ("labelled",) and asked.budget is None
-    wanted = (asked.images_per_cell or 0) * len(asked.images.sources) if fixed else None
+    fixed = config.images_per_cell is not None and config.images.sources != ("labelled",) and config.budget is None
+    wanted = (config.images_per_cell or 0) * len(config.images.sources) if fixed else None
     column = pa.array([wanted] * scores.num_rows, pa.int64())
     return scores.set_column(scores.schema.get_field_index("wanted"), scores.schema.field("wanted"), column)
 
 
-def _most(asked: AuditConfig) -> int:
+def _most(config: AuditConfig) -> int:
     """Images that any caption may get; a labelled table's rows are all taken, unless a number is given."""
-    return ALL if asked.images_per_caption is None else asked.images_per_caption
+    return ALL if config.images_per_caption is None else config.images_per_caption
 
 
-def _note(run: C2BRun, looked: dict[str, Any], granted: Mapping[str, int], asked: AuditConfig) -> None:
-    assert asked.budget is not None
+def _note(run: C2BRun, looked: dict[str, Any], granted: Mapping[str, int], config: AuditConfig) -> None:
+    assert config.budget is not None
     spent = run.manifest.get("budget", {}).get("looks", [])
     # A resumed run comes by its earlier looks again.
     spent = [entry for entry in spent if entry["images"] < looked["images"]] + [looked]
-    run.update({"budget": {"images": asked.budget.images, "looks": spent, "granted": dict(granted)}})
+    run.update({"budget": {"images": config.budget.images, "looks": spent, "granted": dict(granted)}})

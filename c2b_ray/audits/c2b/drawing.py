@@ -131,44 +131,44 @@ def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]
     return SeenImages(run.read("images", ["image_id", "fingerprint"]), verified, about)
 
 
-def from_labels(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
     """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
-    path = str(asked.images.table)
+    path = str(config.images.table)
     with steps.step("read labels"):
-        opened = partial(LabelledTable, path, columns=asked.images.renamed)
+        opened = partial(LabelledTable, path, columns=config.images.renamed)
         table = opened()
-        limit = Limit(asked.images_per_caption, asked.seed)
+        limit = Limit(config.images_per_caption, config.seed)
         proposals, captions, draws, wanted = labelled(
-            table.labels, table.revision, asked.classes, asked.attributes, limit
+            table.labels, table.revision, config.classes, config.attributes, limit
         )
-        chosen = pairs(proposals, asked.intersections)
+        chosen = pairs(proposals, config.intersections)
         more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
         draws, wanted = pa.concat_tables([draws, more_draws]), together(wanted, more, table.revision)
         captions = pa.concat_tables([captions, more_captions])
         check_unchanged(run, wanted, opened, models.runner)
         run.write("proposals", proposals)
         run.write("captions", captions)
-        warnings = _warnings(asked, table, proposals)
+        warnings = _warnings(config, table, proposals)
         for warning in [*warnings[:TOLD], *([f"and {len(warnings) - TOLD} more"] if len(warnings) > TOLD else [])]:
             steps.warn(warning)
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}, "warnings": warnings})
-    shuffled = draws if asked.budget is None else _shuffled(draws, asked.seed)
+    shuffled = draws if config.budget is None else _shuffled(draws, config.seed)
     return Plan(_first_of(shuffled, captions), wanted, _fetching(models, opened), "fetch images")
 
 
-def _warnings(asked: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
+def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
     """What of a labelled table is not compared though one might think so."""
-    if asked.attributes:
-        return lacking(proposals, asked.classes, asked.attributes)
+    if config.attributes:
+        return lacking(proposals, config.classes, config.attributes)
     return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
 
 
-def from_index(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
     """Images of an index, from the pools of the run's captions."""
-    path, about = str(asked.images.index), asked.images
+    path, about = str(config.images.index), config.images
     assert about.pool is not None
     assert about.selection is not None
-    assert asked.images_per_cell is not None
+    assert config.images_per_cell is not None
     with steps.step("retrieve") as on_progress:
         index = models.describe("index", path)
         encoder = models.describe("encoder", index.encoder)
@@ -179,9 +179,9 @@ def from_index(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -
         found = read_stage(out)
         found = found.filter(pc.is_in(found["retrieval_id"], searches["retrieval_id"].combine_chunks()))
         nearest, wanted = retrieved(captions, found, index.revision)
-        pools = Pools(captions, nearest, about.selection, asked.seed, shuffled=about.selection != NEAREST)
-        if about.selection == NEAREST and asked.budget is not None:
-            pools = pools.fixed(asked.images_per_cell)
+        pools = Pools(captions, nearest, about.selection, config.seed, shuffled=about.selection != NEAREST)
+        if about.selection == NEAREST and config.budget is not None:
+            pools = pools.fixed(config.images_per_cell)
         check_unchanged(run, wanted, models.index(path), models.runner)
         models_used = {
             "encoder": {"spec": index.encoder, "revision": encoder.revision},
@@ -191,18 +191,18 @@ def from_index(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -
     return Plan(pools.select, wanted, _fetching(models, models.index(path)), "fetch images")
 
 
-def from_generator(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
     """Images to be made from each of the run's captions."""
-    spec = str(asked.images.generator)
-    assert asked.images_per_cell is not None
+    spec = str(config.images.generator)
+    assert config.images_per_cell is not None
     with steps.step("plan images to generate"):
         revision = models.describe("image_generator", spec).revision
         factory = partial(of_revision, models.image_generator(spec), revision, spec)
         captions = run.captions
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)
-        most = ceil(asked.images_per_cell / fewest) * (2 if asked.confirm else 1)
-        draws, wanted = generated(captions, revision, most, asked.seed)
+        most = ceil(config.images_per_cell / fewest) * (2 if config.confirm else 1)
+        draws, wanted = generated(captions, revision, most, config.seed)
         run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
 
     def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:

@@ -55,105 +55,107 @@ class Cost:
 
 def estimate(config: str | Path | dict[str, Any] | AuditConfig, via: str = AUTO) -> list[Cost]:
     """The cost of an audit, line by line; raises what reading it and loading its models would."""
-    asked = read_audit(config)
-    check_specs(asked)
-    asked = with_classes(asked)
-    check(asked, via)
-    if asked.images.sources == ("labelled",):
-        images = _of_table(asked)
+    config = read_audit(config)
+    check_specs(config)
+    config = with_classes(config)
+    check(config, via)
+    if config.images.sources == ("labelled",):
+        images = _of_table(config)
         costs = [Cost("images to read", *images)]
     else:
-        captions, note = _captions(asked)
-        images = _drawn(asked, captions)
+        captions, note = _captions(config)
+        images = _drawn(config, captions)
         rows = captions.num_rows
-        costs = [Cost("captions", rows, rows, note=note), *_language_model(asked, rows)]
-        for source in asked.images.sources:
-            costs.append(_source(source, asked, captions, images))
-    if asked.verification is not None:
-        costs.append(_verified(asked.verification.model, asked, costs, images))
-    for name, spec in asked.specs.items():
+        costs = [Cost("captions", rows, rows, note=note), *_language_model(config, rows)]
+        for source in config.images.sources:
+            costs.append(_source(source, config, captions, images))
+    if config.verification is not None:
+        costs.append(_verified(config.verification.model, config, costs, images))
+    for name, spec in config.specs.items():
         costs.append(Cost(f"predictions of {name}", *images, _classifier(spec)))
     return costs
 
 
-def _captions(asked: AuditConfig) -> tuple[pa.Table, str]:
+def _captions(config: AuditConfig) -> tuple[pa.Table, str]:
     """The captions as the audit makes them, with stand-ins for what a language model is still to propose."""
-    given, note = dict(asked.attributes or {}), ""
-    if asked.language_model is not None:
+    given, note = dict(config.attributes or {}), ""
+    if config.language_model is not None:
         values = [f"value {number + 1}" for number in range(ASSUMED_VALUES)]
         known = {normalise(name) for name in given}
-        named = dict.fromkeys(name for pair in asked.intersections for name in pair if normalise(name) not in known)
+        named = dict.fromkeys(name for pair in config.intersections for name in pair if normalise(name) not in known)
         others = (f"attribute {number + 1}" for number in range(ASSUMED_ATTRIBUTES - len(named)))
         given |= dict.fromkeys([*named, *others], values)
         note = f"assuming {ASSUMED_ATTRIBUTES} attributes of {ASSUMED_VALUES} values a class from the language model"
-    proposals, _ = propose(asked.task, asked.classes, None, given, asked.seed)
-    captions, _ = caption(asked.task, proposals, None, asked.captions_per_cell, asked.seed, asked.templates)
-    of_pairs, _ = caption_pairs(pairs(proposals, asked.intersections), captions, None, asked.seed)
+    proposals, _ = propose(config.task, config.classes, None, given, config.seed)
+    captions, _ = caption(config.task, proposals, None, config.captions_per_cell, config.seed, config.templates)
+    of_pairs, _ = caption_pairs(pairs(proposals, config.intersections), captions, None, config.seed)
     return pa.concat_tables([captions, of_pairs]), note
 
 
-def _language_model(asked: AuditConfig, captions: int) -> list[Cost]:
-    if asked.language_model is None:
+def _language_model(config: AuditConfig, captions: int) -> list[Cost]:
+    if config.language_model is None:
         return []
-    requests = len(asked.classes) + 1 + captions
-    return [Cost(f"requests to {asked.language_model}", requests, requests)]
+    requests = len(config.classes) + 1 + captions
+    return [Cost(f"requests to {config.language_model}", requests, requests)]
 
 
-def _drawn(asked: AuditConfig, captions: pa.Table) -> tuple[int, int]:
+def _drawn(config: AuditConfig, captions: pa.Table) -> tuple[int, int]:
     """Images at the first look and at most, from all sources: what the audit's own functions grant."""
-    sources = len(asked.images.sources)
-    first = sources * sum(targets(captions, first_grant(captions, asked), asked).values())
-    whole = asked.model_copy(update={"budget": None})
+    sources = len(config.images.sources)
+    first = sources * sum(targets(captions, first_grant(captions, config), config).values())
+    whole = config.model_copy(update={"budget": None})
     most = sources * sum(targets(captions, first_grant(captions, whole), whole).values())
-    if asked.budget is not None:
-        most = max(first, min(most, asked.budget.images))
-    return first, 2 * most if asked.confirm else most  # confirmed on as many fresh images, at most
+    if config.budget is not None:
+        most = max(first, min(most, config.budget.images))
+    return first, 2 * most if config.confirm else most  # confirmed on as many fresh images, at most
 
 
-def _source(source: str, asked: AuditConfig, captions: pa.Table, images: tuple[int, int]) -> Cost:
+def _source(source: str, config: AuditConfig, captions: pa.Table, images: tuple[int, int]) -> Cost:
     """Each source gives the same share. Of a pool all images may be looked at until enough are accepted."""
-    least, most = (number // len(asked.images.sources) for number in images)
+    least, most = (number // len(config.images.sources) for number in images)
     if source == "generate":
-        return Cost("images to generate", least, most, _generator(str(asked.images.generator)))
-    if asked.images.selection == NEAREST or asked.images.pool is None:
+        return Cost("images to generate", least, most, _generator(str(config.images.generator)))
+    if config.images.selection == NEAREST or config.images.pool is None:
         return Cost("images to retrieve", least, most)
-    looked = max(least, _pools(asked, captions))
-    return Cost("images to retrieve", least, looked, note=f"at most the {asked.images.pool} of each caption's pool")
+    looked = max(least, _pools(config, captions))
+    return Cost("images to retrieve", least, looked, note=f"at most the {config.images.pool} of each caption's pool")
 
 
-def _pools(asked: AuditConfig, captions: pa.Table) -> int:
+def _pools(config: AuditConfig, captions: pa.Table) -> int:
     """Images in the pools of all captions: of an index with fewer images, all of these once."""
-    assert asked.images.pool is not None
-    rows = sum(len(own) for own in cells_of(captions).values()) * asked.images.pool
-    count = getattr(catalog.index(str(asked.images.index)), "count", None)
+    assert config.images.pool is not None
+    rows = sum(len(own) for own in cells_of(captions).values()) * config.images.pool
+    count = getattr(catalog.index(str(config.images.index)), "count", None)
     return rows if count is None else min(rows, int(count))
 
 
-def _verified(spec: str, asked: AuditConfig, costs: list[Cost], images: tuple[int, int]) -> Cost:
+def _verified(spec: str, config: AuditConfig, costs: list[Cost], images: tuple[int, int]) -> Cost:
     """Every image that was fetched or made, once for each class that it was looked at for: each class looks at pools of
     its own, and pools may overlap."""
-    of_pools = asked.images.selection != NEAREST
-    classes = {"images to retrieve": len(asked.classes) if of_pools else 1, "images to generate": 1}
+    of_pools = config.images.selection != NEAREST
+    classes = {"images to retrieve": len(config.classes) if of_pools else 1, "images to generate": 1}
     most = sum(cost.most * classes.get(cost.what, 0) for cost in costs)
     note = "an image that several captions drew counts once for each class"
     return Cost("images to verify", images[0], most, _captioner(spec), note)
 
 
-def _of_table(asked: AuditConfig) -> tuple[int, int]:
+def _of_table(config: AuditConfig) -> tuple[int, int]:
     """Images of a labelled table at the first look and at most, those of intersections with them."""
-    table = LabelledTable(str(asked.images.table), columns=asked.images.renamed)
-    limit = Limit(asked.images_per_caption, asked.seed)
-    proposals, captions, draws, wanted = labelled(table.labels, table.revision, asked.classes, asked.attributes, limit)
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    limit = Limit(config.images_per_caption, config.seed)
+    proposals, captions, draws, wanted = labelled(
+        table.labels, table.revision, config.classes, config.attributes, limit
+    )
     more_captions, more_draws, more = labelled_pairs(
-        table.labels, table.revision, pairs(proposals, asked.intersections), limit
+        table.labels, table.revision, pairs(proposals, config.intersections), limit
     )
     rows = together(wanted, more, table.revision).num_rows
-    if asked.budget is None:
+    if config.budget is None:
         return rows, rows
     captions, draws = pa.concat_tables([captions, more_captions]), pa.concat_tables([draws, more_draws])
     there = Counter(draws["caption_id"].to_pylist())
-    first = sum(min(images, there[own]) for own, images in first_grant(captions, asked).items())
-    return min(first, rows), min(rows, max(first, asked.budget.images))
+    first = sum(min(images, there[own]) for own, images in first_grant(captions, config).items())
+    return min(first, rows), min(rows, max(first, config.budget.images))
 
 
 def _per_second(work: Callable[[], object], rows: int) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, SourceError, nearest
@@ -14,6 +15,7 @@ from c2b_ray.filesystems import is_remote
 from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
+from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.draw import labelled
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import classification
@@ -40,7 +42,7 @@ def check(config: AuditConfig, via: str) -> None:
         proposals, *_ = labelled(table.labels, table.revision, config.classes, config.attributes, Limit(1, config.seed))
         pairs(proposals, config.intersections)
     if config.verification is not None and config.verification.calibration is not None:
-        LabelledTable(config.verification.calibration, "verification.calibration")
+        check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     for name, spec in config.specs.items():
         known = catalog.describe("classifier", spec)

@@ -37,20 +37,20 @@ class Verifier:
             self.stages.verify(images, needed, self.captioner, self.questions, out, on_progress)
 
 
-def verifier_of(asked: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Verifier | None:
+def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Verifier | None:
     """The audit's verifier, noted in the run and calibrated; None where it has none."""
-    about = asked.verification
+    about = config.verification
     if about is None:
         return None
     revision = models.describe("captioner", about.model).revision
     factory = partial(of_revision, models.captioner(about.model), revision, about.model)
-    questions = checks(about.model, revision, asked.classes, run.captions)
+    questions = checks(about.model, revision, config.classes, run.captions)
     run.update({"models": {"verifier": {"spec": about.model, "revision": revision}}})
     if about.calibration is not None and not run.has("calibration"):
         with steps.step("calibrate the verifier") as on_progress:
             opened = partial(calibration_table, about.calibration)
             table = opened()
-            to_answer = to_ask(table.labels, table.revision, questions, asked.seed)
+            to_answer = to_ask(table.labels, table.revision, questions, config.seed)
             beholder, out = partial(beholder_of, factory, opened), run.location("calibration_answers")
             answers = calibrate(models.runner, to_answer, beholder, questions, out, on_progress)
             run.write("calibration", counted(answers))
