@@ -71,13 +71,13 @@ class Asked:
 
     def keep(self) -> str:
         """Writes the answer beside the run's tables, whole or not at all; the file's path."""
-        place = self.run.location(f"asked/{self.id}.json")
-        files.write_under(place, (json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n").encode())
-        return place
+        path = self.run.location(f"asked/{self.id}.json")
+        files.write_under(path, (json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n").encode())
+        return path
 
-    def write_page(self, place: str | Path) -> None:
+    def write_page(self, path: str | Path) -> None:
         page = asked_page(self.sentence, self.target_class, self.answers, (self.images, self.predictions), self.alpha)
-        files.write_under(place, page.encode())
+        files.write_under(path, page.encode())
 
 
 def ask(
@@ -108,25 +108,25 @@ def ask(
         answers, tables = [], []
         of_class = images_of_class(loaded.captions, loaded.draws, target)
         for spec in specs:
-            found = _predictions(loaded, models, spec, images)
-            tables.append(found)
-            answers.append(answer(spec, target, found, (of_class, loaded.predictions), confidence))
+            predictions = _predictions(loaded, models, spec, images)
+            tables.append(predictions)
+            answers.append(answer(spec, target, predictions, (of_class, loaded.predictions), confidence))
     return Asked(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
 
 
 def _in_order(run: C2BRun) -> list[str]:
-    """The run's classifiers as they were asked for."""
-    asked = run.config["classifier"]
-    order = [asked] if isinstance(asked, str) else list(asked)
+    """The run's classifiers in the order of its config."""
+    specs = run.config["classifier"]
+    order = [specs] if isinstance(specs, str) else list(specs)
     return sorted(classifiers_of(run), key=order.index)
 
 
 def _draws(run: C2BRun, models: Loaders, index: str | None) -> Draw:
-    """How images of a sentence are had, by the run's source."""
+    """What finds or makes images of a sentence: the run's index, or its generator."""
     images = run.config["images"]
-    place = index or images.get("index")
-    if place is not None:
-        return lambda caption, n: _retrieved(caption, n, models, place)
+    path = index or images.get("index")
+    if path is not None:
+        return lambda caption, n: _retrieved(caption, n, models, path)
     if images.get("generator") is not None:
         return lambda caption, n: _generated(caption, n, models, images["generator"], run.config["seed"])
     raise ConfigError(
@@ -138,17 +138,17 @@ def _draws(run: C2BRun, models: Loaders, index: str | None) -> Draw:
 
 def _retrieved(caption: str, n: int, models: Loaders, path: str) -> tuple[pa.Table, dict[str, str]]:
     index = models.index(path)()
-    captions = pa.table({"caption_id": ["asked"], "text": [caption]})
+    captions = pa.table({"caption_id": ["sentence"], "text": [caption]})
     draws, wanted = retrieve(captions, models.encoder(index.encoder)(), index, n)
     images = fetch(wanted, index) if wanted.num_rows else IMAGES.empty_table()
-    place = {image_id: row for row, image_id in enumerate(images["image_id"].to_pylist())}
-    nearest_first = images.take([place[image_id] for image_id in draws["image_id"].to_pylist()])
+    rows = {image_id: row for row, image_id in enumerate(images["image_id"].to_pylist())}
+    nearest_first = images.take([rows[image_id] for image_id in draws["image_id"].to_pylist()])
     return nearest_first, {"source": "retrieve", "index": path, "revision": index.revision}
 
 
 def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> tuple[pa.Table, dict[str, str]]:
     generator = models.image_generator(spec)()
-    captions = pa.table({"caption_id": ["asked"], "text": [caption]})
+    captions = pa.table({"caption_id": ["sentence"], "text": [caption]})
     _, wanted = generated(captions, generator.revision, n, seed)
     return generate(wanted, generator), {"source": "generate", "generator": spec, "revision": generator.revision}
 

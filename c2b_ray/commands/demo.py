@@ -40,7 +40,7 @@ def demo(out: Path, images: int, session: Session) -> C2BRun:
                 rendered.result()
             if not (indexed / "manifest.json").exists():
                 index.build(str(table), ENCODER, str(indexed), session)
-            asked = {
+            config = {
                 "task": TASK,
                 "classes": list(CLASSES),
                 "classifier": CLASSIFIERS,
@@ -49,7 +49,7 @@ def demo(out: Path, images: int, session: Session) -> C2BRun:
                 "images_per_caption": IMAGES_PER_CAPTION,
                 "verification": {"model": ENCODER, "calibration": str(known)},
             }
-            return audit(asked, out / "run", session.via, session.listener, session.placement)
+            return audit(config, out / "run", session.via, session.listener, session.placement)
 
 
 def usual_via() -> str:

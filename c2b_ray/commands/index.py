@@ -91,11 +91,11 @@ def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
     """The k images nearest to a caption, nearest first: `rank`, `key`, `similarity` and the source's metadata."""
     opened = catalog.index(index)
     finder = Finder(catalog.encoder(opened.encoder), opened)
-    found = opened.search(finder.encoder.encode_texts([caption]), k)
-    ids = [int(i) for i in found.ids[0] if i >= 0]
+    neighbours = opened.search(finder.encoder.encode_texts([caption]), k)
+    ids = [int(i) for i in neighbours.ids[0] if i >= 0]
     hits = []
     for rank, (row, similarity) in enumerate(
-        zip(opened.metadata(ids).to_pylist(), found.similarities[0], strict=False)
+        zip(opened.metadata(ids).to_pylist(), neighbours.similarities[0], strict=False)
     ):
         metadata = json.loads(row.get("metadata") or "{}")
         hits.append({"rank": rank, "key": row["key"], "similarity": float(similarity), "metadata": metadata})

@@ -22,8 +22,8 @@ def write_report(run: str | Path | Run) -> str:
 
 def summary(run: Run) -> Summary:
     """What a terminal shows of a run."""
-    found: Summary = run.kind.summarise(run)
-    return found
+    result: Summary = run.kind.summarise(run)
+    return result
 
 
 def export(run: str | Path | Run, form: str, classifier: str | None = None) -> bytes:

@@ -39,7 +39,7 @@ LISTED = "source.parquet"
 def built(out: str, made_by: dict[str, Any], listed: pa.Table) -> dict[str, Any] | None:
     """The summary of the index at `out` where it is whole and `made_by` the same, None where there is none.
 
-    `listed`: the source's files now (`places.sizes`). RunError where the index was made from something else, or where
+    `listed`: the source's files now (`files.sizes`). RunError where the index was made from something else, or where
     files were added, removed or changed since: an index is not added to.
     """
     if not files.exists(f"{out}/{MADE_BY}"):
@@ -79,16 +79,16 @@ def embed_source(
 
     RunError where that was begun from something else, SourceError where no image can be used.
     """
-    place = _building(out)
-    files.make_directory(place)
-    begun = f"{place}/{MADE_BY}"
+    building = _building(out)
+    files.make_directory(building)
+    begun = f"{building}/{MADE_BY}"
     if not files.exists(begun):
         files.write_bytes(begun, json.dumps(made_by).encode())
     elif json.loads(files.read_bytes(begun)) != made_by:
-        raise RunError(f"{place} was begun from other images or another encoder; delete it, or choose another --out")
+        raise RunError(f"{building} was begun from other images or another encoder; delete it, or choose another --out")
     schema = embeddings(int(made_by["dimension"]))
     config = replace(CLASSIFY, schema=schema, stage="embed", rows_per_file=2048, total=images.total)
-    runner.run(images, embed, encoder, place, id_column="key", config=config, on_progress=on_progress)
+    runner.run(images, embed, encoder, building, id_column="key", config=config, on_progress=on_progress)
 
 
 def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> dict[str, Any]:
@@ -96,24 +96,24 @@ def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> di
 
     `listed`: the files that these were made of.
     """
-    place = _building(out)
-    errors = read_stage(place, ["key", "error"])
+    building = _building(out)
+    errors = read_stage(building, ["key", "error"])
     failed = errors.filter(pc.is_valid(errors["error"]))
     if failed.num_rows == errors.num_rows:
         reason = pc.mode(failed["error"])[0].as_py()["mode"] if failed.num_rows else "there is none"
         raise SourceError(f"{made_by['images']}: no image can be used; the commonest reason: {reason}")
     encoder = made_by["encoder"], made_by["encoder_revision"]
     with tempfile.TemporaryDirectory(prefix="c2b-parts-") as scratch:
-        folder = Path(place)
-        if is_remote(place):
+        folder = Path(building)
+        if is_remote(building):
             folder = Path(scratch, "parts")
-            files.download(place, folder)
+            files.download(building, folder)
         parts = sorted(folder.glob("part-*.parquet"))
         manifest = _written(out, lambda where: faiss_build.write(where, *encoder, parts, wish))
     files.write_table(f"{out}/{ERRORS}", failed)
     files.write_table(f"{out}/{LISTED}", listed)
     summary = _summary(out, made_by, manifest, failed.num_rows)
-    files.remove_directory(place)
+    files.remove_directory(building)
     return summary
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
 from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.sources.files import Place
+from c2b_ray.pipelines.sources.files import Location
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.roles import ImageIndex, TextImageEncoder
 from c2b_ray.schemas import RETRIEVED, SEARCHES, content_id
@@ -86,11 +86,11 @@ def read_captions(source: str) -> Rows:
     file has none."""
     filesystem, path = resolve(source)
     folder, _, name = path.rpartition("/")
-    place = Place(source, filesystem, folder)
+    location = Location(source, filesystem, folder)
     if not name.endswith((".parquet", ".pq", ".txt")):
         raise SourceError(f"{source}: expected captions in a .txt file, one a line, or in a .parquet file")
     try:
-        return _of_lines(source) if name.endswith(".txt") else _of_table(place, name)
+        return _of_lines(source) if name.endswith(".txt") else _of_table(location, name)
     except FileNotFoundError as error:
         raise SourceError(f"{source}: no such file") from error
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
@@ -105,24 +105,24 @@ def _of_lines(source: str) -> Rows:
     return Rows([_rows(rows[a : a + ROWS_AT_ONCE]) for a in range(0, len(rows), ROWS_AT_ONCE)], total=len(rows))
 
 
-def _of_table(place: Place, name: str) -> Rows:
+def _of_table(location: Location, name: str) -> Rows:
     """The footer alone is read here; row groups are read where blocks are expanded."""
-    with place.open(name) as stream, pq.ParquetFile(stream) as file:
+    with location.open(name) as stream, pq.ParquetFile(stream) as file:
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         column = next((name for name in COLUMNS if name in file.schema_arrow.names), None)
         if column is None:
             there = ", ".join(file.schema_arrow.names)
-            raise SourceError(f"{place.source}: no column {' or '.join(COLUMNS)}; it has {there}")
+            raise SourceError(f"{location.source}: no column {' or '.join(COLUMNS)}; it has {there}")
     if not sum(sizes):
-        raise SourceError(f"{place.source}: holds no caption")
+        raise SourceError(f"{location.source}: holds no caption")
     groups = [pa.table({"group": [n], "first": [sum(sizes[:n])]}) for n in range(len(sizes))]
-    return Rows(groups, partial(_of_groups, place=place, name=name, column=column), sum(sizes))
+    return Rows(groups, partial(_of_groups, location=location, name=name, column=column), sum(sizes))
 
 
-def _of_groups(groups: pa.Table, place: Place, name: str, column: str) -> Iterator[pa.Table]:
+def _of_groups(groups: pa.Table, location: Location, name: str, column: str) -> Iterator[pa.Table]:
     for group in groups.to_pylist():
         first = group["first"]
-        with place.open(name) as stream, pq.ParquetFile(stream) as file:
+        with location.open(name) as stream, pq.ParquetFile(stream) as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group["group"]], columns=[column]):
                 texts = batch.column(0).cast(pa.string()).to_pylist()
                 yield _rows([(first + n, text or "") for n, text in enumerate(texts)])

@@ -77,12 +77,12 @@ def node_without(paths: list[str], asked: Iterable[str] | None = None) -> tuple[
 
 def working_nodes() -> dict[str, str]:
     """The nodes with CPUs, for no other runs a stage's work, but for this process's own: id → address."""
-    own = ray.get_runtime_context().get_node_id()
+    here = ray.get_runtime_context().get_node_id()
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return {
         node["NodeID"]: node["NodeManagerAddress"]
         for node in nodes
-        if node["Alive"] and node["Resources"].get("CPU") and node["NodeID"] != own
+        if node["Alive"] and node["Resources"].get("CPU") and node["NodeID"] != here
     }
 
 

@@ -184,15 +184,15 @@ def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
     owners = pc.list_parent_indices(ids).to_numpy()[left]
     ends = np.cumsum(np.bincount(owners, minlength=len(ids)))
     lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), ids.flatten().filter(left))
-    place = table.schema.get_field_index(id_column)
-    table = table.set_column(place, id_column, lists)
+    position = table.schema.get_field_index(id_column)
+    table = table.set_column(position, id_column, lists)
     return table.filter(pc.greater(pc.list_value_length(lists), 0))
 
 
 def _absent(ids: pa.Array, done: Digests) -> NDArray[np.bool_]:
-    own = digests(ids)
-    nearest = np.minimum(np.searchsorted(done, own), len(done) - 1)
-    absent: NDArray[np.bool_] = done[nearest] != own
+    names = digests(ids)
+    nearest = np.minimum(np.searchsorted(done, names), len(done) - 1)
+    absent: NDArray[np.bool_] = done[nearest] != names
     return absent
 
 

@@ -175,8 +175,8 @@ def upload(folder: Path, location: str, last: str) -> None:
     """
     filesystem, path = resolve(location)
     names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
-    own = {name.partition("/")[0] for name in names}
-    if others := [name for name in entries(location) if name not in own]:
+    expected = {name.partition("/")[0] for name in names}
+    if others := [name for name in entries(location) if name not in expected]:
         raise StorageError(f"{location}: holds other files already ({others[0]} …); choose an empty place")
     with refusals(location):
         for name in sorted(names, key=lambda name: name == last):

@@ -98,6 +98,6 @@ def kind_named(name: str) -> RunKind:
     return kind
 
 
-def _loaded(place: str) -> Any:
-    module, _, attribute = place.partition(":")
+def _loaded(reference: str) -> Any:
+    module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)

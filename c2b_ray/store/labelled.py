@@ -91,14 +91,14 @@ class LabelledTable:
     def keys(self) -> list[str]:
         """How each image is named: its key, its path, or its row where the bytes are in the table."""
         image, kind = self._names[IMAGE], self._rows.schema.field(self._names[IMAGE]).type
-        found: list[Any] = [None] * self.labels.num_rows
+        values: list[Any] = [None] * self.labels.num_rows
         if self._names[KEY]:
-            found = self._rows.columns([self._names[KEY]])[self._names[KEY]].cast(pa.string()).to_pylist()
+            values = self._rows.columns([self._names[KEY]])[self._names[KEY]].cast(pa.string()).to_pylist()
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            found = self._rows.columns([image])[image].to_pylist()
+            values = self._rows.columns([image])[image].to_pylist()
         elif pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
-            found = self._rows.columns([f"{image}.path"])[f"{image}.path"].to_pylist()
-        return [str(key) if key else f"row {row}" for row, key in enumerate(found)]
+            values = self._rows.columns([f"{image}.path"])[f"{image}.path"].to_pylist()
+        return [str(key) if key else f"row {row}" for row, key in enumerate(values)]
 
     @cached_property
     def revision(self) -> str:
@@ -115,12 +115,12 @@ class LabelledTable:
         shares = [values[start : start + size] for start in range(0, len(values), size)]
         with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
             read = pool.map(lambda share: [self._image(value, filesystem) for value in share], shares)
-            found = [image for share in read for image in share]
+            values = [image for share in read for image in share]
         return pa.table(
             {
                 "key": pa.array([self.keys[row] for row in ids], pa.string()),
-                "bytes": pa.array([data for data, _ in found], pa.binary()),
-                "error": pa.array([error for _, error in found], pa.string()),
+                "bytes": pa.array([data for data, _ in values], pa.binary()),
+                "error": pa.array([error for _, error in values], pa.string()),
             }
         )
 

@@ -58,11 +58,11 @@ class InMemory:
         self._table, self.schema, self.folder, self.size = table, table.schema, folder, size
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        found = {}
+        result = {}
         for name in names:
             column, _, part = name.partition(".") if name not in self.schema.names else (name, "", "")
-            found[name] = pc.struct_field(self._table[column], part) if part else self._table[column]
-        return pa.table(found)
+            result[name] = pc.struct_field(self._table[column], part) if part else self._table[column]
+        return pa.table(result)
 
     def image(self, column: str, row: int) -> Any:
         return self._table[column][row].as_py()
@@ -89,10 +89,10 @@ class InParquet:
 
     def image(self, column: str, row: int) -> Any:
         start = 0
-        for place, (file, group, size) in enumerate(self._groups):
+        for number, (file, group, size) in enumerate(self._groups):
             if row < start + size:
-                if self._held is None or self._held[0] != place:
-                    self._held = (place, file.read_row_group(group, columns=[column])[column])
+                if self._held is None or self._held[0] != number:
+                    self._held = (number, file.read_row_group(group, columns=[column])[column])
                 return self._held[1][row - start].as_py()
             start += size
         raise IndexError(row)
@@ -175,11 +175,11 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
 
 def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.FileInfo]) -> list[fs.FileInfo]:
     """Of the folder, or of its folder `data`."""
-    found = [info for info in infos if info.base_name.endswith(".parquet")]
-    if not found and any(info.base_name == "data" for info in infos):
+    result = [info for info in infos if info.base_name.endswith(".parquet")]
+    if not result and any(info.base_name == "data" for info in infos):
         below = filesystem.get_file_info(fs.FileSelector(f"{path}/data", allow_not_found=True))
-        found = [info for info in below if info.base_name.endswith(".parquet")]
-    return sorted(found, key=lambda info: str(info.path))
+        result = [info for info in below if info.base_name.endswith(".parquet")]
+    return sorted(result, key=lambda info: str(info.path))
 
 
 def _refuse_splits(location: str, field: str, paths: Sequence[str]) -> None:
@@ -229,8 +229,8 @@ def _files_below(filesystem: fs.FileSystem, path: str) -> set[str]:
     if not isinstance(filesystem, fs.LocalFileSystem):
         infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
         return {info.path[len(path) + 1 :] for info in infos if info.type == fs.FileType.File}
-    found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return {os.path.relpath(name, path) for name in found if os.path.isfile(name)}
+    result = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return {os.path.relpath(name, path) for name in result if os.path.isfile(name)}
 
 
 def _metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:

@@ -41,11 +41,11 @@ class Tables(Protocol):
 def listed(run: Tables, name: str, column: str) -> TableRecord:
     """The table `name` as it is now; `column` is one that it has."""
     rows = run.read(name, [column]).num_rows
-    place = run.location(name)
+    path = run.location(name)
     if run.in_parts(name):
-        return TableRecord(rows=rows, parts=files.sizes(place, "part-"))
-    size = files.size(f"{place}.parquet")
-    return TableRecord(rows=rows, bytes=size, sha256=_sha256(f"{place}.parquet") if size <= HASHED_BYTES else None)
+        return TableRecord(rows=rows, parts=files.sizes(path, "part-"))
+    size = files.size(f"{path}.parquet")
+    return TableRecord(rows=rows, bytes=size, sha256=_sha256(f"{path}.parquet") if size <= HASHED_BYTES else None)
 
 
 def check_missing(run: Tables, record: Manifest) -> None:
@@ -83,10 +83,10 @@ def _other_parts(there: Mapping[str, int], entries: Mapping[str, int]) -> list[s
     return [name for name, size in there.items() if entries.get(name) != size]
 
 
-def _same_file(place: str, entry: TableRecord) -> bool:
-    if files.size(place) != entry.bytes:
+def _same_file(path: str, entry: TableRecord) -> bool:
+    if files.size(path) != entry.bytes:
         return False
-    return entry.sha256 is None or _sha256(place) == entry.sha256
+    return entry.sha256 is None or _sha256(path) == entry.sha256
 
 
 def _sha256(location: str) -> str:

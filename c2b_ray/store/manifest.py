@@ -108,11 +108,11 @@ def checked(value: dict[str, Any], location: str, model: type[Manifest], command
 
 def merged(manifest: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """With `changes`; nested mappings are merged one level deep."""
-    found = dict(manifest)
+    result = dict(manifest)
     for key, value in changes.items():
-        nested = isinstance(value, Mapping) and isinstance(found.get(key), dict)
-        found[key] = {**found[key], **value} if nested else value
-    return found
+        nested = isinstance(value, Mapping) and isinstance(result.get(key), dict)
+        result[key] = {**result[key], **value} if nested else value
+    return result
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

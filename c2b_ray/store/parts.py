@@ -97,8 +97,8 @@ class Parts:
         with _refusals(self.out):
             with self.filesystem.open_output_stream(f"{folder}/{kind}-{uuid.uuid4().hex}") as stream:
                 stream.write(b"")
-            found = self.filesystem.get_file_info(fs.FileSelector(folder))
-        return sum(info.base_name.startswith(f"{kind}-") for info in found)
+            entries = self.filesystem.get_file_info(fs.FileSelector(folder))
+        return sum(info.base_name.startswith(f"{kind}-") for info in entries)
 
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
         """A part; `columns` that it has not are left out."""
@@ -122,11 +122,11 @@ class Parts:
         No row is repeated in an undisturbed run. A source that names a row twice repeats it, and so does Ray where it
         makes a lost block anew with other bounds, whose rows then fall into parts of other names.
         """
-        found = self.census(id_column)
-        whole = joined(found)
+        censuses = self.census(id_column)
+        whole = joined(censuses)
         first = np.zeros(len(whole.ids), bool)
         first[np.unique(whole.ids, return_index=True)[1]] = True
-        bounds = np.cumsum([len(part.ids) for part in found])[:-1]
+        bounds = np.cumsum([len(part.ids) for part in censuses])[:-1]
         for name, kept in zip(self.names(), np.split(first, bounds), strict=False):
             if kept.all():
                 continue
@@ -138,9 +138,9 @@ class Parts:
         return Census(whole.ids[first], whole.failed[first])
 
 
-def joined(found: list[Census]) -> Census:
-    ids = [np.zeros(0, DIGEST), *(part.ids for part in found)]
-    return Census(np.concatenate(ids), np.concatenate([np.zeros(0, bool), *(part.failed for part in found)]))
+def joined(censuses: list[Census]) -> Census:
+    ids = [np.zeros(0, DIGEST), *(part.ids for part in censuses)]
+    return Census(np.concatenate(ids), np.concatenate([np.zeros(0, bool), *(part.failed for part in censuses)]))
 
 
 def opened(out: str) -> Parts:

@@ -121,13 +121,13 @@ class Run:
         if not self.has(name):
             table = schema.empty_table()
             return table.select(columns) if columns else table
-        place = name if name in self.kind.in_parts else f"{name}.parquet"
-        table = files.read_table(self.location(place), columns)
+        entry = name if name in self.kind.in_parts else f"{name}.parquet"
+        table = files.read_table(self.location(entry), columns)
         if missing := [column for column in columns or schema.names if column not in table.column_names]:
             raise RunError(
-                f"{self.location(place)}: no column {', '.join(missing)}: a table of another kind or release; run the "
+                f"{self.location(entry)}: no column {', '.join(missing)}: a table of another kind or release; run the "
                 f"{self.kind.command} anew, into another --out",
-                location=self.location(place),
+                location=self.location(entry),
                 run=self.path,
             )
         return table

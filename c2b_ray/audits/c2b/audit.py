@@ -139,11 +139,11 @@ def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequ
 
 def _refuse_unanswered(run: C2BRun, config: AuditConfig) -> None:
     """SourceError where hardly any image was answered; what there is, is written before."""
-    told = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, config.classifiers)
-    if told is not None:
-        run.update({"status": "failed", "failure": told})
+    reason = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, config.classifiers)
+    if reason is not None:
+        run.update({"status": "failed", "failure": reason})
         raise SourceError(
-            f"{run.path}: {told}. Its tables are kept. Mend the cause, delete {run.location('images')} and "
+            f"{run.path}: {reason}. Its tables are kept. Mend the cause, delete {run.location('images')} and "
             f"{run.location('predictions')}, where the failures are noted, and run the audit again"
         )
 

@@ -76,7 +76,7 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
 def targets(captions: pa.Table, grant: Grant, config: AuditConfig) -> dict[CellKey, int]:
     """Distinct images of each cell, from each source: those of all captions that it asks for, also of those that
     turned out to repeat another and were left out."""
-    return {key: grant[own[0]] * config.slots for key, own in cells_of(captions).items()}
+    return {key: grant[of_group[0]] * config.slots for key, of_group in cells_of(captions).items()}
 
 
 def grant_so_far(run: C2BRun, first: Grant) -> Grant:
@@ -101,14 +101,14 @@ def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
     exhausted = _exhausted(run, targets(captions, grant, config))
     looked = {"images": spent, "open": len(left_open), "groups": len(groups)}
     for group in sorted(left_open, key=lambda group: (grant[groups[group].captions[0]], group)):
-        own = groups[group]
-        if own.cells & exhausted:
+        of_group = groups[group]
+        if of_group.cells & exhausted:
             continue
-        granted = grant[own.captions[0]]
-        each = len(own.cells) * config.slots * len(config.images.sources)
+        granted = grant[of_group.captions[0]]
+        each = len(of_group.cells) * config.slots * len(config.images.sources)
         more = min(min(GROWTH * granted, most) - granted, left // each)
         left -= more * each
-        new |= dict.fromkeys(own.captions, granted + more)
+        new |= dict.fromkeys(of_group.captions, granted + more)
     _note(run, looked, new, config)
     return new if new != grant else None
 
@@ -121,13 +121,13 @@ class _Group:
 
 def _groups(captions: pa.Table) -> dict[Group, _Group]:
     """Captions and cells of every (target class, attribute), intersections left out."""
-    found: dict[Group, _Group] = defaultdict(_Group)
+    by_group: dict[Group, _Group] = defaultdict(_Group)
     for row in captions.to_pylist():
         if not is_pair(row["proposal_id"]):
-            own = found[Group(row["target_class"], row["attribute"])]
-            own.captions.append(row["caption_id"])
-            own.cells.add((row["proposal_id"], row["bias_class"]))
-    return found
+            of_group = by_group[Group(row["target_class"], row["attribute"])]
+            of_group.captions.append(row["caption_id"])
+            of_group.cells.add((row["proposal_id"], row["bias_class"]))
+    return by_group
 
 
 def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
@@ -160,9 +160,9 @@ def verification(run: C2BRun, distinct: Distinct) -> Verified | None:
         columns = (run.captions[name].to_pylist() for name in ("caption_id", "target_class"))
         target = dict(zip(*columns, strict=True))
         looked = pa.concat_tables([run.draws.select(_LOOKED), run.read("pool", _LOOKED)])
-        found = {(image, target[caption]) for image, caption in zip(*looked.to_pydict().values(), strict=True)}
+        by_group = {(image, target[caption]) for image, caption in zip(*looked.to_pydict().values(), strict=True)}
         seen = rows.select(["image_id", "target_class"]).to_pydict().values()
-        rows = rows.filter(pa.array([pair in found for pair in zip(*seen, strict=True)], pa.bool_()))
+        rows = rows.filter(pa.array([pair in by_group for pair in zip(*seen, strict=True)], pa.bool_()))
     return Verified(rows, run.calibration, distinct)
 
 

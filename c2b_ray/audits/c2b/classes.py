@@ -25,8 +25,8 @@ def with_classes(config: AuditConfig) -> AuditConfig:
         return _named(config, list(config.label_map), "the keys of `label_map`")
     specs = list(config.specs.values())
     labels = [list(catalog.described("classifier", spec).labels) for spec in specs]
-    for spec, own in zip(specs[1:], labels[1:], strict=True):
-        if set(own) != set(labels[0]):
+    for spec, others in zip(specs[1:], labels[1:], strict=True):
+        if set(others) != set(labels[0]):
             raise ConfigError(
                 "classes", f"all: {specs[0]} and {spec} have different labels; list the classes, or give `label_map`"
             )

@@ -21,13 +21,13 @@ from c2b_ray.store.parts import digests
 def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Contestant]:
     """The classifiers of an audit, noted in its run. ConfigError where one has no label for a class."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    found = []
+    contestants = []
     for name, spec in config.specs.items():
         known = models.describe("classifier", spec)
         asking = classification(name, known, config.classes, label_map, config.right)
         run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
-        found.append(Contestant(models.classifier(spec), asking))
-    return found
+        contestants.append(Contestant(models.classifier(spec), asking))
+    return contestants
 
 
 def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:

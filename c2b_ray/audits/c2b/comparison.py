@@ -49,10 +49,10 @@ class Comparison:
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
         """Gates on how the cells changed, also over all classes, and on B's own scores: `phi` and `verdict` are B's, on
         all of its images. A gate that could be checked on no cell fails, unless `allow_unchecked`."""
-        own = {_place(row): row for row in self.scores.to_pylist()}
+        scores_of_b = {_cell_of(row): row for row in self.scores.to_pylist()}
         rows = []
         for row in self.cells.to_pylist():
-            scored = own.get(_place(row), {})
+            scored = scores_of_b.get(_cell_of(row), {})
             rows.append({**scored, **row, "n": scored.get("n", 0), "pairs": row["n"]})
         rows += [{**row, "pairs": row["n"]} for row in self.pooled.to_pylist()]
         return gates.check(fail_on, gates.cells_of(rows, self.classifier_b), allow_unchecked)
@@ -65,9 +65,9 @@ class Comparison:
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; the page's path."""
         files.make_directory(out)
-        place = str(out).rstrip("/")
-        files.write_table(f"{place}/comparison.parquet", self.cells)
-        files.write_table(f"{place}/comparison_pooled.parquet", self.pooled)
+        directory = str(out).rstrip("/")
+        files.write_table(f"{directory}/comparison.parquet", self.cells)
+        files.write_table(f"{directory}/comparison_pooled.parquet", self.pooled)
         title = str(self.run_b.config.get("task") or "Two classifiers")
         told_apart = self.disagreements()
         pictures = disagreement_pictures(self.run_b, told_apart)
@@ -79,8 +79,8 @@ class Comparison:
             told_apart,
             pictures,
         )
-        files.write_bytes(f"{place}/comparison.html", page.encode())
-        return f"{place}/comparison.html"
+        files.write_bytes(f"{directory}/comparison.html", page.encode())
+        return f"{directory}/comparison.html"
 
 
 def compare(
@@ -122,13 +122,13 @@ def check(
     return gates.check(fail_on, gates.cells_of(rows), allow_unchecked)
 
 
-def _place(row: dict[str, Any]) -> tuple[str, str, str]:
+def _cell_of(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["target_class"], row["attribute"], row["bias_class"]
 
 
 def _side(run: C2BRun, classifier: str) -> Side:
     of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
-    doubts = {_place(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
+    doubts = {_cell_of(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
     said = Said(run.verifications) if run.has("verifications") else None
     return Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), said, doubts)
 

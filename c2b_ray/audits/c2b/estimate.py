@@ -78,15 +78,15 @@ def estimate(config: str | Path | dict[str, Any] | AuditConfig, via: str = AUTO)
 
 def _captions(config: AuditConfig) -> tuple[pa.Table, str]:
     """The captions as the audit makes them, with stand-ins for what a language model is still to propose."""
-    given, note = dict(config.attributes or {}), ""
+    attributes, note = dict(config.attributes or {}), ""
     if config.language_model is not None:
         values = [f"value {number + 1}" for number in range(ASSUMED_VALUES)]
-        known = {normalise(name) for name in given}
+        known = {normalise(name) for name in attributes}
         named = dict.fromkeys(name for pair in config.intersections for name in pair if normalise(name) not in known)
         others = (f"attribute {number + 1}" for number in range(ASSUMED_ATTRIBUTES - len(named)))
-        given |= dict.fromkeys([*named, *others], values)
+        attributes |= dict.fromkeys([*named, *others], values)
         note = f"assuming {ASSUMED_ATTRIBUTES} attributes of {ASSUMED_VALUES} values a class from the language model"
-    proposals, _ = propose(config.task, config.classes, None, given, config.seed)
+    proposals, _ = propose(config.task, config.classes, None, attributes, config.seed)
     captions, _ = caption(config.task, proposals, None, config.captions_per_cell, config.seed, config.templates)
     of_pairs, _ = caption_pairs(pairs(proposals, config.intersections), captions, None, config.seed)
     return pa.concat_tables([captions, of_pairs]), note
@@ -124,7 +124,7 @@ def _source(source: str, config: AuditConfig, captions: pa.Table, images: tuple[
 def _pools(config: AuditConfig, captions: pa.Table) -> int:
     """Images in the pools of all captions: of an index with fewer images, all of these once."""
     assert config.images.pool is not None
-    rows = sum(len(own) for own in cells_of(captions).values()) * config.images.pool
+    rows = sum(len(captions_of_cell) for captions_of_cell in cells_of(captions).values()) * config.images.pool
     count = getattr(catalog.index(str(config.images.index)), "count", None)
     return rows if count is None else min(rows, int(count))
 
@@ -154,7 +154,9 @@ def _of_table(config: AuditConfig) -> tuple[int, int]:
         return rows, rows
     captions, draws = pa.concat_tables([captions, more_captions]), pa.concat_tables([draws, more_draws])
     there = Counter(draws["caption_id"].to_pylist())
-    first = sum(min(images, there[own]) for own, images in first_grant(captions, config).items())
+    first = sum(
+        min(images, there[captions_of_cell]) for captions_of_cell, images in first_grant(captions, config).items()
+    )
     return min(first, rows), min(rows, max(first, config.budget.images))
 
 

@@ -58,14 +58,14 @@ def check_specs(config: AuditConfig) -> None:
 
 def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
     """(field, role, spec) of each model."""
-    found = [("classifier", "classifier", spec) for spec in config.specs.values()]
+    specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
     if config.language_model is not None:
-        found.append(("language_model", LANGUAGE_MODEL, config.language_model))
+        specs.append(("language_model", LANGUAGE_MODEL, config.language_model))
     if config.images.generator is not None:
-        found.append(("images.generator", "image_generator", config.images.generator))
+        specs.append(("images.generator", "image_generator", config.images.generator))
     if config.verification is not None:
-        found.append(("verification.model", "captioner", config.verification.model))
-    return found
+        specs.append(("verification.model", "captioner", config.verification.model))
+    return specs
 
 
 def paths_read(config: AuditConfig) -> dict[str, str]:

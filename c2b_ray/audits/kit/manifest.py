@@ -14,20 +14,20 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    result = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return result
 
 
 def counts(run: Run) -> dict[str, int]:
     """Rows of each table, and the images and predictions that came to nothing."""
-    found = {name: run.read(name).num_rows for name in ("proposals", "rejected", "captions", "draws", "scores")}
+    result = {name: run.read(name).num_rows for name in ("proposals", "rejected", "captions", "draws", "scores")}
     for name, errors in (("images", "image_errors"), ("predictions", "prediction_errors")):
         column = run.read(name, ["error"])["error"]
-        found[name] = len(column)
-        found[errors] = len(column) - column.null_count
-    return found
+        result[name] = len(column)
+        result[errors] = len(column) - column.null_count
+    return result

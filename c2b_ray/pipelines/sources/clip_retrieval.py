@@ -29,7 +29,7 @@ from pyarrow import fs
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import THREADS, absent_bucket, refusal, resolve
 from c2b_ray.pipelines.sources.datasets import IMAGES
-from c2b_ray.pipelines.sources.files import Place, listing
+from c2b_ray.pipelines.sources.files import Location, listing
 from c2b_ray.pipelines.sources.webdataset import members
 from c2b_ray.roles import Floats
 
@@ -131,8 +131,8 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
     there = {*of_vectors, *of_rows}
     numbers = range(min(there), max(there) + 1)
     for number in numbers:
-        for found, kind in ((of_vectors, EMBEDDINGS), (of_rows, METADATA)):
-            if number not in found:
+        for located, kind in ((of_vectors, EMBEDDINGS), (of_rows, METADATA)):
+            if number not in located:
                 raise SourceError(
                     f"{folder / kind}: partition {number} is missing (there are {min(numbers)} to {max(numbers)}); "
                     "copy or embed it again, or move its counterpart away to leave it out at either end"
@@ -157,13 +157,13 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
-    found: dict[int, Path] = {}
+    located: dict[int, Path] = {}
     for path in sorted(folder.glob("*")):
         if match := _NUMBER.search(path.name):
-            if (number := int(match[1])) in found:
-                raise SourceError(f"{path}: the same partition as {found[number].name}; remove one of them")
-            found[number] = path
-    return found
+            if (number := int(match[1])) in located:
+                raise SourceError(f"{path}: the same partition as {located[number].name}; remove one of them")
+            located[number] = path
+    return located
 
 
 def _mapped(path: Path) -> Mapped:
@@ -202,30 +202,32 @@ def _relative(path: str, root: str) -> str:
 
 def _shards(images: str) -> Shards | None:
     """None where `images` holds no tar files. SourceError where it is no folder."""
-    place = Place(images, *resolve(images))
+    location = Location(images, *resolve(images))
     try:
-        kind = place.filesystem.get_file_info(place.path).type
+        kind = location.filesystem.get_file_info(location.path).type
     except OSError as error:
         raise SourceError(refusal(images, error) or f"{images}: cannot be read: {error}") from error
     if kind != fs.FileType.Directory:  # every image would be missing, and be found out only when it is asked for
         raise SourceError(absent_bucket(images) or f"{images}: no such folder; --images names that of the images")
-    tars = [name for name in listing(place).names if name.endswith(SHARDS)]
+    tars = [name for name in listing(location).names if name.endswith(SHARDS)]
     if not tars:
         return None
     with ThreadPoolExecutor(THREADS) as pool:
-        found: Sequence[Sequence[tuple[str, int, int]]] = list(pool.map(partial(members, place, images=IMAGES), tars))
-    _refuse_repeats(images, tars, found)
-    rows = [(name, tar, offset, size) for tar, of in zip(tars, found, strict=True) for name, offset, size in of]
+        located: Sequence[Sequence[tuple[str, int, int]]] = list(
+            pool.map(partial(members, location, images=IMAGES), tars)
+        )
+    _refuse_repeats(images, tars, located)
+    rows = [(name, tar, offset, size) for tar, of in zip(tars, located, strict=True) for name, offset, size in of]
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
     kinds = [pa.string(), *PLACES.types]
     names, *places = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     return Shards(names, pa.table(places, schema=PLACES))
 
 
-def _refuse_repeats(images: str, tars: Sequence[str], found: Sequence[Sequence[tuple[str, int, int]]]) -> None:
+def _refuse_repeats(images: str, tars: Sequence[str], located: Sequence[Sequence[tuple[str, int, int]]]) -> None:
     """The metadata name samples, not shards."""
     owner: dict[str, str] = {}
-    for tar, names in zip(tars, found, strict=True):
+    for tar, names in zip(tars, located, strict=True):
         for name, *_ in names:
             if name in owner:
                 raise SourceError(

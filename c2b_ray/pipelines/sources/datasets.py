@@ -19,7 +19,7 @@ from pyarrow import fs
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
 from c2b_ray.pipelines.sources import parquet_tables, webdataset
-from c2b_ray.pipelines.sources.files import Listing, Place, listing, tables
+from c2b_ray.pipelines.sources.files import Listing, Location, listing, tables
 from c2b_ray.pipelines.stage import Rows
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
@@ -43,41 +43,41 @@ def read(source: str, *, limit: int | None = None) -> Rows:
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.File:
             folder, _, name = path.rpartition("/")
-            return _read(Place(source, filesystem, folder), Listing([name]), limit)
+            return _read(Location(source, filesystem, folder), Listing([name]), limit)
         if kind == fs.FileType.Directory:
-            place = Place(source, filesystem, path)
-            return _read(place, listing(place), limit)
+            location = Location(source, filesystem, path)
+            return _read(location, listing(location), limit)
     except OSError as error:
         raise SourceError(refusal(source, error) or f"{source}: cannot be read: {error}") from error
     raise SourceError(absent_bucket(source) or f"{source}: no such file or folder; {EXPECTED}")
 
 
-def _read(place: Place, found: Listing, limit: int | None) -> Rows:
-    of_images, of_tables, of_shards = (_ending(found.names, kind) for kind in (IMAGES, PARQUET, SHARDS))
+def _read(location: Location, files: Listing, limit: int | None) -> Rows:
+    of_images, of_tables, of_shards = (_ending(files.names, kind) for kind in (IMAGES, PARQUET, SHARDS))
     # Tables often lie beside the images that they name, so a table with a column of images goes first.
-    if of_tables and (parquet_tables.has_images(place, of_tables) or not (of_images or of_shards)):
-        return parquet_tables.read(place, of_tables, limit)
+    if of_tables and (parquet_tables.has_images(location, of_tables) or not (of_images or of_shards)):
+        return parquet_tables.read(location, of_tables, limit)
     if of_images and of_shards:
         raise SourceError(
-            f"{place.source}: holds {len(of_images)} images and {len(of_shards)} tar files; name the one you mean"
+            f"{location.source}: holds {len(of_images)} images and {len(of_shards)} tar files; name the one you mean"
         )
     if of_shards:
-        return webdataset.read(place, of_shards, IMAGES, limit)
-    if not of_images and not found.refused:
-        there = f"{len(found.names)} files of other kinds" if found.names else "nothing"
-        raise SourceError(f"{place.source}: holds {there}; {EXPECTED}")
-    rows = sorted([*((name, None) for name in of_images), *found.refused.items()])[:limit]
+        return webdataset.read(location, of_shards, IMAGES, limit)
+    if not of_images and not files.refused:
+        there = f"{len(files.names)} files of other kinds" if files.names else "nothing"
+        raise SourceError(f"{location.source}: holds {there}; {EXPECTED}")
+    rows = sorted([*((name, None) for name in of_images), *files.refused.items()])[:limit]
     names = pa.table({"key": [name for name, _ in rows], "error": pa.array([why for _, why in rows], pa.string())})
     # Few enough blocks that the driver can hold millions of files, small enough that two workers share a thousand.
     size = max(256, len(rows) // 2000)
     blocks = [names.slice(start, size) for start in range(0, max(1, len(rows)), size)]
-    return Rows(blocks, partial(_fetched, place=place), len(rows))
+    return Rows(blocks, partial(_fetched, location=location), len(rows))
 
 
-def _fetched(names: pa.Table, place: Place) -> Iterator[pa.Table]:
+def _fetched(names: pa.Table, location: Location) -> Iterator[pa.Table]:
     for start in range(0, names.num_rows, FILES_AT_ONCE):
         rows = names.slice(start, FILES_AT_ONCE).to_pylist()
-        content = iter(place.fetch_all([row["key"] for row in rows if row["error"] is None]))
+        content = iter(location.fetch_all([row["key"] for row in rows if row["error"] is None]))
         filled = []
         for row in rows:
             data, error = (None, row["error"]) if row["error"] else next(content)

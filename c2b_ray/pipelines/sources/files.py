@@ -28,7 +28,7 @@ Content = tuple[bytes | None, str | None]
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A folder: `source` as the user wrote it, `path` within the file system. Workers reach it as the driver does."""
 
     source: str
@@ -63,11 +63,11 @@ class Listing:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def listing(place: Place) -> Listing:
-    """Every file below `place`, once whatever links there are; what begins with a dot is left out, folders too."""
-    found = _walked(place) if isinstance(place.filesystem, fs.LocalFileSystem) else _selected(place)
-    found.names.sort()
-    return found
+def listing(location: Location) -> Listing:
+    """Every file below `location`, once whatever links there are; what begins with a dot is left out, folders too."""
+    listed = _walked(location) if isinstance(location.filesystem, fs.LocalFileSystem) else _selected(location)
+    listed.names.sort()
+    return listed
 
 
 def sizes(source: str) -> pa.Table:
@@ -78,7 +78,7 @@ def sizes(source: str) -> pa.Table:
         folder, _, name = info.path.rpartition("/")
         if info.type == fs.FileType.Directory:
             folder = info.path
-            names = listing(Place(source, filesystem, folder)).names
+            names = listing(Location(source, filesystem, folder)).names
         else:
             names = [name]
         infos = filesystem.get_file_info([f"{folder}/{name}" for name in names])
@@ -113,20 +113,20 @@ def tables(rows: Iterable[Mapping[str, Any]], extra: Sequence[pa.Field] = ()) ->
         yield pa.Table.from_pylist(held, schema)
 
 
-def _walked(place: Place) -> Listing:
+def _walked(location: Location) -> Listing:
     # Not pyarrow's recursive selector, which follows links to folders for ever: two links to a parent filled 20 GB.
-    found = Listing()
+    listed = Listing()
     folders, seen = [""], set()
     while folders:
         folder = folders.pop()
         try:
-            status = os.stat(f"{place.path}/{folder}")
+            status = os.stat(f"{location.path}/{folder}")
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            entries = sorted(os.scandir(f"{place.path}/{folder}"), key=lambda entry: entry.name)
+            entries = sorted(os.scandir(f"{location.path}/{folder}"), key=lambda entry: entry.name)
         except OSError as error:
-            found.refused[_printable(folder)] = f"the folder cannot be listed: {error.strerror}"
+            listed.refused[_printable(folder)] = f"the folder cannot be listed: {error.strerror}"
             continue
         # Real folders before links to them, so that a file is named by where it is.
         folders += [folder + e.name + "/" for e in entries if _visible(e.name) and e.is_dir() and e.is_symlink()][::-1]
@@ -138,15 +138,15 @@ def _walked(place: Place) -> Listing:
                 continue  # neither a pipe, which would never end
             name = folder + entry.name
             if _printable(name) == name:
-                found.names.append(name)
+                listed.names.append(name)
             else:
-                found.refused[_printable(name)] = "the file's name is not UTF-8; rename it"
-    return found
+                listed.refused[_printable(name)] = "the file's name is not UTF-8; rename it"
+    return listed
 
 
-def _selected(place: Place) -> Listing:
-    infos = place.filesystem.get_file_info(fs.FileSelector(place.path, recursive=True))
-    names = (info.path[len(place.path) :].lstrip("/") for info in infos if info.type == fs.FileType.File)
+def _selected(location: Location) -> Listing:
+    infos = location.filesystem.get_file_info(fs.FileSelector(location.path, recursive=True))
+    names = (info.path[len(location.path) :].lstrip("/") for info in infos if info.type == fs.FileType.File)
     return Listing([name for name in names if all(_visible(part) for part in name.split("/"))])
 
 

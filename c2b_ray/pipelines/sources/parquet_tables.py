@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import THREADS
-from c2b_ray.pipelines.sources.files import ROW, ROWS_AT_ONCE, Place, tables, unread
+from c2b_ray.pipelines.sources.files import ROW, ROWS_AT_ONCE, Location, tables, unread
 from c2b_ray.pipelines.stage import Rows
 
 EXPECTED = (
@@ -42,42 +42,42 @@ class _Footer:
     error: str | None = None
 
 
-def has_images(place: Place, names: list[str]) -> bool:
+def has_images(location: Location, names: list[str]) -> bool:
     """Whether the first table that can be read has a column of images."""
-    footers = (_footer(place, name) for name in names)
+    footers = (_footer(location, name) for name in names)
     schema = next((footer.schema for footer in footers if footer.schema is not None), None)
     return schema is not None and _image_column(schema) is not None
 
 
-def read(place: Place, names: list[str], limit: int | None) -> Rows:
+def read(location: Location, names: list[str], limit: int | None) -> Rows:
     """Key `<file>#<row>`, or the column `key` where it is set; other columns stay as they are.
 
     SourceError where a table has no column of images, where none can be read, where they disagree on a column's type,
     or where a key is repeated.
     """
     with ThreadPoolExecutor(THREADS) as pool:
-        footers = list(pool.map(partial(_footer, place), names))
+        footers = list(pool.map(partial(_footer, location), names))
     if all(footer.schema is None for footer in footers):
-        raise SourceError(f"{place.source}: no Parquet file can be read; {footers[0].file}: {footers[0].error}")
+        raise SourceError(f"{location.source}: no Parquet file can be read; {footers[0].file}: {footers[0].error}")
     for footer in footers:
         if footer.schema is not None and _image_column(footer.schema) is None:
             there = ", ".join(footer.schema.names)
-            raise SourceError(f"{place.source}: {footer.file} has no column of images; {EXPECTED}; it has {there}")
-    others = _other_columns(place, [footer.schema for footer in footers if footer.schema is not None])
+            raise SourceError(f"{location.source}: {footer.file} has no column of images; {EXPECTED}; it has {there}")
+    others = _other_columns(location, [footer.schema for footer in footers if footer.schema is not None])
     units = _units(footers, limit)
-    _refuse_repeats(place, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
+    _refuse_repeats(location, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
     if limit is None or sum(u["rows"] for u in units) < limit:
         units += [{"file": f.file, "rows": 1, "error": f.error} for f in footers if f.error is not None]
-    return Rows(_blocks(units), partial(_rows, place=place, others=others), sum(u["rows"] for u in units))
+    return Rows(_blocks(units), partial(_rows, location=location, others=others), sum(u["rows"] for u in units))
 
 
-def _footer(place: Place, name: str) -> _Footer:
+def _footer(location: Location, name: str) -> _Footer:
     try:
-        with place.open(name) as stream, pq.ParquetFile(stream) as file:
+        with location.open(name) as stream, pq.ParquetFile(stream) as file:
             groups = (file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
             return _Footer(name, file.schema_arrow, tuple(groups))
     except Damaged as error:
-        return _Footer(name, error=unread(error, place.source))
+        return _Footer(name, error=unread(error, location.source))
 
 
 def _image_column(schema: pa.Schema) -> str | None:
@@ -100,7 +100,7 @@ def _binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _other_columns(place: Place, schemas: list[pa.Schema]) -> pa.Schema:
+def _other_columns(location: Location, schemas: list[pa.Schema]) -> pa.Schema:
     """All columns that say something of an image, of one type in every row: Ray cannot join blocks that differ."""
     shared = []
     for schema in schemas:
@@ -114,7 +114,7 @@ def _other_columns(place: Place, schemas: list[pa.Schema]) -> pa.Schema:
     try:
         return pa.unify_schemas(shared, promote_options="permissive")
     except pa.ArrowException as error:
-        raise SourceError(f"{place.source}: the tables disagree on a column: {error}") from error
+        raise SourceError(f"{location.source}: the tables disagree on a column: {error}") from error
 
 
 def _units(footers: list[_Footer], limit: int | None) -> list[dict[str, Any]]:
@@ -140,12 +140,12 @@ def _blocks(units: list[dict[str, Any]]) -> list[pa.Table]:
     return [pa.Table.from_pylist(block, UNITS) for block in blocks]
 
 
-def _refuse_repeats(place: Place, footers: list[_Footer], units: list[dict[str, Any]]) -> None:
+def _refuse_repeats(location: Location, footers: list[_Footer], units: list[dict[str, Any]]) -> None:
     taken = {f.file: max((u["first"] + u["rows"] for u in units if u["file"] == f.file), default=0) for f in footers}
 
     def keys(footer: _Footer) -> pa.ChunkedArray:
         try:
-            with place.open(footer.file) as stream:
+            with location.open(footer.file) as stream:
                 return pq.ParquetFile(stream).read(["key"])["key"].slice(0, taken[footer.file]).cast(pa.string())
         except Damaged:  # its rows will say so
             return pa.chunked_array([], pa.string())
@@ -157,46 +157,46 @@ def _refuse_repeats(place: Place, footers: list[_Footer], units: list[dict[str, 
     if len(again):
         key, times = again[0].as_py().values()
         raise SourceError(
-            f"{place.source}: {len(again)} values of `key` are not unique, such as {key!r} ({times} rows); "
+            f"{location.source}: {len(again)} values of `key` are not unique, such as {key!r} ({times} rows); "
             "make them so, or rename the column"
         )
 
 
-def _rows(units: pa.Table, place: Place, others: pa.Schema) -> Iterator[pa.Table]:
+def _rows(units: pa.Table, location: Location, others: pa.Schema) -> Iterator[pa.Table]:
     for unit in units.to_pylist():
         if unit["error"] is not None:
             yield from tables([{"key": unit["file"], "error": f"a damaged table: {unit['error']}"}], list(others))
             continue
         rows = range(unit["first"], unit["first"] + unit["rows"])
-        yield from _unit(place, unit["file"], unit["group"], rows, others)
+        yield from _unit(location, unit["file"], unit["group"], rows, others)
 
 
-def _unit(place: Place, file: str, group: int, rows: range, others: pa.Schema) -> Iterator[pa.Table]:
+def _unit(location: Location, file: str, group: int, rows: range, others: pa.Schema) -> Iterator[pa.Table]:
     done = 0
     try:
-        with place.open(file) as stream, pq.ParquetFile(stream) as table:
+        with location.open(file) as stream, pq.ParquetFile(stream) as table:
             for batch in table.iter_batches(ROWS_AT_ONCE, row_groups=[group]):
                 part = pa.Table.from_batches([batch])[: len(rows) - done]
                 if not part.num_rows:
                     return
-                yield _converted(place, file, part, rows[done], others)
+                yield _converted(location, file, part, rows[done], others)
                 done += part.num_rows
     except Damaged as error:
-        why = f"a damaged table: {unread(error, place.source)}"
+        why = f"a damaged table: {unread(error, location.source)}"
         yield from tables(({"key": f"{file}#{row}", "error": why} for row in rows[done:]), list(others))
 
 
-def _converted(place: Place, file: str, table: pa.Table, first: int, others: pa.Schema) -> pa.Table:
+def _converted(location: Location, file: str, table: pa.Table, first: int, others: pa.Schema) -> pa.Table:
     numbered = pa.array([f"{file}#{first + i}" for i in range(table.num_rows)], pa.string())
     named = "key" in table.column_names
     keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if named else numbered
     column = _image_column(table.schema)
-    data, errors = _content(place, posixpath.dirname(file), table[column])
-    given = table["error"].cast(pa.string()).to_pylist() if "error" in table.column_names else [None] * table.num_rows
+    data, errors = _content(location, posixpath.dirname(file), table[column])
+    noted = table["error"].cast(pa.string()).to_pylist() if "error" in table.column_names else [None] * table.num_rows
     columns = {
         "key": keys,
         "bytes": pa.array(data, pa.binary()),
-        "error": pa.array([old or new for old, new in zip(given, errors, strict=True)], pa.string()),
+        "error": pa.array([old or new for old, new in zip(noted, errors, strict=True)], pa.string()),
     }
     for other in others:
         there = other.name in table.column_names
@@ -204,7 +204,7 @@ def _converted(place: Place, file: str, table: pa.Table, first: int, others: pa.
     return pa.table(columns)
 
 
-def _content(place: Place, folder: str, column: pa.ChunkedArray) -> tuple[list[bytes | None], list[str | None]]:
+def _content(location: Location, folder: str, column: pa.ChunkedArray) -> tuple[list[bytes | None], list[str | None]]:
     """Bytes and error of each row."""
     values = column.to_pylist()
     if _binary(column.type):
@@ -217,10 +217,10 @@ def _content(place: Place, folder: str, column: pa.ChunkedArray) -> tuple[list[b
     missing = [i for i, (found, path) in enumerate(zip(data, paths, strict=True)) if found is None and path]
     errors: list[str | None] = ["no bytes" if found is None else None for found in data]
     inside = {i: _inside(folder, str(paths[i])) for i in missing}
-    fetched = place.fetch_all([name for name in inside.values() if name is not None], follow_links=False)
+    fetched = location.fetch_all([name for name in inside.values() if name is not None], follow_links=False)
     for i, name in inside.items():
         if name is None:
-            errors[i] = f"{paths[i]}: leads out of {place.source}"
+            errors[i] = f"{paths[i]}: leads out of {location.source}"
         else:
             data[i], why = fetched.pop(0)
             errors[i] = why and f"{paths[i]}: {why}"

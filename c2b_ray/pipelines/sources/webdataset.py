@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from c2b_ray.pipelines.sources.files import Place, tables, unread
+from c2b_ray.pipelines.sources.files import Location, tables, unread
 from c2b_ray.pipelines.stage import Rows
 from c2b_ray.steps.decode import MAX_BYTES
 
@@ -23,50 +23,50 @@ COLUMNS = [pa.field(name, pa.string()) for name in METADATA]
 Sample = dict[str, Any]
 
 
-def read(place: Place, shards: list[str], images: tuple[str, ...], limit: int | None) -> Rows:
+def read(location: Location, shards: list[str], images: tuple[str, ...], limit: int | None) -> Rows:
     """Key `<shard>/<sample>`; members in `METADATA` are columns. A damaged shard ends with a row that says so."""
     # A limit counts over the shards in their order, so they are read one after the other.
     blocks = [shards] if limit is not None else [[shard] for shard in shards]
     tables_of_names = [pa.table({"shard": block}) for block in blocks]
-    return Rows(tables_of_names, partial(_rows, place=place, images=images, limit=limit))
+    return Rows(tables_of_names, partial(_rows, location=location, images=images, limit=limit))
 
 
-def members(place: Place, shard: str, images: tuple[str, ...]) -> list[tuple[str, int, int]]:
+def members(location: Location, shard: str, images: tuple[str, ...]) -> list[tuple[str, int, int]]:
     """Of each sample of an uncompressed shard its name, and where its image begins and how long it is.
 
     Headers alone are read. A damaged shard gives what comes before the damage, save the last sample: its image may be
     among what is lost.
     """
-    found: dict[str, tuple[tuple[int, str], int, int]] = {}
+    members_by_name: dict[str, tuple[tuple[int, str], int, int]] = {}
     name = ""
     try:
-        with place.open(shard) as stream, _Archive.open(fileobj=stream, mode="r:", ignore_zeros=True) as archive:
+        with location.open(shard) as stream, _Archive.open(fileobj=stream, mode="r:", ignore_zeros=True) as archive:
             while (member := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined]  # tarfile keeps every header it has met
                 name, extension = _split(member.name)
                 if member.isfile() and name and f".{extension}".endswith(images):
                     this = (_rank(extension), member.offset_data, member.size)
-                    found[name] = min(found.get(name, this), this)
+                    members_by_name[name] = min(members_by_name.get(name, this), this)
     except Exception:  # tarfile answers damage with whatever exception the damage causes
-        found.pop(name, None)
-    return [(name, offset, size) for name, (_, offset, size) in found.items()]
+        members_by_name.pop(name, None)
+    return [(name, offset, size) for name, (_, offset, size) in members_by_name.items()]
 
 
-def _rows(shards: pa.Table, place: Place, images: tuple[str, ...], limit: int | None) -> Iterator[pa.Table]:
-    every = (row for shard in shards["shard"].to_pylist() for row in _shard(place, shard, images))
+def _rows(shards: pa.Table, location: Location, images: tuple[str, ...], limit: int | None) -> Iterator[pa.Table]:
+    every = (row for shard in shards["shard"].to_pylist() for row in _shard(location, shard, images))
     yield from tables(islice(every, limit), COLUMNS)
 
 
-def _shard(place: Place, shard: str, images: tuple[str, ...]) -> Iterator[Sample]:
+def _shard(location: Location, shard: str, images: tuple[str, ...]) -> Iterator[Sample]:
     used: set[str] = set()
     try:
-        with place.filesystem.open_input_stream(f"{place.path}/{shard}", compression=None) as stream:
+        with location.filesystem.open_input_stream(f"{location.path}/{shard}", compression=None) as stream:
             for name, sample in _samples(stream, images):
                 key = next(k for k in _candidates(f"{shard}/{name}") if k not in used)
                 used.add(key)
                 yield _row(key, sample, images)
     except Exception as error:  # tarfile answers damage with whatever exception the damage causes
-        why = f"{len(used)} samples were read, what follows is lost: {unread(error, place.source)}"
+        why = f"{len(used)} samples were read, what follows is lost: {unread(error, location.source)}"
         yield {"key": shard, "error": f"a damaged shard: {why}"}
 
 

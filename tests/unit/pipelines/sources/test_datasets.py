@@ -95,7 +95,7 @@ def test_what_may_not_be_read_is_a_row(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_an_image_for_its_size_is_not_read(tmp_path: Path) -> None:
     with open(tmp_path / "huge.jpg", "wb") as file:
         file.truncate(source_files.MAX_BYTES + 1)
-    place = source_files.Place("source", pa.fs.LocalFileSystem(), str(tmp_path))
+    place = source_files.Location("source", pa.fs.LocalFileSystem(), str(tmp_path))
     assert place.fetch("huge.jpg") == (None, f"too large: more than {source_files.MAX_BYTES} bytes")
 
 
