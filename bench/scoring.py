@@ -186,13 +186,17 @@ def _resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=10_000_000)
     parser.add_argument("--seed", type=int, default=100_010)
     parser.add_argument("--verified", action="store_true")
     parser.add_argument("--distinct", action="store_true")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def made(args: argparse.Namespace) -> dict[str, pa.Table]:
+    """The tables of a run of `args.draws` draws."""
     random, of_captions = np.random.default_rng(args.seed), captions()
     images = ids(random, args.draws * 4 // 5)
     target = random.integers(0, CLASSES, len(images)).astype(np.int32)
@@ -216,10 +220,14 @@ def main() -> None:
         shows = np.full((len(images), ATTRIBUTES), -1, np.int32)
         shows[image, value // VALUES] = value % VALUES
         tables["verifications"] = verifications(random, images, target, shows)
-        del shows
     if args.distinct:
         tables["images"] = fingerprints(random, images)
-    del images, image, caption, value, share, target
+    return tables
+
+
+def main() -> None:
+    args = arguments()
+    tables = made(args)
     size = sum(one.nbytes for one in tables.values())
     with Peak() as peak:
         start, start_cpu = time.perf_counter(), time.process_time()

@@ -9,11 +9,10 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import ray
@@ -27,7 +26,8 @@ from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
 from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.pipelines.reports import Reporter, Reports
+from c2b_ray.pipelines.ray_worker import Assignment, Worker
+from c2b_ray.pipelines.reports import Reports
 from c2b_ray.pipelines.shared_paths import check_on_every_node, node_without, not_shared, working_nodes
 from c2b_ray.pipelines.stage import (
     BLOCK_BYTES,
@@ -36,18 +36,12 @@ from c2b_ray.pipelines.stage import (
     StageConfig,
     StageResult,
     Written,
-    cut,
-    each_once,
-    ids_of,
     not_yet,
-    stepped,
-    threads_of,
     write_part,
     write_stage,
 )
 from c2b_ray.pipelines.worker_errors import as_given, carried, carried_rows
-from c2b_ray.roles import Remote
-from c2b_ray.store.parts import Digests, Parts, digests
+from c2b_ray.store.parts import Digests, Parts
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -118,7 +112,7 @@ class OnRay:
     ) -> Generator[Written, None, None]:
         self._check_shared(parts)
         reports = Reports(parts.run)
-        assignment = _Assignment(job, parts, reports)
+        assignment = Assignment(job, parts, reports)
         with _watched(reports, teller):
             for summary in _summaries(_plan(dataset(rows), assignment, done)):
                 yield Written(summary["rows"], summary["errors"])
@@ -163,15 +157,6 @@ def _called(function: Callable[[], T], precision: Precision | None) -> T:
         return function()
 
 
-@dataclass(frozen=True)
-class _Assignment(Generic[R]):
-    """What goes to the workers."""
-
-    job: Job[R]
-    parts: Parts
-    reports: Reports
-
-
 def dataset(rows: Rows) -> ray.data.Dataset:
     """The rows as Ray has them; blocks are expanded by its workers."""
     blocks = ray.data.from_arrow(list(rows.blocks))
@@ -187,7 +172,7 @@ def _expanded(block: pa.Table, expand: ray.ObjectRef[Expand]) -> Iterator[pa.Tab
     yield from ray.get(expand)(block)
 
 
-def _plan(rows: ray.data.Dataset, assignment: _Assignment[R], done: Digests) -> ray.data.Dataset:
+def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> ray.data.Dataset:
     """The stage as a lazy dataset of `SUMMARY` rows, one per part written."""
     job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
     if len(done):
@@ -198,7 +183,7 @@ def _plan(rows: ray.data.Dataset, assignment: _Assignment[R], done: Digests) -> 
     rows = rows.repartition(target_num_rows_per_block=config.rows_per_file)
     # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
     answers = rows.map_batches_internal(
-        _Worker,
+        Worker,
         fn_constructor_args=(assignment,),
         batch_format="pyarrow",
         batch_size=None,  # whole blocks, which the actor cuts
@@ -246,54 +231,6 @@ def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
 @carried
 def _not_yet(batch: pa.Table, id_column: str, done: ray.ObjectRef[Digests]) -> pa.Table:
     return not_yet(batch, id_column, ray.get(done))  # shared memory, not a copy
-
-
-def _threads(placement: Placement, role: object) -> int:
-    """As many as the placement says, and at least as many as a role that computes elsewhere takes calls: they wait."""
-    threads = threads_of(placement)
-    return max(threads, role.calls_at_once) if isinstance(role, Remote) else threads
-
-
-class _Worker(Generic[R]):
-    """An actor of the pool: the role, built once, and the step."""
-
-    def __init__(self, assignment: _Assignment[R]) -> None:
-        self._job = job = assignment.job
-        self._error: Exception | None = None
-        try:
-            # Ray 2.60 replaces dead actors without end, also those that a row or a model that does not fit kills each
-            # time, and its own limit (max_restarts) is deprecated for map_batches. An actor keeps its id then.
-            name = ray.get_runtime_context().get_actor_id() or ""
-            self._reporter = Reporter(assignment.reports, name, job.config.restarts)
-            # Ray hides no GPU from an actor that has none.
-            devices.assign(ray.get_gpu_ids(), job.config.placement.precision)
-            with self._reporter.loading():
-                self._role = job.role_factory()
-            self._pool = ThreadPoolExecutor(_threads(job.config.placement, self._role), thread_name_prefix="step")
-        except (
-            Exception
-        ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
-            self._error = error
-
-    @carried
-    def __call__(self, block: pa.Table) -> pa.Table:
-        if self._error is not None:
-            raise self._error
-        block = each_once(block, self._job.id_column)
-        with self._reporter.block(_name(block, self._job.id_column), len(ids_of(block, self._job.id_column))):
-            return pa.concat_tables(self._pool.map(self._answered, cut(block, self._job.config)))
-
-    def _answered(self, batch: pa.Table) -> pa.Table:
-        self._reporter.check()
-        answer = stepped(batch, self._job, self._role)
-        self._reporter.answered(answer.num_rows)
-        return answer
-
-
-def _name(block: pa.Table, id_column: str) -> str:
-    """The same in every process that is given these rows."""
-    first = digests(ids_of(block.slice(0, 1), id_column).slice(0, 1))
-    return f"{first[0].hex() if len(first) else 'none'}-{block.num_rows}"
 
 
 @carried

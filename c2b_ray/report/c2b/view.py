@@ -167,7 +167,6 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
     in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
     answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
     keys = dict(zip(*(tables.images[name].to_pylist() for name in ("image_id", "key")), strict=True))
-    shelf = Shelf(thumbnails, keys)
     return View(
         headline=_headline(manifest, config, cells, tables.draws),
         classifiers=tuple(names.values()),
@@ -179,7 +178,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumb
         pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
         versus=versus(groups, names, in_detail),
         findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
-        sections=tuple(_sections(planned, names, findings, shelf, tau)),
+        sections=tuple(_sections(planned, names, findings, Shelf(thumbnails, keys), tau)),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),

@@ -1,0 +1,77 @@
+"""An actor of a stage's pool in Ray: it builds the role once and steps blocks, a batch in each of its threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+import ray
+
+from c2b_ray.models import devices
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.reports import Reporter, Reports
+from c2b_ray.pipelines.stage import Job, cut, each_once, ids_of, stepped, threads_of
+from c2b_ray.pipelines.worker_errors import carried
+from c2b_ray.roles import Remote
+from c2b_ray.store.parts import Parts, digests
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Assignment(Generic[R]):
+    """What goes to the workers."""
+
+    job: Job[R]
+    parts: Parts
+    reports: Reports
+
+
+def _threads(placement: Placement, role: object) -> int:
+    """As many as the placement says, and at least as many as a role that computes elsewhere takes calls: they wait."""
+    threads = threads_of(placement)
+    return max(threads, role.calls_at_once) if isinstance(role, Remote) else threads
+
+
+class Worker(Generic[R]):
+    """An actor of the pool: the role, built once, and the step."""
+
+    def __init__(self, assignment: Assignment[R]) -> None:
+        self._job = job = assignment.job
+        self._error: Exception | None = None
+        try:
+            # Ray 2.60 replaces dead actors without end, also those that a row or a model that does not fit kills each
+            # time, and its own limit (max_restarts) is deprecated for map_batches. An actor keeps its id then.
+            name = ray.get_runtime_context().get_actor_id() or ""
+            self._reporter = Reporter(assignment.reports, name, job.config.restarts)
+            # Ray hides no GPU from an actor that has none.
+            devices.assign(ray.get_gpu_ids(), job.config.placement.precision)
+            with self._reporter.loading():
+                self._role = job.role_factory()
+            self._pool = ThreadPoolExecutor(_threads(job.config.placement, self._role), thread_name_prefix="step")
+        except (
+            Exception
+        ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
+            self._error = error
+
+    @carried
+    def __call__(self, block: pa.Table) -> pa.Table:
+        if self._error is not None:
+            raise self._error
+        block = each_once(block, self._job.id_column)
+        with self._reporter.block(_name(block, self._job.id_column), len(ids_of(block, self._job.id_column))):
+            return pa.concat_tables(self._pool.map(self._answered, cut(block, self._job.config)))
+
+    def _answered(self, batch: pa.Table) -> pa.Table:
+        self._reporter.check()
+        answer = stepped(batch, self._job, self._role)
+        self._reporter.answered(answer.num_rows)
+        return answer
+
+
+def _name(block: pa.Table, id_column: str) -> str:
+    """The same in every process that is given these rows."""
+    first = digests(ids_of(block.slice(0, 1), id_column).slice(0, 1))
+    return f"{first[0].hex() if len(first) else 'none'}-{block.num_rows}"

@@ -1,0 +1,20 @@
+"""The house's limits: no function over 40 lines, no file over 300."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted([*(ROOT / "c2b_ray").rglob("*.py"), *(ROOT / "bench").glob("*.py")])
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
+def test_a_file_fits_its_limits(path):
+    text = path.read_text(encoding="utf-8")
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    long = {node.name: node.end_lineno - node.lineno + 1 for node in functions if node.end_lineno - node.lineno >= 40}
+    assert not long
+    assert len(text.splitlines()) <= 300
