@@ -79,18 +79,15 @@ def report(
 def demo(
     out: Annotated[Path, typer.Option(help="Where the demo's images, index and run go.")] = Path("runs/demo"),
     images: Annotated[int, typer.Option(min=100, help="Scenes to render and index.")] = 5000,
-    via: Annotated[
-        str | None, typer.Option(help="As of c2b audit; by default serve, or auto where Ray Serve is not installed.")
-    ] = None,
+    via: Via = "auto",
     placement: Placement = None,
     as_json: Json = False,
 ) -> None:
     """Audit planted classifiers of the embedded world, from rendering its images to the report."""
     from c2b_ray.commands.demo import demo as run_demo
-    from c2b_ray.commands.demo import usual_via
 
     with progress.shown() as bar:
-        run = run_demo(out, images, session(via or usual_via(), placement, bar))
+        run = run_demo(out, images, session(via, placement, bar))
     show_run(run, as_json)
 
 

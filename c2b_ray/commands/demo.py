@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from c2b_ray.audits.c2b.audit import audit
-from c2b_ray.audits.kit.backend import AUTO, check_via
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands import index
-from c2b_ray.errors import InputError
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.world.scenes import CLASSES
 from c2b_ray.world.table import write_sample
@@ -50,15 +48,6 @@ def demo(out: Path, images: int, session: Session) -> C2BRun:
                 "verification": {"model": ENCODER, "calibration": str(known)},
             }
             return audit(config, out / "run", session.via, session.listener, session.placement)
-
-
-def usual_via() -> str:
-    """Behind Ray Serve, whose models go on from the index to the audit; without Ray Serve, as for any audit."""
-    try:
-        check_via("serve")
-    except InputError:
-        return AUTO
-    return "serve"
 
 
 def _render(tables: dict[Path, tuple[int, int]]) -> None:

@@ -69,11 +69,6 @@ def test_a_command_without_its_extra_ends_as_bad_input_does(command: str, tmp_pa
     assert done.stderr.splitlines()[-1].endswith(f": pip install 'c2b-ray[{extra}]'")
 
 
-def test_the_demo_does_without_ray_serve() -> None:
-    code = "from c2b_ray.commands.demo import usual_via\nprint(usual_via())"
-    assert [without(packages, code).stdout for packages in ((), SERVE)] == ["serve\n", "auto\n"]
-
-
 def test_the_core_imports_nothing_of_an_extra() -> None:
     code = """
 import importlib, pkgutil
