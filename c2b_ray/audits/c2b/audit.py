@@ -17,7 +17,7 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, contestants
-from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index, from_labels
+from c2b_ray.audits.c2b.drawing import Drawing, SourcePlan, from_generator, from_index, from_labels
 from c2b_ray.audits.c2b.preflight import check, check_specs, paths_read
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import verifier_of
@@ -115,7 +115,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         run.update({"placement": models.runner.placements})
 
 
-def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Plan]:
+def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[SourcePlan]:
     if config.images.sources == ("labelled",):
         return [from_labels(config, run, models, steps)]
     encoder = None

@@ -52,7 +52,7 @@ class Select(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SourcePlan:
     """`select`: what cells draw, of what is known by now. `wanted`: what `collect` is given of each image, by
     `image_id`; `doing` says so to people."""
 
@@ -73,7 +73,7 @@ class Plan:
 class Drawing:
     """Draws from the plans of an audit into its run; `verifier`: None where it has none."""
 
-    plans: Sequence[Plan]
+    plans: Sequence[SourcePlan]
     run: C2BRun
     verifier: Verifier | None
     steps: Steps
@@ -131,7 +131,7 @@ def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]
     return SeenImages(run.read("images", ["image_id", "fingerprint"]), verified, about)
 
 
-def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
     """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
     path = str(config.images.table)
     with steps.step("read labels"):
@@ -153,7 +153,7 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
             steps.warn(warning)
         run.update({"models": {"table": {"spec": path, "revision": table.revision}}, "warnings": warnings})
     shuffled = draws if config.budget is None else _shuffled(draws, config.seed)
-    return Plan(_first_of(shuffled, captions), wanted, _fetching(models, opened), "fetch images")
+    return SourcePlan(_first_of(shuffled, captions), wanted, _fetching(models, opened), "fetch images")
 
 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
@@ -163,7 +163,7 @@ def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) ->
     return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
 
 
-def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
     """Images of an index, from the pools of the run's captions."""
     path, about = str(config.images.index), config.images
     assert about.pool is not None
@@ -188,10 +188,10 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
             "index": {"spec": path, "revision": index.revision},
         }
         run.update({"models": models_used})
-    return Plan(pools.select, wanted, _fetching(models, models.index(path)), "fetch images")
+    return SourcePlan(pools.select, wanted, _fetching(models, models.index(path)), "fetch images")
 
 
-def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
     """Images to be made from each of the run's captions."""
     spec = str(config.images.generator)
     assert config.images_per_cell is not None
@@ -208,7 +208,7 @@ def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Ste
     def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
         return ImageStages(models.runner).generate(needed, factory, out, on_progress)
 
-    return Plan(_first_of(draws, captions), wanted, collect, "generate images")
+    return SourcePlan(_first_of(draws, captions), wanted, collect, "generate images")
 
 
 def _first_of(draws: pa.Table, captions: pa.Table) -> Select:

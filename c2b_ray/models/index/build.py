@@ -29,7 +29,7 @@ from c2b_ray.models.index import plan as faiss_plan
 from c2b_ray.models.index import shards as faiss_shards
 from c2b_ray.models.index.manifest import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, Manifest, Part
 from c2b_ray.models.index.parts import GroupWriter, ParquetPart, Source, write_rows
-from c2b_ray.models.index.plan import Plan, Wish
+from c2b_ray.models.index.plan import IndexPlan, Wish
 from c2b_ray.roles import Floats
 
 GROUP_ROWS = 256
@@ -110,7 +110,7 @@ class _Builder:
         self._done: list[dict[str, Any]] = []
         self._dimension: int | None = None
         self._schema: pa.Schema | None = None
-        self._plan: Plan | None = None
+        self._plan: IndexPlan | None = None
         self._count = 0
         journal = root / JOURNAL
         if journal.exists():
@@ -196,7 +196,7 @@ class _Builder:
             )
         self._done = journal["done"]
         self._dimension, self._count = journal["dimension"], sum(done["rows"] for done in self._done)
-        self._plan = Plan(**journal["plan"]) if journal["plan"] else None
+        self._plan = IndexPlan(**journal["plan"]) if journal["plan"] else None
         kept = next((done["file"] for done in self._done if done["rows"]), None)
         self._schema = pq.read_schema(self._root / kept) if kept else None
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems.documents import parse_json
-from c2b_ray.models.index.plan import KINDS, Plan
+from c2b_ray.models.index.plan import KINDS, IndexPlan
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -58,7 +58,7 @@ class Manifest:
     revision: str
     group_rows: int
     parts: tuple[Part, ...]
-    plan: Plan
+    plan: IndexPlan
     shards: tuple[Part, ...]
     images_root: str | None = None
 
@@ -89,11 +89,11 @@ def _read(found: Mapping[str, Any]) -> Manifest:
     first = {name: found[name] for name in _OF_BOTH}
     if found["format"] == 1:
         return Manifest(
-            **first, parts=parts, plan=Plan("flat", 1, 0), shards=(Part("vectors.faiss", 0, found["count"]),)
+            **first, parts=parts, plan=IndexPlan("flat", 1, 0), shards=(Part("vectors.faiss", 0, found["count"]),)
         )
     if found["format"] != FORMAT:
-        return Manifest(**first, parts=parts, plan=Plan("", 0, 0), shards=())
-    plan, shards = Plan(**found["plan"]), _parts(found["shards"])
+        return Manifest(**first, parts=parts, plan=IndexPlan("", 0, 0), shards=())
+    plan, shards = IndexPlan(**found["plan"]), _parts(found["shards"])
     return Manifest(**first, parts=parts, plan=plan, shards=shards, images_root=found["images_root"])
 
 

@@ -41,7 +41,7 @@ _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 1
 
 
 @dataclass(frozen=True)
-class Plan:
+class IndexPlan:
     """`memory`: bytes that searching holds. `lists`, `probes` (lists looked into) and `code_bytes` are ivfpq's."""
 
     kind: str
@@ -70,12 +70,12 @@ class Wish:
         return asdict(self)
 
 
-def plan(vectors: int, dimension: int, wish: Wish = Wish()) -> Plan:
+def plan(vectors: int, dimension: int, wish: Wish = Wish()) -> IndexPlan:
     """The first of flat, hnsw and ivfpq that is small enough, or the kind wished for.
 
     ConfigError where it does not fit into the memory, naming what would; or where there is too little to train on.
     """
-    result: Plan | None
+    result: IndexPlan | None
     fitting = [each for kind in KINDS if (each := _planned(kind, vectors, dimension, wish)).memory <= wish.memory]
     if wish.kind is not None:
         result = next((each for each in fitting if each.kind == wish.kind), None)
@@ -116,14 +116,14 @@ def _quick(kind: str, vectors: int, dimension: int) -> bool:
     return kind == "ivfpq" or vectors <= HNSW_VECTORS
 
 
-def _planned(kind: str, vectors: int, dimension: int, wish: Wish) -> Plan:
+def _planned(kind: str, vectors: int, dimension: int, wish: Wish) -> IndexPlan:
     if kind == "ivfpq":
         return _ivfpq(vectors, dimension, wish)
     each = 4 * dimension if kind == "flat" else dimension + 4 * 2 * LINKS + 16
-    return Plan(kind, _shards(vectors, each, wish), vectors * each)
+    return IndexPlan(kind, _shards(vectors, each, wish), vectors * each)
 
 
-def _ivfpq(vectors: int, dimension: int, wish: Wish) -> Plan:
+def _ivfpq(vectors: int, dimension: int, wish: Wish) -> IndexPlan:
     """As many bytes a code as fit.
 
     Lists: the power of two below 4√n, so that finding the lists costs a query about as much as looking into them; 40
@@ -135,7 +135,7 @@ def _ivfpq(vectors: int, dimension: int, wish: Wish) -> Plan:
     sizes = [_divisor(dimension, dimension // per_byte) for per_byte in DIMENSIONS_PER_BYTE]
     needs = {size: vectors * (size + 8) + lists * (4 * dimension + 8 * LINKS) for size in sizes}
     size = next((size for size in sizes if needs[size] <= wish.memory), sizes[-1])
-    return Plan("ivfpq", _shards(vectors, size + 8, wish), needs[size], lists, probes, size)
+    return IndexPlan("ivfpq", _shards(vectors, size + 8, wish), needs[size], lists, probes, size)
 
 
 def _divisor(dimension: int, most: int) -> int:

@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 
 from c2b_ray.models.index.manifest import Part
-from c2b_ray.models.index.plan import LINKS, Plan
+from c2b_ray.models.index.plan import LINKS, IndexPlan
 from c2b_ray.roles import Floats
 
 TRAINED = "trained.faiss"
@@ -52,7 +52,7 @@ class VectorFile:
         return np.ascontiguousarray(mapped[rows], np.float32)
 
 
-def shards(root: Path, vectors: VectorFile, plan: Plan) -> tuple[Part, ...]:
+def shards(root: Path, vectors: VectorFile, plan: IndexPlan) -> tuple[Part, ...]:
     """Writes `shard-*.faiss` of `vectors` into `root`; those that are there stay as they are."""
     bounds = np.linspace(0, vectors.count, plan.shards + 1).astype(int).tolist()
     spans = [Part(f"shard-{n:05d}.faiss", a, b - a) for n, (a, b) in enumerate(pairwise(bounds))]
@@ -85,7 +85,7 @@ def _fill(index: Any, vectors: VectorFile, span: Part, kind: str) -> None:
             index.add(block)
 
 
-def _empty(root: Path, vectors: VectorFile, plan: Plan) -> Any:
+def _empty(root: Path, vectors: VectorFile, plan: IndexPlan) -> Any:
     if plan.kind == "flat":
         return faiss.IndexFlatIP(vectors.dimension)
     if not (root / TRAINED).exists():
@@ -103,7 +103,7 @@ def _hnsw(sample: Floats) -> Any:
     return index
 
 
-def _ivfpq(sample: Floats, plan: Plan) -> Any:
+def _ivfpq(sample: Floats, plan: IndexPlan) -> Any:
     """Inner products with centroid and residual add up, so codes of residuals need no table per list."""
     dimension = sample.shape[1]
     coarse = faiss.IndexHNSWFlat(dimension, LINKS, faiss.METRIC_INNER_PRODUCT)

@@ -69,7 +69,7 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PagePlan:
     """What is to be shown: every group, those shown in detail with their pictures, those that are tables."""
 
     groups: tuple[Group, ...]
@@ -143,15 +143,15 @@ class View:
     merges: Merges
 
 
-def plan(tables: Tables) -> Plan:
+def plan(tables: Tables) -> PagePlan:
     groups = ranked(tables.scores)
     leading = worst_first(groups)
     detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
     examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
-    return Plan(tuple(groups), tuple(detailed), tuple(listed), examples)
+    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples)
 
 
-def build_view(manifest: Mapping[str, Any], tables: Tables, planned: Plan, thumbnails: Mapping[str, str]) -> View:
+def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, thumbnails: Mapping[str, str]) -> View:
     """`thumbnails`: a data: URI per image id of the plan; those that are absent are told in words."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
@@ -230,7 +230,7 @@ def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
 
 
 def _sections(
-    planned: Plan,
+    planned: PagePlan,
     names: Mapping[str, str],
     findings: Mapping[Key, Finding],
     shelf: Shelf,

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.drawing import Plan, from_generator, from_labels
+from c2b_ray.audits.c2b.drawing import SourcePlan, from_generator, from_labels
 from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.config import read_audit
@@ -85,7 +85,7 @@ def test_a_cell_draws_its_first_images_and_gathers_these_alone(labels, tmp_path)
     assert set(few["image_id"].to_pylist()) < set(more["image_id"].to_pylist())
     assert more.num_rows == 5
     collected = []
-    spied = Plan(plan.select, plan.wanted, lambda *given: collected.append(given), "fetch images")
+    spied = SourcePlan(plan.select, plan.wanted, lambda *given: collected.append(given), "fetch images")
     steps = Steps()
     with open_c2b_run(tmp_path / "other", "1" * 20, {}) as run:
         spied.gather(few, run, steps)
