@@ -134,12 +134,12 @@ def _imported(target: str, spec: Spec) -> Callable[[Spec], Any]:
 
 
 def _third_party(role: str) -> dict[str, str]:
-    found = {}
+    result = {}
     for entry in entry_points(group=ENTRY_POINTS):
         entry_role, _, scheme = entry.name.partition(".")
         if entry_role == role:
-            found[scheme] = entry.value
-    return found
+            result[scheme] = entry.value
+    return result
 
 
 def language_model(text: str) -> LanguageModel:

@@ -107,7 +107,7 @@ class ClipCaptioner:
         """An embedding per image. Many questions about one image arrive as that image many times over."""
         digests = [(image.shape, blake2b(image.tobytes()).digest()) for image in images]
         first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
-        places = {digest: place for place, digest in enumerate(first)}
+        places = {digest: position for position, digest in enumerate(first)}
         result = self._encoder.encode_images([images[i] for i in first.values()])
         return result[[places[digest] for digest in digests]]
 
@@ -156,14 +156,14 @@ def _revision(encoder: str, vocabulary: Vocabulary, templates: Sequence[str], te
 
 def _settings(spec: Spec, vocabulary: Vocabulary | None) -> _Settings:
     spec.options_among((*_OWN, *open_clip_encoder.OPTIONS))
-    given = {name: spec.options[name] for name in _OWN if name in spec.options}
-    templates = given.get("template", TEMPLATE).split("|")
+    options = {name: spec.options[name] for name in _OWN if name in spec.options}
+    templates = options.get("template", TEMPLATE).split("|")
     for template in templates:
         places = re.findall(r"\{(.*?)\}", template)
         if "choice" not in places or not set(places) <= set(_PLACES):
             raise SpecError(f"{spec.text}: template={template!r} must hold {{choice}}, and may hold {{question}}")
-    if "vocabulary" in given:
-        vocabulary = read_vocabulary(given["vocabulary"], spec.text)
+    if "vocabulary" in options:
+        vocabulary = read_vocabulary(options["vocabulary"], spec.text)
     elif vocabulary is None:
         vocabulary = _parsed(files("c2b_ray.models").joinpath("vocabulary.txt").read_text(encoding="utf-8"), spec.text)
     temperature = numbers(spec, "temperature")

@@ -60,13 +60,13 @@ class DiffusersGenerator:
         prompts = [request.prompt for request in requests]
         try:
             with torch.inference_mode():
-                found = self._pipeline(prompt=prompts, generator=noise, output_type="np", **self._settings)
+                result = self._pipeline(prompt=prompts, generator=noise, output_type="np", **self._settings)
         except torch.OutOfMemoryError as error:
             raise ServiceError(f"{len(requests)} images at once are too many for the device; give batch=") from error
-        if len(found.images) != len(requests):
-            raise ServiceError(f"a pipeline answered {len(requests)} prompts with {len(found.images)} images")
-        censored = _censored(found, len(requests))
-        return [checked_image(image, self._size, blank) for image, blank in zip(found.images, censored, strict=True)]
+        if len(result.images) != len(requests):
+            raise ServiceError(f"a pipeline answered {len(requests)} prompts with {len(result.images)} images")
+        censored = _censored(result, len(requests))
+        return [checked_image(image, self._size, blank) for image, blank in zip(result.images, censored, strict=True)]
 
 
 def load(spec: Spec) -> DiffusersGenerator:
@@ -167,14 +167,14 @@ def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
 
 def _settings(spec: Spec, size: tuple[int, int] | None) -> dict[str, Any]:
     """What every call of the pipeline is given."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if "steps" in spec.options:
-        found["num_inference_steps"] = positive(spec, "steps", 1)
+        result["num_inference_steps"] = positive(spec, "steps", 1)
     if "guidance" in spec.options:
-        found["guidance_scale"] = _guidance(spec)
+        result["guidance_scale"] = _guidance(spec)
     if size is not None:
-        found["height"], found["width"] = size
-    return found
+        result["height"], result["width"] = size
+    return result
 
 
 def _check_settings(spec: Spec, pipeline: Any, settings: dict[str, Any]) -> None:
@@ -235,7 +235,7 @@ def _quicken(pipeline: Any, device: torch.device, compiled: bool) -> None:
         denoiser.compile()
 
 
-def _censored(found: Any, count: int) -> list[bool]:
+def _censored(result: Any, count: int) -> list[bool]:
     """Which rows a safety checker has blanked; pipelines without one say nothing or None."""
-    flags = getattr(found, "nsfw_content_detected", None) or getattr(found, "nsfw_detected", None)
+    flags = getattr(result, "nsfw_content_detected", None) or getattr(result, "nsfw_detected", None)
     return [bool(flag) for flag in flags] if flags is not None else [False] * count

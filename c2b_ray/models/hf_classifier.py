@@ -60,8 +60,8 @@ def _from(directory: Path, spec: Spec, kind: Any, **options: Any) -> Any:
 
 
 def _known(spec: Spec, directory: Path, config: Any, processor: Any) -> Description:
-    own = tuple(str(config.id2label[i]) for i in range(config.num_labels))
-    labels = label_names(spec, config.num_labels, own)
+    usual = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    labels = label_names(spec, config.num_labels, usual)
     files = sorted(directory.glob("*.safetensors"))
     revision = content_id("hf", weights.file_revision(*files), processor.to_dict(), labels)
     return Description(revised(revision, spec), labels)

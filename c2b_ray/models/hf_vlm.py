@@ -156,7 +156,7 @@ class TransformersCaptioner:
     def _inputs(self, prompts: Sequence[str], images: Sequence[Pixels]) -> Any:
         """Tensors of a batch, padded on the left; ValueError where the processor wants no such image."""
         begun = bool(self._tokenizer.bos_token) and prompts[0].startswith(self._tokenizer.bos_token)
-        found = self._processor(
+        inputs = self._processor(
             text=list(prompts),
             images=[[to_pil(image)] for image in images],
             add_special_tokens=not begun,
@@ -164,7 +164,7 @@ class TransformersCaptioner:
             padding_side="left",
             return_tensors="pt",
         )
-        return found.to(device=self._model.device, dtype=self._model.dtype)
+        return inputs.to(device=self._model.device, dtype=self._model.dtype)
 
     def _too_long(self, inputs: Any, more: int) -> str | None:
         tokens = inputs["input_ids"].shape[1] + more

@@ -68,7 +68,7 @@ class HttpClassifier:
         if not len(images):
             return np.zeros((0, len(self.labels)), np.float32)
         rows = list(zip(images, keys, strict=True))
-        parts = [part for found in self._service.each(self._halved, list(batches(rows, BATCH))) for part in found]
+        parts = [part for logits in self._service.each(self._halved, list(batches(rows, BATCH))) for part in logits]
         refused = [part for part in parts if isinstance(part, Refused)]
         # One image alone may be the last of many: it ends nothing where the service has answered before.
         if len(refused) == len(parts) and (len(parts) > 1 or not self._answered):
@@ -97,18 +97,18 @@ class HttpClassifier:
                     f"{self._url}: its {name} changed while it was asked, {_change(expected, answer[name])}; "
                     "start the audit anew with another --out"
                 )
-        found = self._numbers(answer, len(rows))
+        logits = self._numbers(answer, len(rows))
         self._answered = True
-        return found
+        return logits
 
     def _numbers(self, answer: dict[str, Any], rows: int) -> Floats:
         kind = "logits" if "logits" in answer else "probabilities"
-        given, width = answer[kind], len(self.labels)
-        if not isinstance(given, list) or len(given) != rows:
-            count = len(given) if isinstance(given, list) else type(given).__name__
+        rows_of_answer, width = answer[kind], len(self.labels)
+        if not isinstance(rows_of_answer, list) or len(rows_of_answer) != rows:
+            count = len(rows_of_answer) if isinstance(rows_of_answer, list) else type(rows_of_answer).__name__
             raise ServiceError(f"{self._url}: {rows} images were sent, and {count} rows of {kind} came back")
-        found = np.full((rows, width), np.nan, np.float32)
-        for i, row in enumerate(given):
+        logits = np.full((rows, width), np.nan, np.float32)
+        for i, row in enumerate(rows_of_answer):
             if row is None:
                 continue
             if not isinstance(row, list) or len(row) != width:
@@ -116,12 +116,12 @@ class HttpClassifier:
             numbers = _as_floats(row)
             if numbers is None:
                 raise ServiceError(f"{self._url}: row {i} of {kind} is not made of numbers: {repr(row)[:100]}")
-            found[i] = numbers
+            logits[i] = numbers
         if kind == "probabilities":
-            self._check_probabilities(found)
+            self._check_probabilities(logits)
             with np.errstate(divide="ignore"):
-                found = np.log(found)
-        return found
+                logits = np.log(logits)
+        return logits
 
     def _check_probabilities(self, rows: Floats) -> None:
         """ServiceError for logits or independent scores sent as probabilities: rows that hold a number outside
@@ -166,8 +166,8 @@ def _change(before: Any, now: Any) -> str:
     if isinstance(before, list) and isinstance(now, list):
         if len(before) != len(now):
             return f"from {len(before)} to {len(now)} of them"
-        place = next(i for i, (one, other) in enumerate(zip(before, now, strict=True)) if one != other)
-        before, now = f"number {place}, {before[place]!r},", repr(now[place])
+        position = next(i for i, (one, other) in enumerate(zip(before, now, strict=True)) if one != other)
+        before, now = f"number {position}, {before[position]!r},", repr(now[position])
     return f"from {str(before)[:200]} to {str(now)[:200]}"
 
 

@@ -116,8 +116,8 @@ class JsonService:
 
         def wait(state: RetryCallState) -> float:
             failure = state.outcome.exception() if state.outcome else None
-            asked = failure.retry_after if isinstance(failure, _Retryable) else 0.0
-            return max(backoff(state), min(asked, 60.0))
+            requested = failure.retry_after if isinstance(failure, _Retryable) else 0.0
+            return max(backoff(state), min(requested, 60.0))
 
         stop = stop_after_attempt(self._patience.attempts)
         return Retrying(retry=retry_if_exception_type(_Retryable), stop=stop, wait=wait, reraise=True)

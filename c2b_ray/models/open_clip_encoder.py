@@ -77,11 +77,11 @@ class OpenClipEncoder:
         """Unit-norm embeddings, float32 (texts, dimension); what exceeds the model's context is cut off."""
         return self._unit(run(self._model.encode_text, texts, self._texts, self._runtime))
 
-    def _unit(self, found: Floats) -> Floats:
+    def _unit(self, embeddings: Floats) -> Floats:
         # Normalised here in float32, also where the model computes in half precision.
-        if len(found) == 0:
+        if len(embeddings) == 0:
             return np.zeros((0, self._dimension), np.float32)
-        unit: Floats = found / np.linalg.norm(found, axis=1, keepdims=True)
+        unit: Floats = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
         return unit
 
 

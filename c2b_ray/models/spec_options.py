@@ -65,10 +65,10 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def label_names(spec: Spec, count: int, own: Sequence[str] | None) -> tuple[str, ...]:
+def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[str, ...]:
     """`labels=` of the spec, else the model's `own` names, else label_0, label_1, …; always `count` of them."""
-    given = spec.options.get("labels")
-    names = read_labels(given) if given else tuple(own or (f"label_{i}" for i in range(count)))
+    path = spec.options.get("labels")
+    names = read_labels(path) if path else tuple(usual or (f"label_{i}" for i in range(count)))
     if len(names) != count:
         raise SpecError(f"{spec.text}: {len(names)} label names for {count} outputs; give them with ?labels=PATH")
     return names

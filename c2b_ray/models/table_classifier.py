@@ -70,13 +70,13 @@ class TableClassifier:
         A key is looked up as it is, then as a normalised relative path (`./a//b.jpg` is `a/b.jpg`). `images` are not
         looked at.
         """
-        found = np.full((len(keys), len(self.labels)), np.nan, np.float32)
-        for place, key in enumerate(keys):
+        logits = np.full((len(keys), len(self.labels)), np.nan, np.float32)
+        for row_number, key in enumerate(keys):
             row = self._rows.get(key)
             row = self._normal.get(_normalised(key)) if row is None else row
             if row is not None:
-                found[place] = self._logits[row]
-        return found
+                logits[row_number] = self._logits[row]
+        return logits
 
 
 def load(spec: Spec) -> TableClassifier:
@@ -154,13 +154,13 @@ def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str, known:
     if classes.null_count:
         raise SourceError(f"{path}: row {_first(classes.is_null())}: no {label}")
     probability = _column(table, PROBABILITY)
-    given = np.ones(len(table), np.float32)
+    probabilities_of_answers = np.ones(len(table), np.float32)
     if probability is not None:
         try:
-            given = table[probability].cast(pa.float32()).to_numpy(zero_copy_only=False)
+            probabilities_of_answers = table[probability].cast(pa.float32()).to_numpy(zero_copy_only=False)
         except pa.ArrowException as error:
             raise SourceError(f"{path}: column {probability!r}: {error}") from error
-    _check_probabilities(path, given[:, None])
+    _check_probabilities(path, probabilities_of_answers[:, None])
     names = files.combine_chunks().dictionary_encode()
     labels = tuple(sorted({*pc.unique(classes).to_pylist(), *known}))
     rows = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -169,7 +169,7 @@ def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str, known:
     # One answer per file where no probability comes with it, else one per file and class.
     _check_distinct(path, cells if probability is not None else rows, files, classes)
     probabilities = np.zeros((len(names.dictionary), len(labels)), np.float32)
-    probabilities[rows, columns] = given
+    probabilities[rows, columns] = probabilities_of_answers
     _check_sums(path, names.dictionary.to_pylist(), probabilities)
     return TableClassifier(names.dictionary.to_pylist(), labels, probabilities, path)
 

@@ -139,7 +139,7 @@ def _restricted_unpickling() -> Iterator[None]:
 
 def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
     """How many classes the last layer of a file has."""
-    layers = sorted((int(found[2] or 0), name) for name in shapes if (found := _HEAD.fullmatch(name)))
+    layers = sorted((int(match[2] or 0), name) for name in shapes if (match := _HEAD.fullmatch(name)))
     if not layers or not shapes[layers[-1][1]]:
         raise WeightsError(
             f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight)"

@@ -218,7 +218,7 @@ class TransformersLanguageModel:
         ids = torch.full((len(rows), width), self._pad)
         mask = torch.zeros((len(rows), width), dtype=torch.long)
         for row, tokens in enumerate(rows):
-            place = slice(width - len(tokens), None) if left else slice(len(tokens))
-            ids[row, place] = torch.tensor(tokens)
-            mask[row, place] = 1
+            columns = slice(width - len(tokens), None) if left else slice(len(tokens))
+            ids[row, columns] = torch.tensor(tokens)
+            mask[row, columns] = 1
         return ids.to(self._model.device), mask.to(self._model.device)

@@ -193,7 +193,7 @@ class VllmLanguageModel:
         if len(ids) < 2:
             return 0.0
         result = (await self._generate(ids, _numbers(prompt_logprobs=0))).prompt_logprobs
-        return float(sum(place[token].logprob for token, place in zip(ids[1:], result[1:], strict=True)))
+        return float(sum(log_probs[token].logprob for token, log_probs in zip(ids[1:], result[1:], strict=True)))
 
     async def _generate(self, ids: list[int], params: SamplingParams) -> Any:
         """The engine's whole answer. ServiceError where it has died."""

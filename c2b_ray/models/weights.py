@@ -136,30 +136,30 @@ def directory(name: str, spec: str, revision: str | None, patterns: list[str]) -
 
     SpecError where there is neither. WeightsError where it holds no safetensors, or a damaged one.
     """
-    place = Path(name)
-    if place.is_dir() and revision:
+    directory = Path(name)
+    if directory.is_dir() and revision:
         raise SpecError(f"{spec}: revision= goes with a repository of the hub, not with a directory")
-    if not place.is_dir():
+    if not directory.is_dir():
         try:
-            place = Path(snapshot_download(name, revision=revision, allow_patterns=[*patterns, "*.safetensors"]))
+            directory = Path(snapshot_download(name, revision=revision, allow_patterns=[*patterns, "*.safetensors"]))
         except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
             first_line = str(error).strip().partition("\n")[0]
             raise SpecError(
                 f"{spec}: no such directory, and not to be had from the model hub ({first_line}); download it "
                 "beforehand and give its directory"
             ) from error
-    files = list(place.glob("*.safetensors"))
+    files = list(directory.glob("*.safetensors"))
     if not files:
-        raise WeightsError(f"{spec}: {place} holds no .safetensors, and pickles are not read")
+        raise WeightsError(f"{spec}: {directory} holds no .safetensors, and pickles are not read")
     for file in files:
         checked(file)
-    return place
+    return directory
 
 
-def directory_revision(place: Path) -> str:
+def directory_revision(directory: Path) -> str:
     """As `file_revision`, of all that a language model's directory holds."""
     patterns = ("*.safetensors", *WITH_TOKENIZER)
-    return file_revision(*sorted({path for pattern in patterns for path in place.glob(pattern)}))
+    return file_revision(*sorted({path for pattern in patterns for path in directory.glob(pattern)}))
 
 
 def _first(names: list[str], count: int = 3) -> str:

@@ -76,9 +76,9 @@ def _revision(encoder: str, labels: Sequence[str], templates: Sequence[str], tem
 
 def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     """What the spec says of labels and templates, and the encoder's own spec."""
-    given = {name: spec.options[name] for name in _OWN if name in spec.options}
-    labels = _labels(spec, given.get("labels"))
-    templates = given.get("template", TEMPLATE).split("|")
+    options = {name: spec.options[name] for name in _OWN if name in spec.options}
+    labels = _labels(spec, options.get("labels"))
+    templates = options.get("template", TEMPLATE).split("|")
     for template in templates:
         if template.count("{}") != 1 or template.replace("{}", "").count("{") + template.replace("{}", "").count("}"):
             raise SpecError(f"{spec.text}: template={template!r} must hold {{}} once, where the label goes")
@@ -89,10 +89,10 @@ def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     return _Settings(labels, templates, temperature), inner
 
 
-def _labels(spec: Spec, given: str | None) -> tuple[str, ...]:
-    if not given:
+def _labels(spec: Spec, listed: str | None) -> tuple[str, ...]:
+    if not listed:
         raise SpecError(f"{spec.text}: an encoder classifies among labels=NAMES.txt or labels=bus,boat; give them")
-    labels = read_labels(given) if Path(given).is_file() else tuple(name.strip() for name in given.split(","))
+    labels = read_labels(listed) if Path(listed).is_file() else tuple(name.strip() for name in listed.split(","))
     if len(set(labels)) < 2 or len(set(labels)) < len(labels) or not all(labels):
-        raise SpecError(f"{spec.text}: labels={given!r} must be two names or more, each once")
+        raise SpecError(f"{spec.text}: labels={listed!r} must be two names or more, each once")
     return labels

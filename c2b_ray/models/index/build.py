@@ -231,11 +231,11 @@ class _Builder:
 
 
 @contextmanager
-def _at(path: Path, place: int) -> Iterator[BinaryIO]:
+def _at(path: Path, offset: int) -> Iterator[BinaryIO]:
     """The file, cut off at `place`: whatever a killed build has written beyond it goes."""
     with open(path, "r+b" if path.exists() else "w+b") as file:
-        file.truncate(place)
-        file.seek(place)
+        file.truncate(offset)
+        file.seek(offset)
         yield file
 
 

@@ -40,9 +40,9 @@ class FaissIndex:
         self._path = path.rstrip("/")
         self._files, self._root = resolve(self._path)
         self.manifest = read_manifest(self._path)
-        place = self._local()
-        self._vectors = Vectors(place, self.manifest, effort)
-        self._images = Images(self._path, self.manifest, lambda name: str(place / name))
+        directory = self._local()
+        self._vectors = Vectors(directory, self.manifest, effort)
+        self._images = Images(self._path, self.manifest, lambda name: str(directory / name))
 
     @property
     def encoder(self) -> str:
@@ -103,18 +103,18 @@ class FaissIndex:
         names = [shard.file for shard in self.manifest.shards]
         names += [ROWS] if self.manifest.format > 1 else []
         names += [VECTORS] if self.manifest.kind != "flat" else []
-        place = cache() / self.manifest.revision
+        directory = cache() / self.manifest.revision
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            with FileLock(place / ".lock"):  # one process brings, the others wait
+            directory.mkdir(parents=True, exist_ok=True)
+            with FileLock(directory / ".lock"):  # one process brings, the others wait
                 for name in names:
-                    if not (place / name).exists():
-                        self._bring(name, place / name)
+                    if not (directory / name).exists():
+                        self._bring(name, directory / name)
         except OSError as error:
             raise StorageError(
-                f"{place}: the index cannot be kept here: {error}; make room, or name another folder in {CACHE}"
+                f"{directory}: the index cannot be kept here: {error}; make room, or name another folder in {CACHE}"
             ) from error
-        return place
+        return directory
 
     def _bring(self, name: str, to: Path) -> None:
         temporary = to.with_name(f"{to.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -158,13 +158,13 @@ def load(spec: Spec) -> FaissIndex:
 def describe(spec: Spec) -> Description:
     """From the manifest alone: no vector is read."""
     _effort(spec)
-    found = read_manifest(spec.name.rstrip("/"))
+    manifest = read_manifest(spec.name.rstrip("/"))
     return Description(
-        revision=found.revision,
-        dimension=found.dimension,
-        encoder=found.encoder,
-        encoder_revision=found.encoder_revision,
-        count=found.count,
+        revision=manifest.revision,
+        dimension=manifest.dimension,
+        encoder=manifest.encoder,
+        encoder_revision=manifest.encoder_revision,
+        count=manifest.count,
     )
 
 

@@ -54,9 +54,9 @@ class Rows:
 class Images:
     """The parts of the index at `place`, a path or URI. `local`: where a file that must be local is."""
 
-    def __init__(self, place: str, manifest: Manifest, local: Callable[[str], str]) -> None:
-        self._place, self._manifest = place, manifest
-        self._files, self._root = resolve(place)
+    def __init__(self, location: str, manifest: Manifest, local: Callable[[str], str]) -> None:
+        self._location, self._manifest = location, manifest
+        self._files, self._root = resolve(location)
         self._firsts = [part.first_id for part in manifest.parts]
         self._footers: dict[str, pq.FileMetaData] = {}
         self._columns: pa.Table | None = None
@@ -81,8 +81,8 @@ class Images:
         distinct, places = np.unique(ids, return_inverse=True)
         owners = np.searchsorted(self._firsts, distinct, side="right") - 1
         # No ids: the first part, of which no row, has the columns.
-        asked = np.unique(owners) if len(owners) else np.zeros(1, np.int64)
-        result = [self._rows(self._manifest.parts[owner], distinct[owners == owner]) for owner in asked]
+        parts = np.unique(owners) if len(owners) else np.zeros(1, np.int64)
+        result = [self._rows(self._manifest.parts[owner], distinct[owners == owner]) for owner in parts]
         return pa.concat_tables(result).take(pa.array(places)).drop_columns(["id"])
 
     def _rows(self, part: Part, ids: Ids) -> pa.Table:
@@ -115,7 +115,7 @@ class Images:
             raise self._unread(name, error) from error
 
     def _unread(self, name: str, error: Exception) -> SourceError:
-        return SourceError(refusal(self._place, error) or f"{name}: images of the index cannot be read: {error}")
+        return SourceError(refusal(self._location, error) or f"{name}: images of the index cannot be read: {error}")
 
 
 class _Outside:
@@ -131,7 +131,12 @@ class _Outside:
         """Bytes, or why there are none, of each row."""
         places = rows.select([FILE, OFFSET, SIZE]).to_pylist()
         with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
-            result = list(pool.map(lambda place: self._one(place[FILE], place[OFFSET], place[SIZE]), places))
+            result = list(
+                pool.map(
+                    lambda location: self._one(location[FILE], location[OFFSET], location[SIZE]),
+                    places,
+                )
+            )
         return [data for data, _ in result], [error for _, error in result]
 
     def _one(self, file: str | None, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:

@@ -84,21 +84,21 @@ class Manifest:
         return manifest
 
 
-def _read(found: Mapping[str, Any]) -> Manifest:
-    parts = _parts(found["parts"])
-    first = {name: found[name] for name in _OF_BOTH}
-    if found["format"] == 1:
+def _read(fields: Mapping[str, Any]) -> Manifest:
+    parts = _parts(fields["parts"])
+    first = {name: fields[name] for name in _OF_BOTH}
+    if fields["format"] == 1:
         return Manifest(
-            **first, parts=parts, plan=IndexPlan("flat", 1, 0), shards=(Part("vectors.faiss", 0, found["count"]),)
+            **first, parts=parts, plan=IndexPlan("flat", 1, 0), shards=(Part("vectors.faiss", 0, fields["count"]),)
         )
-    if found["format"] != FORMAT:
+    if fields["format"] != FORMAT:
         return Manifest(**first, parts=parts, plan=IndexPlan("", 0, 0), shards=())
-    plan, shards = IndexPlan(**found["plan"]), _parts(found["shards"])
-    return Manifest(**first, parts=parts, plan=plan, shards=shards, images_root=found["images_root"])
+    plan, shards = IndexPlan(**fields["plan"]), _parts(fields["shards"])
+    return Manifest(**first, parts=parts, plan=plan, shards=shards, images_root=fields["images_root"])
 
 
-def _parts(found: list[dict[str, Any]]) -> tuple[Part, ...]:
-    return tuple(Part(str(p["file"]), int(p["first_id"]), int(p["rows"])) for p in found)
+def _parts(fields: list[dict[str, Any]]) -> tuple[Part, ...]:
+    return tuple(Part(str(p["file"]), int(p["first_id"]), int(p["rows"])) for p in fields)
 
 
 def _check(manifest: Manifest, path: str) -> None:

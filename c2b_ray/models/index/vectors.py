@@ -150,7 +150,7 @@ class Stored:
         distinct, places = np.unique(ids, return_inverse=True)
         rows = self.rows(np.maximum(distinct, 0))
         places = places.reshape(ids.shape)
-        result = np.stack([rows[place] @ query for place, query in zip(places, queries, strict=True)])
+        result = np.stack([rows[rows_of_query] @ query for rows_of_query, query in zip(places, queries, strict=True)])
         return np.where(ids < 0, np.float32(-np.inf), result)
 
     def rows(self, ids: Ids) -> Floats:
