@@ -64,7 +64,7 @@ class Asked:
             "sentence": self.sentence,
             "target_class": self.target_class,
             "source": self.source,
-            "answers": [asdict(item) for item in self.answers],
+            "answers": [_as_json(item) for item in self.answers],
             "predictions": [{"key": keys[row["image_id"]], **row} for row in rows],
         }
         return dict(finite(whole))
@@ -78,6 +78,11 @@ class Asked:
     def write_page(self, path: str | Path) -> None:
         page = asked_page(self.sentence, self.target_class, self.answers, (self.images, self.predictions), self.alpha)
         files.write_under(path, page.encode())
+
+
+def _as_json(answer: SentenceAnswer) -> dict[str, Any]:
+    """With the key that programs read since the command exists."""
+    return {"asked" if name == "of_sentence" else name: value for name, value in asdict(answer).items()}
 
 
 def ask(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from raylets import SOON, Hardware, raylets
+from raylets import SOON, Hardware, program_environment, raylets
 from test_stage_on_nodes import CONFIG, ROWS, named, source, written
 
 from c2b_ray.pipelines.cluster import ADDRESS
@@ -26,7 +25,7 @@ def test_the_head_dies_and_the_same_rows_go_on_without_a_cluster(tmp_path: Path,
     out = tmp_path / "stage"
     program = str(Path(__file__).with_name("test_stage_on_nodes.py"))
     with raylets(Hardware(), {}, SOON) as cluster:
-        environment = {**os.environ, **DRIVER, ADDRESS: cluster.address}
+        environment = program_environment(**DRIVER, **{ADDRESS: cluster.address})
         driver = subprocess.Popen([sys.executable, program, str(out), meeting], env=environment)
         try:
             deadline = time.monotonic() + PATIENCE_S

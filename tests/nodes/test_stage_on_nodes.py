@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from raylets import Raylets, kill, node_of_actor
+from raylets import Raylets, kill, node_of_actor, program_environment
 
 from c2b_ray.pipelines.cluster import ensure_ray
 from c2b_ray.pipelines.placement import Placement
@@ -120,7 +120,7 @@ def test_a_worker_dies_on_another_node(nodes: Raylets, third: str, out: Path, me
 
 def test_the_driver_dies(nodes: Raylets, third: str, out: Path, meeting: str) -> None:
     command = [sys.executable, __file__, str(out), meeting]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=program_environment()) as driver:
         assert driver.stdout is not None
         for _ in driver.stdout:
             if len(rows_by_node(out)) == 3:

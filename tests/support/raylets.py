@@ -101,6 +101,12 @@ class Node:
         self.popen.wait()
 
 
+def program_environment(**more: str) -> dict[str, str]:
+    """Of a Python program that a test starts: it finds what the tests of several rooms import."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
 class Raylets:
     """The nodes of one cluster; the first is the head, which drivers of this machine connect to."""
 
