@@ -29,8 +29,8 @@ def checked_image(values: Any, size: tuple[int, int] | None, censored: bool = Fa
     if values.dtype != np.uint8 and values.dtype.kind != "f":
         return GeneratedImage(None, f"the generator gave {values.dtype} values, neither uint8 nor floats in [0, 1]")
     if size is not None and values.shape[:2] != size:
-        found = f"{values.shape[0]} × {values.shape[1]}"
-        return GeneratedImage(None, f"the image is {found} pixels, asked for were {size[0]} × {size[1]}")
+        size_of_image = f"{values.shape[0]} × {values.shape[1]}"
+        return GeneratedImage(None, f"the image is {size_of_image} pixels, asked for were {size[0]} × {size[1]}")
     if not np.isfinite(values).all():
         return GeneratedImage(None, "the image holds NaN or infinite values; dtype=fp32 often mends it")
     pixels = values if values.dtype == np.uint8 else (values.clip(0, 1) * 255).round().astype(np.uint8)

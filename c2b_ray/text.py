@@ -46,7 +46,7 @@ def visible(text: str) -> str:
 
 def visible_json(text: str) -> str:
     r"""JSON that means the same, without such characters: inside its strings, where alone they occur, as `\u202e`."""
-    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def cell(text: str) -> str:
@@ -80,8 +80,8 @@ def _without_values(url: re.Match[str]) -> str:
     )
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 

@@ -1,7 +1,11 @@
-"""What several rooms of tests share: an S3 server over a socket. There must be no __init__.py here."""
+"""What several rooms of tests share: the command line in this process, and an S3 server over a socket.
+
+There must be no __init__.py here nor below: with one, `import ray` could find the folder tests/ray.
+"""
 
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +13,21 @@ import pytest
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTS", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-tests"}
 REGION = "eu-central-1"
 BUCKET = "photos"
+
+
+@pytest.fixture
+def c2b(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `c2b ARGUMENTS` as its entry point does; its exit status, what it printed, what it complained of."""
+    from c2b_ray import cli
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["c2b", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            cli.main()
+        said = capsys.readouterr()
+        return int(done.value.code or 0), said.out, said.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

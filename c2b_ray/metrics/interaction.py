@@ -119,11 +119,11 @@ def interaction_interval(table: Crossed, confidence: float = 0.95) -> tuple[Floa
     checked_levels(confidence=confidence)
     counts = _counts(table)
     limits = contrast_interval(*counts, confidence)
-    own = contrast_interval(*_own(table), confidence)
+    limits_of_cells = contrast_interval(*_own(table), confidence)
     known = ~np.isnan(limits[0]) & (table.total.ravel() > 0)
     low, high = (
         np.where(known, np.median(np.stack([of_sum, of_cell - 1, of_cell]), axis=0), np.nan).reshape(table.total.shape)
-        for of_sum, of_cell in zip(limits, own, strict=True)
+        for of_sum, of_cell in zip(limits, limits_of_cells, strict=True)
     )
     score = interactions(table)
     return np.fmin(low, score), np.fmax(high, score)
@@ -142,10 +142,10 @@ def interaction_p_values(table: Crossed, tau: float = 0.0) -> Floats:
     checked_margin(tau)
     correct, total, weights = _counts(table)
     p = contrast_p_values(correct, total, weights, tau)
-    own_correct, own_total, own = _own(table)
+    own_correct, own_total, weights = _own(table)
     worse = table.accuracy.ravel() < _predicted(table).ravel()
     away = np.where(worse[:, None], own_total - own_correct, own_correct)
-    return np.maximum(p, contrast_p_values(away, own_total, own, tau)).reshape(table.total.shape)
+    return np.maximum(p, contrast_p_values(away, own_total, weights, tau)).reshape(table.total.shape)
 
 
 def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
@@ -158,17 +158,17 @@ def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
     """
     checked_margin(tau)
     p = contrast_none_p_values(*_counts(table), tau)
-    correct, total, own = _own(table)
+    correct, total, weights = _own(table)
     predicted = _predicted(table).ravel()
     left = np.where(predicted[:, None] > 1, total - correct, correct)
-    clipped = np.minimum(2 * np.minimum(p, contrast_none_p_values(left, total, own, tau)), 1.0)
+    clipped = np.minimum(2 * np.minimum(p, contrast_none_p_values(left, total, weights, tau)), 1.0)
     return np.where((predicted < 0) | (predicted > 1), clipped, p).reshape(table.total.shape)
 
 
 def _predicted(table: Crossed) -> Floats:
     """The predictions, not clipped."""
-    own = np.nan_to_num(table.accuracy).ravel()
-    predicted: Floats = own - _weights(table) @ own
+    accuracy = np.nan_to_num(table.accuracy).ravel()
+    predicted: Floats = accuracy - _weights(table) @ accuracy
     return predicted.reshape(table.total.shape)
 
 

@@ -142,8 +142,8 @@ def covariance(fit: Fit, copies: tuple[float, float]) -> tuple[Floats, Floats, F
     information[first:last, first:last] += shown_information
     information[last:, last:] += answer_information
     # A value that no image shows has no information of its own.
-    own = np.where(np.arange(states) < n, 1e-6, PSEUDO / np.maximum(smooth * (1 - smooth), 1e-3))
-    information[np.arange(states), np.arange(states)] += own
+    ridge = np.where(np.arange(states) < n, 1e-6, PSEUDO / np.maximum(smooth * (1 - smooth), 1e-3))
+    information[np.arange(states), np.arange(states)] += ridge
     result: Floats = np.linalg.pinv(information, hermitian=True)
     zeros = np.zeros((of_shown.shape[0], states)), np.zeros((of_shown.shape[0], of_answers.shape[1]))
     shown_slopes = np.hstack([zeros[0], of_shown, zeros[1]])
@@ -183,11 +183,11 @@ def _answers(known: Known, expected: Floats) -> Floats:
         of_class = known.classes + np.stack([both[..., :n, :].sum(axis=-2), both[..., n, :]], axis=-2)
         other = expected[..., n, :n]
     of_class, other = rows(of_class), rows(other)
-    own = np.concatenate(
+    by_value = np.concatenate(
         [of_class[..., :1, :1] * values, np.broadcast_to(of_class[..., :1, 1:], (*values.shape[:-1], 1))], -1
     )
     last = np.concatenate([of_class[..., 1, :1] * other, of_class[..., 1, 1:]], axis=-1)
-    result: Floats = np.concatenate([own, last[..., None, :]], axis=-2)
+    result: Floats = np.concatenate([by_value, last[..., None, :]], axis=-2)
     return result
 
 

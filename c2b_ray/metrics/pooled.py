@@ -59,23 +59,23 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
     rows[classes == 0] = np.nan
     cells = (rates * images_held).reshape(1, -1), images_held.reshape(1, -1), rows
     low, high = contrast_interval(*cells, confidence)
-    own = np.einsum("jcj->jc", weights)
+    itself = np.einsum("jcj->jc", weights)
     return Pooled(
         rows @ rates.ravel(),
         low,
         high,
         contrast_p_values(*cells, tau),
         contrast_none_p_values(*cells, tau),
-        np.where(classes > 0, (own * rates.T).sum(axis=1), np.nan),
+        np.where(classes > 0, (itself * rates.T).sum(axis=1), np.nan),
         classes,
-        own.T,
+        itself.T,
     )
 
 
 def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int64]]:
     """(j, c, k): the weight of each cell's accuracy in each pooled φ; and the number of classes of each."""
     values = n.shape[1]
-    own = np.eye(values, dtype=bool)
+    itself = np.eye(values, dtype=bool)
     others = np.maximum(held.sum(axis=1, keepdims=True) - held, 0)  # (c, j)
     spread = np.divide(1.0, n, out=np.zeros(n.shape), where=held)
     of_others = (spread.sum(axis=1, keepdims=True) - spread) / np.maximum(others, 1) ** 2
@@ -83,6 +83,6 @@ def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int
     telling = np.divide(1.0, spread + of_others, out=np.zeros(n.shape), where=usable)
     whole = telling.sum(axis=0)
     share = np.divide(telling, whole, out=np.zeros(n.shape), where=whole > 0)  # (c, j)
-    within = np.where(own[:, None, :], 1.0, -(held[None] / np.maximum(others.T, 1)[:, :, None]))  # (j, c, k)
+    within = np.where(itself[:, None, :], 1.0, -(held[None] / np.maximum(others.T, 1)[:, :, None]))  # (j, c, k)
     result: Floats = share.T[:, :, None] * within
     return result, usable.sum(axis=0)

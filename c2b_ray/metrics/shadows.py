@@ -106,29 +106,29 @@ class _Run:
 
     def step(self, alpha: float) -> bool:
         """Sets one more cell aside, or takes one back; False where nothing is left to do."""
-        found = self.q <= alpha
-        gone = [cell for cell in self._chosen if not found[cell]]
+        is_finding = self.q <= alpha
+        gone = [cell for cell in self._chosen if not is_finding[cell]]
         if gone:
             weakest = max(gone, key=lambda cell: (np.nan_to_num(self.p[cell], nan=2.0), cell))
             self._chosen.remove(weakest)
             self._refused.add(weakest)
         else:
-            self._shade(found)
-            found[[*self._chosen, *self._refused]] = False
-            if not found.any():
+            self._shade(is_finding)
+            is_finding[[*self._chosen, *self._refused]] = False
+            if not is_finding.any():
                 return False
             score = interactions(self._table).ravel()
             # Of equal p (mirror images): the one that is worse than expected, and the lowest.
-            first = np.lexsort((self._first.accuracy.ravel(), score > 0, np.round(self.p, 12), ~found))[0]
+            first = np.lexsort((self._first.accuracy.ravel(), score > 0, np.round(self.p, 12), ~is_finding))[0]
             self._chosen.append(int(first))
         self._test()
         return True
 
-    def _shade(self, found: NDArray[np.bool_]) -> None:
+    def _shade(self, is_finding: NDArray[np.bool_]) -> None:
         """Notes which findings of the round before are none without the cell that was set aside last."""
         if self._chosen:
-            self._folded[self._before & ~found & (self._folded < 0)] = self._chosen[-1]
-        self._before = found.copy()
+            self._folded[self._before & ~is_finding & (self._folded < 0)] = self._chosen[-1]
+        self._before = is_finding.copy()
 
     def read_again(self) -> bool:
         """Sets the likeliest cells aside instead; False where these are the same."""

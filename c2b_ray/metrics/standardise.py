@@ -78,10 +78,10 @@ def composition(images: Shown, attribute: int, left_out: Sequence[int] = ()) -> 
     rows = images.drawn[:, attribute] >= 0
     n = block.stop - block.start
     u = images.columns[rows]
-    own = u[:, block]
-    total = own.sum(axis=0)
+    of_block = u[:, block]
+    total = of_block.sum(axis=0)
     held = (np.bincount(images.drawn[rows, attribute], minlength=n) > 0) & (total > 0.5)
-    share = np.divide(own, total, out=np.zeros_like(own), where=held)
+    share = np.divide(of_block, total, out=np.zeros_like(of_block), where=held)
     others = np.zeros(u.shape[1], bool)
     for b, columns in enumerate(images.blocks):
         others[columns] = b != attribute and b not in left_out
@@ -135,13 +135,13 @@ def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Comp
     changed = spread.apart * (mean + own_effects)
     moved = contrast @ changed.sum(axis=1)
     accuracy = share.T @ y
-    own = (share * (y[:, None] - accuracy)) @ contrast.T
+    of_images = (share * (y[:, None] - accuracy)) @ contrast.T
     gone = share * (x @ np.einsum("jxy,x->yj", spread.kept, mean))
     gone = (gone - share * gone.sum(axis=0)) @ contrast.T
     away = effects.influence[:, others] @ apart.T  # what images change in `moved` by the effects
-    plain = (own**2).sum(axis=0)
+    plain = (of_images**2).sum(axis=0)
     elsewhere = (away[~rows] ** 2).sum(axis=0)
-    left = ((own - gone - away[rows]) ** 2).sum(axis=0) + elsewhere
+    left = ((of_images - gone - away[rows]) ** 2).sum(axis=0) + elsewhere
     moving = ((gone + away[rows]) ** 2).sum(axis=0) + elsewhere
     doubt = _doubt(images, effects, (apart, contrast, own_doubt), spread)
     added = np.maximum(left + doubt - plain, 0.0)

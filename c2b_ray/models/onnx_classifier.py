@@ -117,8 +117,8 @@ class OnnxClassifier:
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels). `keys` are not looked at. ServiceError where the graph does not run."""
-        found = [self._rows(part) for part in batches(images, self._batch)]
-        return np.concatenate(found) if found else np.zeros((0, len(self.labels)), np.float32)
+        logits = [self._rows(part) for part in batches(images, self._batch)]
+        return np.concatenate(logits) if logits else np.zeros((0, len(self.labels)), np.float32)
 
     def _rows(self, images: Sequence[Pixels]) -> Floats:
         rows = np.stack([self._prepare(image) for image in images])
@@ -231,7 +231,7 @@ def _model(path: Path) -> Any:
 
 def _graph(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: Any) -> Graph:
     taken = _chosen(spec, "input", inputs)
-    given = _chosen(spec, "output", outputs)
+    output = _chosen(spec, "output", outputs)
     shape = [side if isinstance(side, int) and side > 0 else None for side in taken.shape]
     dtype = _DTYPES.get(taken.type)
     layouts = [name for name, axis in (("nchw", 1), ("nhwc", 3)) if len(shape) == 4 and shape[axis] in (3, None)]
@@ -246,7 +246,7 @@ def _graph(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: Any
     last = layout == "nhwc"
     sides = (shape[1], shape[2]) if last else (shape[2], shape[3])
     makers = {name: node.op_type for node in model.graph.node for name in node.output}
-    return Graph(taken.name, given.name, dtype, last, sides, shape[0], makers.get(given.name) == "Softmax")
+    return Graph(taken.name, output.name, dtype, last, sides, shape[0], makers.get(output.name) == "Softmax")
 
 
 def _chosen(spec: Spec, option: str, among: Sequence[Any]) -> Any:

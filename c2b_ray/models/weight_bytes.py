@@ -29,9 +29,9 @@ def _bytes(value: Any, seen: set[int], depth: int) -> int:
     if value is None or id(value) in seen or isinstance(value, str | bytes | int | float | type):
         return 0
     seen.add(id(value))
-    own = _own_bytes(value, seen)
-    if own is not None or depth == 0:
-        return own or 0
+    of_value = _own_bytes(value, seen)
+    if of_value is not None or depth == 0:
+        return of_value or 0
     if isinstance(value, Mapping):
         parts = list(islice(value.values(), _FIRST))
     elif isinstance(value, list | tuple):

@@ -28,7 +28,7 @@ def calibrate(
     runner: Runner,
     questions: pa.Table,
     beholder: Callable[[], Beholder],
-    asked: Checks,
+    checks: Checks,
     out: str,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
@@ -36,7 +36,7 @@ def calibrate(
     under `out`, and read again."""
     count = questions.num_rows
     rows = Rows([questions.slice(start, BATCH) for start in range(0, max(1, count), BATCH)], total=count)
-    config, step = replace(CALIBRATE, total=count), partial(_ask, asked=asked)
+    config, step = replace(CALIBRATE, total=count), partial(_ask, checks=checks)
     runner.run(rows, step, beholder, out, id_column="calibration_id", config=config, on_progress=on_progress)
     answers = read_stage(out)
     ids = questions["calibration_id"].combine_chunks()
@@ -47,5 +47,5 @@ def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSo
     return Beholder(captioner(), source())
 
 
-def _ask(batch: pa.Table, beholder: Beholder, asked: Checks) -> pa.Table:
-    return ask(batch, beholder, asked)
+def _ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
+    return ask(batch, beholder, checks)

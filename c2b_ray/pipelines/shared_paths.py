@@ -51,14 +51,14 @@ def not_shared(directory: str, address: str) -> str:
     return f"{directory} is not the same directory on every node of the cluster: node {address} differs; {ADVICE}"
 
 
-def node_without(paths: list[str], asked: Iterable[str] | None = None) -> tuple[str, str] | None:
+def node_without(paths: list[str], nodes: Iterable[str] | None = None) -> tuple[str, str] | None:
     """A path that some node lacks, and the address of that node; None where all nodes have all of them.
 
-    `asked`: the ids of the nodes, by default all `working_nodes`. One that does not answer in time is taken to be
+    `nodes`: the ids of the nodes, by default all `working_nodes`. One that does not answer in time is taken to be
     leaving.
     """
     working = working_nodes()
-    others = {node: working[node] for node in (working if asked is None else asked) if node in working}
+    others = {node: working[node] for node in (working if nodes is None else nodes) if node in working}
     if not paths or not others:
         return None
     looks = {

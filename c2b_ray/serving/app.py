@@ -105,17 +105,19 @@ def targets(
         spec = wanted.get(kind)
         if spec and (kind, catalog.parse(spec).scheme) not in catalog.CATALOG:
             catalog.loader(kind, catalog.parse(spec))  # a third party's, or a SpecError before anything starts
-        place = placed.get(APPS[kind])
-        if place is None:
+        placed_app = placed.get(APPS[kind])
+        if placed_app is None:
             raise ConfigError("applications", f"the placement has no app {APPS[kind]!r}")
-        options: dict[str, Any] = place.deployments[0].model_dump(exclude_unset=True) if place.deployments else {}
+        options: dict[str, Any] = (
+            placed_app.deployments[0].model_dump(exclude_unset=True) if placed_app.deployments else {}
+        )
         if actor := options.get("ray_actor_options"):
             options["ray_actor_options"] = environment.resolved(actor, name)
         # A model that cannot be loaded cannot be loaded at a second attempt either.
         options["max_constructor_retry_count"] = 1
         if scaling := options.get("autoscaling_config"):  # whoever starts an app is about to ask it
             options["autoscaling_config"] = {**scaling, "initial_replicas": max(1, scaling.get("min_replicas", 1))}
-        args = OneModel(**{**place.args, "model": spec}) if spec else ManyModels(**place.args)
+        args = OneModel(**{**placed_app.args, "model": spec}) if spec else ManyModels(**placed_app.args)
         made.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))
     return made
 

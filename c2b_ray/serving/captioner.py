@@ -90,23 +90,23 @@ class CaptionerServer:
 
     async def _caption(self, requests: list[tuple[Packed, Sequence[str]]]) -> list[list[CaptionReply]]:
         images, errors = await decoded(self._hands, [packed for packed, _ in requests])
-        labels = [label for _, own in requests for label in own]
+        labels = [label for _, items in requests for label in items]
         good = [(image, label) for image, label in zip(images, labels, strict=True) if image is not None]
         made = iter(await self._hands.run_batch(self._captions_of, len(good), good))
         replies = [CaptionReply(None, error) if error is not None else next(made) for error in errors]
-        return [replies[a:b] for a, b in pairwise(accumulate((len(own) for _, own in requests), initial=0))]
+        return [replies[a:b] for a, b in pairwise(accumulate((len(items) for _, items in requests), initial=0))]
 
     async def _answer(self, requests: list[tuple[Packed, Sequence[Sequence[Question]]]]) -> list[Answers]:
         images, errors = await decoded(self._hands, [packed for packed, _ in requests])
-        questions = [own for _, of_images in requests for own in of_images]
+        questions = [items for _, of_images in requests for items in of_images]
         pairs = [(i, q) for i, image in enumerate(images) if image is not None for q in questions[i]]
         shown = [image for i, _ in pairs if (image := images[i]) is not None]
         replies = await self._hands.run_batch(self._answers_to, len(pairs), shown, [q for _, q in pairs])
-        found: list[list[Answer]] = [[] for _ in images]
+        answers: list[list[Answer]] = [[] for _ in images]
         for (i, _), reply in zip(pairs, replies, strict=True):
-            found[i].append(reply)
+            answers[i].append(reply)
         ends = accumulate((len(packed) for packed, _ in requests), initial=0)
-        return [(found[a:b], errors[a:b]) for a, b in pairwise(ends)]
+        return [(answers[a:b], errors[a:b]) for a, b in pairwise(ends)]
 
     def _captions_of(self, pairs: Sequence[tuple[Pixels, str]]) -> list[CaptionReply]:
         images, labels = [image for image, _ in pairs], [label for _, label in pairs]

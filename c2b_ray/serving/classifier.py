@@ -113,8 +113,8 @@ def _refuse_damaged(spec: str, classifier: Classifier) -> None:
 
 
 def _logits(classifier: Classifier, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-    found = classifier.logits(images, keys)
+    logits = classifier.logits(images, keys)
     expected = (len(keys), len(classifier.labels))
-    if found.shape != expected:
-        raise ServiceError(f"{DEPLOYMENT}: a classifier gave logits of shape {found.shape}, not {expected}")
-    return found
+    if logits.shape != expected:
+        raise ServiceError(f"{DEPLOYMENT}: a classifier gave logits of shape {logits.shape}, not {expected}")
+    return logits

@@ -81,8 +81,8 @@ class EncoderServer:
         def call() -> Floats:
             return self._sound(self._encoder.encode_texts(texts), len(texts))
 
-        found = await self._hands.run_batch(call, len(texts))
-        return [found[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
+        embeddings = await self._hands.run_batch(call, len(texts))
+        return [embeddings[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
 
     async def _encode_images(self, requests: list[Packed]) -> list[Rows]:
         def call(images: list[Pixels], _: list[int]) -> Floats:
@@ -90,17 +90,19 @@ class EncoderServer:
 
         return await answered(self._hands, requests, self._encoder.dimension, call)
 
-    def _sound(self, found: Floats, rows: int) -> Floats:
+    def _sound(self, embeddings: Floats, rows: int) -> Floats:
         """The embeddings, which are unit vectors of the right number; ServiceError where they are not."""
         expected = (rows, self._encoder.dimension)
-        if found.shape != expected:
-            raise ServiceError(f"{DEPLOYMENT}: {self._spec} gave embeddings of shape {found.shape}, not {expected}")
+        if embeddings.shape != expected:
+            raise ServiceError(
+                f"{DEPLOYMENT}: {self._spec} gave embeddings of shape {embeddings.shape}, not {expected}"
+            )
         # NaN fails the comparison too.
-        if rows and not bool(np.all(np.abs(np.linalg.norm(found, axis=1) - 1) < 1e-2)):
+        if rows and not bool(np.all(np.abs(np.linalg.norm(embeddings, axis=1) - 1) < 1e-2)):
             raise ServiceError(
                 f"{DEPLOYMENT}: {self._spec} gave embeddings that are no unit vectors; check its weights"
             )
-        return found
+        return embeddings
 
     def __del__(self) -> None:
         if hasattr(self, "_hands"):  # not there if the model failed to load

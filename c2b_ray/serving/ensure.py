@@ -98,13 +98,13 @@ def running(kinds: Collection[str] = tuple(APPS)) -> dict[str, str | None]:
 
     It asks each app, and one that has no replica while nobody asks starts one for it: so ask for what is wanted.
     """
-    found: dict[str, str | None] = {}
+    serving: dict[str, str | None] = {}
     for name, app in serve.status().applications.items():
         kind = next((kind for kind in APPS if _is_of(kind, name)), None)
         if app.status != "RUNNING" or kind not in kinds:
             continue
-        found[name] = Channel(name).call("describe")["model"] if kind in OF_ONE_MODEL else None
-    return found
+        serving[name] = Channel(name).call("describe")["model"] if kind in OF_ONE_MODEL else None
+    return serving
 
 
 def ensure(

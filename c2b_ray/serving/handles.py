@@ -53,7 +53,7 @@ def _packed_files(files: Sequence[bytes | None], most: int) -> list[tuple[slice,
 
 
 def _joined(parts: Sequence[tuple[Floats, Errors]], width: Callable[[], int]) -> tuple[Floats, Errors]:
-    rows = [found for found, _ in parts] or [np.empty((0, width()), np.float32)]
+    rows = [rows_of_part for rows_of_part, _ in parts] or [np.empty((0, width()), np.float32)]
     return np.concatenate(rows), [error for _, errors in parts for error in errors]
 
 
@@ -108,12 +108,12 @@ class ServedEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
         parts = _even(len(texts), self.channel.rows(self.chunk, len(texts)))
-        found = self.channel.call_many("encode_texts", [(self.spec, list(texts[part])) for part in parts])
-        return np.concatenate(found) if found else np.empty((0, self.dimension), np.float32)
+        replies = self.channel.call_many("encode_texts", [(self.spec, list(texts[part])) for part in parts])
+        return np.concatenate(replies) if replies else np.empty((0, self.dimension), np.float32)
 
     def _embedded(self, parts: list[tuple[slice, Packed]]) -> tuple[Floats, Errors]:
-        found = self.channel.call_many("encode_images", [(self.spec, packed) for _, packed in parts])
-        return _joined(found, lambda: self.dimension)
+        replies = self.channel.call_many("encode_images", [(self.spec, packed) for _, packed in parts])
+        return _joined(replies, lambda: self.dimension)
 
     def _described(self) -> dict[str, Any]:
         if not self._facts:
@@ -164,9 +164,11 @@ class ServedCaptioner:
     def _asked(
         self, parts: list[tuple[slice, Packed]], questions: Sequence[Sequence[Question]]
     ) -> tuple[list[list[Answer]], Errors]:
-        calls = [(self.spec, packed, [list(own) for own in questions[part]]) for part, packed in parts]
-        found = self.channel.call_many("answer", calls)
-        return [own for answers, _ in found for own in answers], [error for _, errors in found for error in errors]
+        calls = [(self.spec, packed, [list(items) for items in questions[part]]) for part, packed in parts]
+        replies = self.channel.call_many("answer", calls)
+        return [answers for answers_of_part, _ in replies for answers in answers_of_part], [
+            error for _, errors in replies for error in errors
+        ]
 
 
 class ServedGenerator:
@@ -227,8 +229,8 @@ class ServedClassifier:
 
     def _logits(self, parts: list[tuple[slice, Packed]], keys: Sequence[str]) -> tuple[Floats, Errors]:
         calls = [(packed, list(keys[part])) for part, packed in parts]
-        found = self.channel.call_many("logits", calls, model_id=self.spec)
-        return _joined(found, lambda: len(self.labels))
+        replies = self.channel.call_many("logits", calls, model_id=self.spec)
+        return _joined(replies, lambda: len(self.labels))
 
     def _described(self) -> dict[str, Any]:
         if not self._facts:
@@ -269,9 +271,9 @@ class ServedIndex:
 
     def search(self, embeddings: Floats, k: int) -> Neighbours:
         parts = _even(len(embeddings), self.channel.rows(self.chunk, len(embeddings)))
-        found = self.channel.call_many("search", [(embeddings[part], k) for part in parts], model_id=self.path)
-        ids = [np.empty((0, k), np.int64), *(part.ids for part in found)]
-        similarities = [np.empty((0, k), np.float32), *(part.similarities for part in found)]
+        replies = self.channel.call_many("search", [(embeddings[part], k) for part in parts], model_id=self.path)
+        ids = [np.empty((0, k), np.int64), *(part.ids for part in replies)]
+        similarities = [np.empty((0, k), np.float32), *(part.similarities for part in replies)]
         return Neighbours(np.concatenate(ids), np.concatenate(similarities))
 
     def metadata(self, ids: Sequence[int]) -> pa.Table:

@@ -90,12 +90,12 @@ class IndexServer:
         return _Open(index, Gather(partial(self._together, index), lambda: self._settings, self._hands.threads))
 
     async def _together(self, index: ImageIndex, requests: list[tuple[Floats, int]]) -> list[Neighbours]:
-        embeddings = np.concatenate([own for own, _ in requests])
+        embeddings = np.concatenate([embeddings_of_request for embeddings_of_request, _ in requests])
         most = max(k for _, k in requests)
-        found = await self._hands.run_batch(_search, len(embeddings), index, embeddings, most)
-        ends = pairwise(accumulate((len(own) for own, _ in requests), initial=0))
+        neighbours = await self._hands.run_batch(_search, len(embeddings), index, embeddings, most)
+        ends = pairwise(accumulate((len(embeddings_of_request) for embeddings_of_request, _ in requests), initial=0))
         return [
-            Neighbours(found.ids[a:b, :k], found.similarities[a:b, :k])
+            Neighbours(neighbours.ids[a:b, :k], neighbours.similarities[a:b, :k])
             for (a, b), (_, k) in zip(ends, requests, strict=True)
         ]
 
@@ -109,11 +109,11 @@ def _size(opened: _Open) -> int:
 
 
 def _search(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
-    found = index.search(embeddings, k)
+    neighbours = index.search(embeddings, k)
     expected = (len(embeddings), k)
-    if found.ids.shape != expected or found.similarities.shape != expected:
-        raise ServiceError(f"{DEPLOYMENT}: an index gave neighbours of shape {found.ids.shape}, not {expected}")
-    return found
+    if neighbours.ids.shape != expected or neighbours.similarities.shape != expected:
+        raise ServiceError(f"{DEPLOYMENT}: an index gave neighbours of shape {neighbours.ids.shape}, not {expected}")
+    return neighbours
 
 
 def _nothing(*_: object) -> None:

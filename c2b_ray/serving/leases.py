@@ -140,8 +140,8 @@ def leased() -> list[str]:
         keeper = ray.get_actor(NAME, namespace=NAMESPACE)
     except ValueError:
         return []
-    found: list[str] = ray.get(keeper.apps.remote())
-    return found
+    apps: list[str] = ray.get(keeper.apps.remote())
+    return apps
 
 
 def lease_here() -> Lease:

@@ -89,12 +89,12 @@ def pixels_of(packed: Packed) -> tuple[list[Pixels | None], list[str | None]]:
 
 def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -> list[slice]:
     """Neighbouring rows, at most so many and at most so many bytes a slice; a row larger than that has its own."""
-    found, start, held = [], 0, 0
+    slices, start, held = [], 0, 0
     for row, size in enumerate(sizes):
         if row > start and (row - start == most_items or held + size > most_bytes):
-            found.append(slice(start, row))
+            slices.append(slice(start, row))
             start, held = row, 0
         held += size
     if start < len(sizes):
-        found.append(slice(start, len(sizes)))
-    return found
+        slices.append(slice(start, len(sizes)))
+    return slices

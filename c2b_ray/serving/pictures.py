@@ -33,11 +33,11 @@ async def answered(
     """`call` of all images that can be decoded, and their positions among all, as one batch: (images, width)."""
     images, errors = await decoded(hands, packs)
     good = [i for i, image in enumerate(images) if image is not None]
-    found = np.full((len(images), width), np.nan, np.float32)
+    answers = np.full((len(images), width), np.nan, np.float32)
     if good:
         pixels = [image for image in images if image is not None]
-        found[good] = await hands.run_batch(call, len(good), pixels, good)
-    return [(found[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
+        answers[good] = await hands.run_batch(call, len(good), pixels, good)
+    return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
 async def weight(hands: Hands, packed: Packed, most_rows: int) -> int:

@@ -187,10 +187,10 @@ def _step(
     return {"pixels": near.item(), "seen": looks.item(), "divergence": divergence.item()}
 
 
-def _distance(found: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+def _distance(decoded: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
     """Mean squared distance of feature maps, each place weighed as the pixels below it."""
-    here = F.adaptive_avg_pool2d(weights, (found.shape[2], found.shape[3]))[:, 0]
-    return ((found - wanted).square().sum(dim=1) * here).mean()
+    here = F.adaptive_avg_pool2d(weights, (decoded.shape[2], decoded.shape[3]))[:, 0]
+    return ((decoded - wanted).square().sum(dim=1) * here).mean()
 
 
 @torch.no_grad()

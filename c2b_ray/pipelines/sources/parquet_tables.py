@@ -151,8 +151,8 @@ def _refuse_repeats(location: Location, footers: list[_Footer], units: list[dict
             return pa.chunked_array([], pa.string())
 
     with ThreadPoolExecutor(THREADS) as pool:
-        found = [chunk for column in pool.map(keys, footers) for chunk in column.chunks]
-    counts = pc.value_counts(pa.chunked_array(found, pa.string()).drop_null())
+        content = [chunk for column in pool.map(keys, footers) for chunk in column.chunks]
+    counts = pc.value_counts(pa.chunked_array(content, pa.string()).drop_null())
     again = counts.filter(pc.greater(counts.field("counts"), 1))
     if len(again):
         key, times = again[0].as_py().values()
@@ -214,8 +214,8 @@ def _content(location: Location, folder: str, column: pa.ChunkedArray) -> tuple[
         paths = [(value or {}).get("path") for value in values]
     else:
         data, paths = [None] * len(values), values
-    missing = [i for i, (found, path) in enumerate(zip(data, paths, strict=True)) if found is None and path]
-    errors: list[str | None] = ["no bytes" if found is None else None for found in data]
+    missing = [i for i, (content, path) in enumerate(zip(data, paths, strict=True)) if content is None and path]
+    errors: list[str | None] = ["no bytes" if content is None else None for content in data]
     inside = {i: _inside(folder, str(paths[i])) for i in missing}
     fetched = location.fetch_all([name for name in inside.values() if name is not None], follow_links=False)
     for i, name in inside.items():
