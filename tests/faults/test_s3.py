@@ -111,7 +111,7 @@ def test_a_silent_server_is_given_up(s3, monkeypatch, listening):
 
 def test_a_store_that_falls_silent_is_not_a_bad_image(s3, monkeypatch):
     """A row's error is for one file; without the store every row would be one."""
-    from c2b_ray.pipelines.sources.files import Place
+    from c2b_ray.pipelines.sources.files import Location
 
     s3.put_object(Bucket="photos", Key="x.jpg", Body=b"x")
     with socket.socket() as closed:
@@ -119,7 +119,7 @@ def test_a_store_that_falls_silent_is_not_a_bad_image(s3, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
         monkeypatch.setenv("C2B_S3_TIMEOUT", "3")
         with pytest.raises(SourceError, match="cannot be reached"):
-            Place("s3://photos", resolve("s3://photos")[0], "photos").fetch("x.jpg")
+            Location("s3://photos", resolve("s3://photos")[0], "photos").fetch("x.jpg")
 
 
 def test_an_index_is_sent_whole_and_over_what_an_interrupted_one_left(s3, tmp_path):
