@@ -1,9 +1,13 @@
 """The Arrow schema of every table, and the ids that tie them together. Nothing here reads or writes files.
 
-path   the tables that audits share        c2b   scores, and what follows from them        ids   ids and seeds
+path       the tables that audits share            c2b        scores, and what follows from them
+failures   captions, rounds and hypotheses         dataset    rows and drops of a dataset of failures
+ids        ids and seeds
 """
 
 from c2b_ray.schemas.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERSECTIONS, POOLED, SCORES
+from c2b_ray.schemas.dataset import ANSWER, DATASET_ROWS, DROPS
+from c2b_ray.schemas.failures import CANDIDATES, EXAMPLE, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
 from c2b_ray.schemas.ids import content_id, content_ids, seed_of
 from c2b_ray.schemas.path import (
     CALIBRATION,
@@ -23,22 +27,31 @@ from c2b_ray.schemas.path import (
 
 __all__ = [
     "AGREEMENT",
+    "ANSWER",
     "CALIBRATION",
     "CALIBRATION_ANSWERS",
+    "CANDIDATES",
     "CAPTIONS",
     "COMPARISON",
     "COMPARISON_POOLED",
+    "DATASET_ROWS",
     "DRAWS",
+    "DROPS",
+    "EXAMPLE",
     "FAILURES",
+    "HYPOTHESES",
     "IMAGES",
     "INTERSECTIONS",
     "POOLED",
     "PREDICTIONS",
     "PROPOSALS",
     "REJECTED",
+    "RELIABILITY",
     "RETRIEVED",
+    "ROUNDS",
     "SCORES",
     "SEARCHES",
+    "TRANSFERS",
     "VERIFICATIONS",
     "content_id",
     "content_ids",

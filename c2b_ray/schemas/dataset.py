@@ -1,0 +1,53 @@
+"""Tables of a dataset of failures (`c2b dataset build`): its rows, what was dropped, and its shards."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_text, _count = pa.string(), pa.int64()
+
+ANSWER = pa.struct(
+    [
+        pa.field("classifier", _text),
+        pa.field("revision", _text),
+        pa.field("predicted", _text),  # the likeliest label; null where several are
+        pa.field("top3", pa.list_(_text)),  # likeliest first
+        pa.field("probabilities", pa.list_(pa.float32())),  # of the top three
+        pa.field("failed", pa.bool_()),  # by the dataset's rule
+    ]
+)
+
+DATASET_ROWS = pa.schema(
+    [
+        pa.field("image_id", _text, nullable=False),  # hash of generator, its revision, prompt and seed
+        pa.field("image", pa.binary(), nullable=False),  # encoded; PNG of generated pixels
+        pa.field("label", _text, nullable=False),
+        pa.field("caption", _text, nullable=False),
+        pa.field("prompt", _text, nullable=False),
+        pa.field("seed", _count, nullable=False),
+        pa.field("generator", _text, nullable=False),
+        pa.field("generator_revision", _text, nullable=False),
+        pa.field("classifier", _text, nullable=False),  # the first in the config that failed; all are in `answers`
+        pa.field("classifier_revision", _text, nullable=False),
+        pa.field("rule", _text, nullable=False),
+        pa.field("predicted", _text),  # by `classifier`
+        pa.field("top3", pa.list_(_text), nullable=False),
+        pa.field("probabilities", pa.list_(pa.float32()), nullable=False),
+        pa.field("answers", pa.list_(ANSWER), nullable=False),  # of every classifier, in the config's order
+        pa.field("kept_because", _text, nullable=False),  # "top1: taken for snowplow by resnet50"
+        pa.field("verified", _text),  # what the verifier saw; null where none was asked
+        pa.field("fingerprint", pa.uint64(), nullable=False),  # perceptual hash
+        pa.field("caption_number", pa.int32(), nullable=False),  # of the caption in the plan, from 0
+        pa.field("draw", _count, nullable=False),  # of the caption's draws, from 0
+    ]
+)
+
+DROPS = pa.schema(
+    [
+        pa.field("caption_number", pa.int32(), nullable=False),
+        pa.field("draw", _count, nullable=False),
+        # not_failed, no_image, no_answer, label_not_verified, near_duplicate, over_cap
+        pa.field("reason", _text, nullable=False),
+        pa.field("detail", _text),  # the image_id that it repeats, the error, what the verifier saw
+    ]
+)

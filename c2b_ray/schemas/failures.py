@@ -1,0 +1,124 @@
+"""Tables of `c2b failures`: which captions were drawn how often, how often a classifier failed, and what follows.
+
+    candidates → rounds → hypotheses        reliability, transfers, beside them
+
+A round is a number of images of one caption, drawn and classified where the models are; what is kept of it is counts
+and a few failures. Rounds of discovery and of confirmation never share a seed.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_text, _count = pa.string(), pa.int64()
+
+CANDIDATES = pa.schema(
+    [
+        pa.field("caption_id", _text, nullable=False),  # hash of label and text
+        pa.field("label", _text, nullable=False),
+        pa.field("text", _text, nullable=False),  # the whole prompt that the generator gets
+        pa.field("sentences", pa.list_(_text), nullable=False),  # what stands behind the baseline prompt, in order
+        pa.field("parent_caption", _text),  # the caption that this one was made from; null for a baseline
+        # baseline, cluster (combined sentences), sentence, shorter (a sentence left out), adjective, language_model,
+        # person, file
+        pa.field("origin", _text, nullable=False),
+    ]
+)
+
+EXAMPLE = pa.struct(
+    [
+        pa.field("seed", _count),
+        pa.field("predicted", _text),  # the likeliest label; null where several are
+        pa.field("top3", pa.list_(_text)),  # likeliest first
+        pa.field("confidence", pa.float32()),  # the probability of the likeliest label
+        pa.field("image", pa.binary()),  # encoded
+    ]
+)
+
+ROUNDS = pa.schema(
+    [
+        pa.field("round_id", _text, nullable=False),  # hash of all that decides the round's numbers
+        pa.field("caption_id", _text, nullable=False),
+        pa.field("stage", _text, nullable=False),  # discovery, confirmation
+        pa.field("part", _text, nullable=False),  # search, test (until it is decided), measure (so many as were fixed)
+        pa.field("generator", _text, nullable=False),
+        pa.field("classifier", _text, nullable=False),
+        pa.field("first", _count, nullable=False),  # the number of its first draw, in the caption's own sequence
+        pa.field("draws", _count, nullable=False),  # images that there are answers for
+        pa.field("unusable", _count, nullable=False),  # draws without an image or an answer: black, NaN, an error
+        pa.field("reasons", pa.list_(_text), nullable=False),  # why, each once
+        pa.field("failures", _count, nullable=False),  # answers that fail by the run's rule, whatever they are
+        pa.field("predicted", pa.list_(_text), nullable=False),  # the labels that failures were taken for
+        pa.field("counts", pa.list_(_count), nullable=False),  # how often, of each
+        pa.field("examples", pa.list_(EXAMPLE), nullable=False),  # the first failures, so many as were asked for
+        pa.field("seconds", pa.float64(), nullable=False),  # that the round took
+    ]
+)
+
+HYPOTHESES = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("generator", _text, nullable=False),
+        pa.field("rule", _text, nullable=False),
+        pa.field("label", _text, nullable=False),
+        pa.field("target", _text),  # null: any failure
+        pa.field("caption", _text, nullable=False),
+        pa.field("parent_caption", _text),
+        pa.field("stage", _text, nullable=False),  # discovery, confirmation
+        pa.field(
+            "draws", _count, nullable=False
+        ),  # that the rate is from; their number was fixed before they were drawn
+        pa.field("failures", _count, nullable=False),  # towards the target, where there is one
+        pa.field("any_failures", _count, nullable=False),
+        pa.field("rate", pa.float64()),
+        pa.field("rate_low", pa.float64()),
+        pa.field("rate_high", pa.float64()),
+        pa.field("baseline_rate", pa.float64()),
+        pa.field("ratio", pa.float64()),
+        pa.field("ratio_low", pa.float64()),
+        pa.field("ratio_high", pa.float64()),
+        pa.field("p_value", pa.float64()),  # 1/e, valid under continuous looking
+        pa.field("e_value", pa.float64()),
+        pa.field("q_value", pa.float64()),  # e-BH over all hypotheses of the run's stage
+        pa.field("verdict", _text, nullable=False),  # failure, not_shown, undetermined
+        pa.field("caption_id", _text, nullable=False),
+        pa.field("origin", _text, nullable=False),
+        pa.field("baseline_draws", _count, nullable=False),
+        pa.field("baseline_failures", _count, nullable=False),
+        pa.field("spent", _count, nullable=False),  # draws of this caption in all, of this stage
+        pa.field("doubts", pa.list_(_text), nullable=False),  # why a finding may not be what it seems
+    ]
+)
+
+RELIABILITY = pa.schema(
+    [
+        pa.field("generator", _text, nullable=False),
+        pa.field("label", _text, nullable=False),
+        pa.field("attribute", _text),  # null: the label itself (App. B.3); else what the images show of it (Fig. 5b)
+        pa.field("value", _text),
+        pa.field("images", _count, nullable=False),
+        pa.field("shown", _count, nullable=False),  # how many show the label, or the value
+        pa.field("parent_shown", _count),  # how many show a label of the same parent; null without a hierarchy
+        pa.field("rate", pa.float64()),
+        pa.field("rate_low", pa.float64()),
+        pa.field("rate_high", pa.float64()),
+    ]
+)
+
+TRANSFERS = pa.schema(
+    [
+        pa.field("caption_id", _text, nullable=False),
+        pa.field("label", _text, nullable=False),
+        pa.field("target", _text),
+        pa.field("source", _text, nullable=False),  # another generator's spec, or an index's path
+        pa.field("classifier", _text, nullable=False),
+        pa.field("draws", _count, nullable=False),
+        pa.field("failures", _count, nullable=False),
+        pa.field("any_failures", _count, nullable=False),
+        pa.field("baseline_draws", _count, nullable=False),
+        pa.field("baseline_failures", _count, nullable=False),
+        pa.field("rates", pa.list_(pa.float64()), nullable=False),  # of each run (Mann-Whitney, Table 6)
+        pa.field("baseline_rates", pa.list_(pa.float64()), nullable=False),
+        pa.field("p_value", pa.float64()),  # exact Mann-Whitney
+    ]
+)
