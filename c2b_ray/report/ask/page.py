@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.report.c2b.groups import RIGHT, WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.gallery import RIGHT, WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.kit.page import render
 from c2b_ray.report.kit.redact import clean, names_of
 from c2b_ray.report.kit.thumbnails import thumbnails

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from c2b_ray.report.c2b.ranking import Cell, Group
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.sentence import Sentence, Span
 
 SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
 NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "undetermined"}
@@ -19,17 +20,6 @@ ADVERBS = {"against": "less well", "for": "better"}
 _OPPOSITE = {"against": "better", "for": "less well"}
 BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
 """What a reader must know of cells that rest on less than labels or a calibrated verifier."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stretch of a sentence; `strong` ones are what it is about."""
-
-    text: str
-    strong: bool = False
-
-
-Sentence = tuple[Span, ...]
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,15 @@ Knows cells, words and thumbnails by id; knows nothing of tables, files or pages
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from c2b_ray.report.c2b.examples import Example, Examples
 from c2b_ray.report.c2b.findings import BASES, NAMES, SIGNS, Finding
 from c2b_ray.report.c2b.ranking import Cell, Group
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.gallery import RIGHT, WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.kit.redact import clean
 
-WRONG, RIGHT = "✗", "✓"
 LONGEST_CAPTION = 110
 LEAST_CORRECTION = 0.01  # of φ, to be worth telling
 _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.FIXED}against", 0: "no bias"}
@@ -48,36 +47,6 @@ class ValueRow:
     because: str
     paper: str
     disagrees: bool
-
-
-@dataclass(frozen=True)
-class Picture:
-    """`source` is a data: URI, empty where the image cannot be shown; `key` is the image's name in its source;
-    `caption` is empty where all share one."""
-
-    source: str
-    key: str
-    alt: str
-    label: str
-    probability: str
-    stands_for: str
-    caption: str
-
-
-@dataclass(frozen=True)
-class Gallery:
-    verdict: str  # right, wrong
-    sign: str
-    title: str
-    pictures: tuple[Picture, ...]
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """What is at hand to show of images, by id: their thumbnails and their keys."""
-
-    thumbnails: Mapping[str, str]
-    keys: Mapping[str, str]
 
 
 @dataclass(frozen=True)

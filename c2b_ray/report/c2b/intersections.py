@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.report.c2b.findings import ADVERBS, NAMES, SIGNS, Sentence, Span
+from c2b_ray.report.c2b.findings import ADVERBS, NAMES, SIGNS
 from c2b_ray.report.c2b.ranking import FOUND
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.sentence import Sentence, Span
 
 MOST_MATRICES = 24
 MOST_SENTENCES = 20

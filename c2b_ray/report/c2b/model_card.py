@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 
 from c2b_ray.report.c2b.findings import sentence
-from c2b_ray.report.c2b.method import mapping, number
 from c2b_ray.report.c2b.notes import notes
 from c2b_ray.report.c2b.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.method import mapping, number
 from c2b_ray.report.kit.redact import clean, clean_setting, names_of
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun

@@ -19,10 +19,10 @@ from c2b_ray.report.c2b.drops import Drop, drops
 from c2b_ray.report.c2b.examples import Examples, choose
 from c2b_ray.report.c2b.findings import Finding, finding
 from c2b_ray.report.c2b.forest import forest_plot
-from c2b_ray.report.c2b.groups import GroupView, Shelf, galleries, shared_caption, value_rows
+from c2b_ray.report.c2b.groups import GroupView, galleries, shared_caption, value_rows
 from c2b_ray.report.c2b.intersections import Intersections, intersections
 from c2b_ray.report.c2b.merges import Merges, merges
-from c2b_ray.report.c2b.method import Method, mapping, method, number
+from c2b_ray.report.c2b.method import method
 from c2b_ray.report.c2b.notes import notes
 from c2b_ray.report.c2b.overview import Overview, overviews, taken
 from c2b_ray.report.c2b.pooled import PooledView, pooled_view
@@ -35,6 +35,8 @@ from c2b_ray.report.c2b.spending import Spending, spending
 from c2b_ray.report.c2b.summaries import Summary, summaries
 from c2b_ray.report.c2b.versus import Versus, versus
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.gallery import Shelf
+from c2b_ray.report.kit.method import Method, mapping, number
 from c2b_ray.report.kit.redact import clean, names_of
 from c2b_ray.schemas import AGREEMENT, CALIBRATION, DRAWS, INTERSECTIONS, POOLED, PROPOSALS, VERIFICATIONS
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from c2b_ray.report.c2b.groups import WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.gallery import WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.kit.pictures import read_pictures
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.thumbnails import thumbnails

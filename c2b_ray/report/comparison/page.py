@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.report.c2b.groups import Shelf
 from c2b_ray.report.comparison.disagreements import SideBySide, side_by_side
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.gallery import Shelf
 from c2b_ray.report.kit.page import render
 from c2b_ray.report.kit.redact import clean, names_of
 from c2b_ray.steps.cells import CellName

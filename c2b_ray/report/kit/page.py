@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,11 +18,13 @@ from markupsafe import Markup
 
 from c2b_ray.text import visible
 
+STYLES = ("report.css", "overview.css")
 
-def render(template: str, view: object) -> str:
-    """A template of this package with its view, the report's style sheet and script, and the policy that allows them
+
+def render(template: str, view: object, styles: Sequence[str] = STYLES) -> str:
+    """A template of this package with its view, its style sheets as one, the script, and the policy that allows them
     alone."""
-    style, script = _source("report.css") + _source("overview.css"), _source("page.js")
+    style, script = "".join(_source(name) for name in styles), _source("page.js")
     return (
         _environment()
         .get_template(template)

@@ -1,0 +1,72 @@
+"""A table of a run in the formats that other programs read: CSV, JSON, Parquet.
+
+What an export holds may leave the machine, so classifiers are named as on the page, and credentials and places are
+taken out of every text. What is not known is empty in CSV and null in JSON and Parquet, never 0. Knows no kind of run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from c2b_ray.report.kit.redact import clean, clean_setting, told_apart
+from c2b_ray.text import cell, finite, visible, visible_json
+
+SPECS = ("classifier", "generator", "source")
+"""Columns that hold the specs of models, which may have places in them."""
+
+
+def csv_of(table: pa.Table) -> bytes:
+    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it. What
+    acts on a terminal stands as its escape. Lists of texts are one text, with a semicolon between."""
+    for number, field in enumerate(table.schema):
+        values = table[field.name].to_pylist() if _is_text(field.type) else ()
+        if pa.types.is_list(field.type):
+            values = [None if texts is None else "; ".join(texts) for texts in values]
+        if _is_text(field.type):
+            texts = [None if text is None else cell(visible(text)) for text in values]
+            table = table.set_column(number, field.name, pa.array(texts, pa.string()))
+    sink = pa.BufferOutputStream()
+    pa_csv.write_csv(table, sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def json_of(document: Mapping[str, Any]) -> bytes:
+    text = json.dumps(finite(document), ensure_ascii=False, allow_nan=False, indent=2)
+    return (visible_json(text) + "\n").encode()
+
+
+def parquet_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def exported(table: pa.Table) -> pa.Table:
+    """The table with nothing in it that should stay on the machine, and null for NaN."""
+    columns = []
+    for field in table.schema:
+        column = table[field.name]
+        if pa.types.is_string(field.type):
+            shorten = clean_setting if field.name in SPECS else clean
+            names = told_apart(pc.unique(column).drop_null().to_pylist(), shorten)
+            texts = [None if text is None else names[text] for text in column.to_pylist()]
+            column = pa.chunked_array([pa.array(texts, field.type)])
+        elif _is_text(field.type):
+            lists = [None if texts is None else [clean(text) for text in texts] for texts in column.to_pylist()]
+            column = pa.chunked_array([pa.array(lists, field.type)])
+        elif pa.types.is_floating(field.type):
+            column = pc.if_else(pc.is_nan(column), pa.scalar(None, field.type), column)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Texts, and lists of texts."""
+    return bool(pa.types.is_string(kind) or (pa.types.is_list(kind) and pa.types.is_string(kind.value_type)))

@@ -1,0 +1,131 @@
+"""How a run was made: settings, models, versions, counts and times, as rows of words, and how to make it again.
+
+Reads the manifest, any part of which may be absent; hides credentials and places. Knows no kind of run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean, cleaned
+
+Row = tuple[str, str]
+_ROLES = {
+    "language_model": "Language model",
+    "encoder": "Encoder",
+    "index": "Index",
+    "classifier": "Classifier",
+    "table": "Labelled table",
+    "generator": "Generator",
+    "generators": "Generator",
+    "captioner": "Captioner",
+    "verifier": "Verifier",
+    "classifiers": "Classifier",
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    role: str
+    spec: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """Rows of (name, value); `file` and `command` make the run again."""
+
+    settings: tuple[Row, ...]
+    models: tuple[Model, ...]
+    counts: tuple[Row, ...]
+    seconds: tuple[Row, ...]
+    versions: tuple[Row, ...]
+    file: str
+    command: str
+    shortened: bool  # places or credentials were taken out of the file
+
+
+def method_of(
+    manifest: Mapping[str, Any], settings: Sequence[Row], names_of_counts: Mapping[str, str], command: str
+) -> Method:
+    """`names_of_counts`: what the manifest's counts are called on the page; `command`: of a manifest that has none."""
+    config = {name: value for name, value in mapping(manifest.get("config")).items() if value is not None}
+    shown = cleaned(config)
+    return Method(
+        settings=tuple(settings),
+        models=tuple(_models(mapping(cleaned(manifest.get("models"))))),
+        counts=tuple(_counts(mapping(manifest.get("counts")), names_of_counts)),
+        seconds=tuple(_seconds(mapping(manifest.get("seconds")))),
+        versions=tuple((clean(str(name)), clean(str(v))) for name, v in mapping(manifest.get("versions")).items()),
+        file=yaml.safe_dump(shown, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+        if shown
+        else "",
+        command=_command(manifest, command),
+        shortened=shown != config,
+    )
+
+
+def times(manifest: Mapping[str, Any]) -> Iterator[Row]:
+    for name, key in (("Started", "created"), ("Finished", "finished")):
+        if manifest.get(key):
+            yield name, words.moment(str(manifest[key]))
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value where it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def number(value: Any, default: float) -> float:
+    """The value where it is a number, else the default."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def _models(models: Mapping[str, Any]) -> Iterator[Model]:
+    for role, value in models.items():
+        kind = role.split(" ", 1)[0]  # the manifest keys classifiers as "classifier SPEC"
+        name = _ROLES.get(kind, kind.replace("_", " ").capitalize())
+        for spec, entry in _entries(value):
+            if spec == words.UNKNOWN and not entry.get("revision"):
+                continue
+            revision = entry.get("revision")
+            yield Model(name, spec, words.UNKNOWN if revision is None else str(revision))
+
+
+def _entries(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(spec, entry) of one model, a list of models, or models by name, whichever the manifest holds."""
+    if isinstance(value, str):
+        yield value, {}
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _entries(item)
+    elif isinstance(value, Mapping) and ("spec" in value or "revision" in value):
+        yield str(value.get("spec") or words.UNKNOWN), value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            entry = item if isinstance(item, Mapping) else {"revision": item}
+            yield str(entry.get("spec") or name), entry
+
+
+def _counts(counts: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Row]:
+    for name, value in counts.items():
+        if isinstance(value, int | float):
+            yield names.get(name, name.replace("_", " ").capitalize()), words.count(int(value))
+
+
+def _seconds(seconds: Mapping[str, Any]) -> Iterator[Row]:
+    known = {str(step): float(value) for step, value in seconds.items() if isinstance(value, int | float)}
+    for step, value in known.items():
+        yield clean(step).capitalize(), words.duration(value)
+    if len(known) > 1:
+        yield "Together", words.duration(sum(known.values()))
+
+
+def _command(manifest: Mapping[str, Any], otherwise: str) -> str:
+    command = manifest.get("command")
+    return clean(command) if isinstance(command, str) and command else otherwise
