@@ -1,13 +1,16 @@
-"""YAML and JSON files as users write them, read strictly: a key twice is an error, and so is all that is no document.
+"""YAML, JSON and CSV files as users write them, read strictly: a key twice is an error, and so is what is no document.
 
 It knows no field of any document. What is wrong is an InputError that names the file, and the line where there is one.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,40 @@ def _text(path: str | Path, kind: str) -> str:
         raise _no_document(path, kind, f"it is not text in UTF-8 ({error.reason} at byte {error.start})") from error
     except ValueError as error:  # NUL in its name
         raise SourceError(f"{str(path)!r} is no path: {error}", location=str(path)) from error
+
+
+def read_table(path: str | Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a CSV file whose header has these columns; cells without the spaces around them.
+
+    SourceError where there is no such file; ConfigError names the line that has too many or too few cells.
+    """
+    reader = csv.reader(io.StringIO(_text(path, "CSV"), newline=""), strict=True)
+    header: list[str] | None = None
+    rows: list[dict[str, str]] = []
+    try:
+        for cells in reader:
+            cells = [cell.strip() for cell in cells]
+            if not any(cells):
+                continue
+            if header is None:
+                header = cells
+                if missing := [name for name in columns if name not in header]:
+                    raise _no_document(path, "CSV", f"its header has no column {missing[0]!r}: {', '.join(header)}")
+            elif len(cells) != len(header):
+                why = f"line {reader.line_num} has {len(cells)} cells, the header {len(header)}"
+                raise _no_document(path, "CSV", why)
+            else:
+                rows.append(dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise _no_document(path, "CSV", f"line {reader.line_num}: {error}") from error
+    if header is None:
+        raise _no_document(path, "CSV", "it is empty")
+    return rows
+
+
+def read_lines(path: str | Path, kind: str) -> list[str]:
+    """The lines of a text file; `kind` says in errors what it should be. Errors as of `read_yaml`."""
+    return _text(path, kind).splitlines()
 
 
 def _no_document(path: str | Path, kind: str, why: str) -> ConfigError:

@@ -1,0 +1,89 @@
+"""The nouns of a WordNet dict folder (`data.noun`, `index.noun`): names and hypernyms of each synset, read strictly.
+
+The format is wndb(5WN) of WordNet 3.0. A synset is known by its offset, `n02190166`: ImageNet's wnid. It knows
+WordNet's files, and nothing of classifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.filesystems.documents import read_lines
+
+_HYPERNYMS = ("@", "@i")  # of a kind, and of one of a kind (an instance)
+
+
+@dataclass(frozen=True)
+class Synset:
+    """`names`: its lemmas, first the commonest; `parents`: the synsets right above it."""
+
+    names: tuple[str, ...]
+    parents: tuple[str, ...]
+
+
+def read_wordnet(folder: str | Path) -> dict[str, Synset]:
+    """Synset → its names and parents.
+
+    SourceError where there is no data.noun; ConfigError names the line that is none of WordNet's.
+    """
+    data = Path(folder) / "data.noun"
+    if not data.is_file():
+        raise SourceError(f"{folder}: no WordNet dict folder: it has no data.noun", location=str(folder))
+    synsets: dict[str, Synset] = {}
+    for number, line in enumerate(read_lines(data, "WordNet"), 1):
+        if line.strip() and not line.startswith("  "):  # the licence is indented
+            try:
+                offset, synset = _synset(line)
+            except (ValueError, IndexError) as error:
+                problem = f"line {number} is no synset of WordNet's nouns: {line[:60]!r}"
+                raise ConfigError("hierarchy", problem, location=str(data)) from error
+            synsets[offset] = synset
+    for offset, synset in synsets.items():
+        if unknown := [parent for parent in synset.parents if parent not in synsets]:
+            problem = f"the parent {unknown[0]} of {offset} ({synset.names[0]}) is not in it"
+            raise ConfigError("hierarchy", problem, location=str(data))
+    return synsets
+
+
+def prompt_name(number: str, synsets: Mapping[str, Synset]) -> str | None:
+    """What the paper's prompts have in brackets: "fly (insect)", though a fly's parent is `dipterous insect`.
+
+    The name of a parent's parent, else of a parent; of several the first that the label has not in itself: a Persian
+    cat is a domestic animal rather than a cat. So are all 39 prompts that Wiles et al. print (Tables 1 and 3).
+    """
+    own = synsets[number]
+    above = [grand for parent in own.parents for grand in synsets[parent].parents] or list(own.parents)
+    words = {word for name in own.names for word in name.lower().split()}
+    names = [synsets[synset].names[0] for synset in above]
+    return next((name for name in names if not set(name.lower().split()) <= words), names[0] if names else None)
+
+
+def _synset(line: str) -> tuple[str, Synset]:
+    """offset lex_filenum ss_type w_cnt (word lex_id)… p_cnt (symbol offset pos source/target)… | gloss"""
+    cells = line.partition(" | ")[0].split()
+    offset, kind, words = cells[0], cells[2], int(cells[3], 16)
+    at = 4 + 2 * words
+    pointers = int(cells[at])
+    if not (offset.isdigit() and len(offset) == 8 and kind == "n" and words) or len(cells) < at + 1 + 4 * pointers:
+        raise ValueError(line)
+    each = [cells[at + 1 + 4 * i : at + 5 + 4 * i] for i in range(pointers)]
+    parents = [f"n{target}" for symbol, target, part, _ in each if symbol in _HYPERNYMS and part == "n"]
+    return f"n{offset}", Synset(tuple(word.replace("_", " ") for word in cells[4:at:2]), tuple(parents))
+
+
+def commonest(folder: str | Path) -> dict[str, str]:
+    """Name → the synset that is its commonest sense, from index.noun; nothing where the folder has none."""
+    index = Path(folder) / "index.noun"
+    result: dict[str, str] = {}
+    for number, line in enumerate(read_lines(index, "WordNet") if index.is_file() else [], 1):
+        if line.strip() and not line.startswith("  "):
+            cells = line.split()
+            try:
+                result[cells[0].replace("_", " ")] = f"n{cells[len(cells) - int(cells[2])]}"
+            except (ValueError, IndexError) as error:
+                problem = f"line {number} is no line of WordNet's index: {line[:60]!r}"
+                raise ConfigError("hierarchy", problem, location=str(index)) from error
+    return result

@@ -1,0 +1,124 @@
+"""Which labels share a parent, and what a prompt calls a label's kind: a hierarchy asked about a classifier's labels.
+
+A label may have several parents, and a name may be that of several things ("crane"): then all their parents are the
+label's, so that an answer that may be akin never counts as one that is not. It knows names, not where they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.config.hierarchy import Ancestry, Entry
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.names import normalise
+
+_IN_ORDER = 0.5
+"""A label space of as many labels, of which more than this share are named as they stand there, is the known one."""
+
+
+class Hierarchy:
+    """Labels are compared as names are everywhere; "tench, Tinca tinca" is what has both names, else the first.
+
+    `label_space`: the labels of a classifier in their order. Where it is the one that the hierarchy is of
+    (ImageNet-1k), each label is known by its position, so that its two cranes are two.
+    """
+
+    def __init__(self, ancestry: Ancestry, label_space: Sequence[str] = ()) -> None:
+        self._ancestry, self._labels = ancestry, tuple(label_space)
+
+    @staticmethod
+    def of(parents: Mapping[str, Sequence[str]]) -> Hierarchy:
+        """From label → its parents."""
+        entries = (
+            Entry((name,), tuple(map(normalise, above)), above[0] if above else None) for name, above in parents.items()
+        )
+        return Hierarchy(Ancestry("the hierarchy", tuple(entries)))
+
+    def check(self, labels: Iterable[str]) -> None:
+        """ConfigError of the field `hierarchy` where it lacks a label."""
+        missing = [label for label in labels if not self._entries(label)]
+        if missing:
+            more = f", nor {len(missing) - 1} more" if len(missing) > 1 else ""
+            known = [name for entry in self._ancestry.entries for name in entry.names[:1]]
+            problem = f"{self._ancestry.source} has no label {missing[0]!r}{more}"
+            raise ConfigError("hierarchy", f"{problem}; {nearest(normalise(missing[0]), known)}")
+
+    def parents(self, label: str) -> frozenset[str]:
+        """What a label's parents are known by; none for a label without one. ConfigError: a label that is not there."""
+        self.check([label])
+        return frozenset(parent for entry in self._entries(label) for parent in entry.parents)
+
+    def shares_parent(self, a: str, b: str) -> bool:
+        """Whether two labels have a parent in common. A label without a parent shares none, even with itself."""
+        return not self.parents(a).isdisjoint(self.parents(b))
+
+    def parent_name(self, label: str, positions: Sequence[int] = ()) -> str | None:
+        """What stands behind the label in a prompt, "fly (insect)"; None for a label without a parent.
+
+        `positions`: of the class's labels in the label space; they decide where the name is that of several things, or
+        of none ("cat" for ImageNet's tabby, Persian and Siamese).
+        """
+        names = [entry.shown for entry in self._entries(label) if entry.shown]
+        at = {entry.shown for position in positions for entry in self._entries_at(position)[:1]}
+        if len(at) == 1 and (self._in_order or not names):
+            return at.pop()
+        if not positions:
+            self.check([label])
+        return names[0] if names else None
+
+    def kin(self, positions: Sequence[int]) -> NDArray[np.bool_]:
+        """Bool (labels of the label space,): which share a parent with one of the labels at `positions`."""
+        self.check(self._labels)
+        above = frozenset().union(*(self._parents_of_space[position] for position in positions))
+        return np.array([not above.isdisjoint(parents) for parents in self._parents_of_space], bool)
+
+    @cached_property
+    def _parents_of_space(self) -> list[frozenset[str]]:
+        return [
+            frozenset(parent for entry in self._entries_at(position) for parent in entry.parents)
+            for position in range(len(self._labels))
+        ]
+
+    def _entries_at(self, position: int) -> list[Entry]:
+        return [self._ancestry.entries[position]] if self._in_order else self._entries(self._labels[position])
+
+    @cached_property
+    def _in_order(self) -> bool:
+        entries = self._ancestry.entries
+        if not self._ancestry.ordered or len(entries) != len(self._labels):
+            return False
+        pairs = zip(self._labels, entries, strict=True)
+        same = sum(not _names(label).isdisjoint(map(normalise, entry.names)) for label, entry in pairs)
+        return same > _IN_ORDER * len(entries)
+
+    def _entries(self, label: str) -> list[Entry]:
+        """What the label may mean, first what is commonly meant; [] where nothing has its name."""
+        whole = self._numbers(label)
+        if not whole and "," in label:
+            parts = [set(self._numbers(part)) for part in label.split(",")]
+            whole = sorted(set.intersection(*parts)) or self._numbers(label.partition(",")[0])
+        if not whole and self._in_order:
+            whole = [position for position, name in enumerate(self._labels) if normalise(name) == normalise(label)]
+        return [self._ancestry.entries[number] for number in whole]
+
+    def _numbers(self, name: str) -> list[int]:
+        numbers = self._by_name.get(normalise(name), [])
+        first = self._ancestry.commonest.get(normalise(name))
+        entries = self._ancestry.entries
+        return sorted(numbers, key=lambda n: (n != first, normalise(entries[n].names[0]) != normalise(name)))
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        result: dict[str, list[int]] = {}
+        for number, entry in enumerate(self._ancestry.entries):
+            for name in dict.fromkeys(map(normalise, entry.names)):
+                result.setdefault(name, []).append(number)
+        return result
+
+
+def _names(label: str) -> set[str]:
+    return {normalise(label), *map(normalise, label.split(","))}

@@ -1,0 +1,151 @@
+"""logits → which answers fail, and what each image was taken for: the four failure rules of Wiles et al. (2022).
+
+    top1          the likeliest label is none of the class's labels                                  (Table 6)
+    top1_parent   nor does it share a parent with one of them                                        (Table 3)
+    top3          none of the three likeliest labels is one of the class's                           (section 4.2)
+    top3_parent   nor does one of the three share a parent with one of them                          (App. B.3)
+
+Ties are decided against the classifier: an answer fails where one way of breaking them makes it fail. All is decided on
+logits in float64. A class with several labels is right where one of them is hit. It knows numbers, not images or names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.config.failure_rule import FailureRule
+from c2b_ray.errors import ConfigError
+from c2b_ray.steps.right import SAME
+
+TOP = 3
+_PLACES: dict[FailureRule, int] = {"top1": 1, "top1_parent": 1, "top3": TOP, "top3_parent": TOP}
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A class in a classifier's label space: bool (labels,), or (images, labels) where images differ in their class.
+
+    `own`: the class's labels. `kin`: those that share a parent with one of them; None without a hierarchy.
+    """
+
+    own: Mask
+    kin: Mask | None = None
+
+    @staticmethod
+    def stacked(truths: Sequence[Truth]) -> Truth:
+        """The truths of a batch of images, one each; all of one label space, all with a hierarchy or all without."""
+        kin = [truth.kin for truth in truths if truth.kin is not None]
+        return Truth(np.stack([truth.own for truth in truths]), np.stack(kin) if kin else None)
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What was decided of each image; all arrays begin with the axis of images."""
+
+    failed: Mask  # False where there is no answer
+    predicted: NDArray[np.int64]  # the likeliest label's position; −1 where several are, or where there is no answer
+    top3: NDArray[np.int64]  # (images, 3): labels that are among the three likeliest for certain, likeliest first; −1
+    confidence: NDArray[np.float32]  # the probability of the likeliest label; NaN where there is no answer
+    true_confidence: NDArray[np.float32]  # of the class's labels together
+    answered: Mask  # False where the logits are not numbers (NaN or +inf)
+
+
+def check_rule(rule: FailureRule, truth: Truth, name: str) -> None:
+    """ConfigError where no answer about class `name` could fail: too few labels, or all of them are right or akin."""
+    if needs_parents(rule) and truth.kin is None:
+        raise ConfigError("hierarchy", f"the rule {rule} needs one: world, imagenet, a file or a WordNet folder")
+    places, labels = _PLACES[rule], truth.own.shape[-1]
+    if labels <= places:
+        raise ConfigError("rule", f"{rule} is always right among {labels} labels; use top1")
+    wrong = int((~_good(rule, truth)).sum())
+    if wrong < places:
+        why = "are of the class or share a parent with it" if needs_parents(rule) else "are of the class"
+        raise ConfigError("rule", f"{rule} can never fail for {name!r}: all but {wrong} of {labels} labels {why}")
+
+
+def needs_parents(rule: FailureRule) -> bool:
+    return rule.endswith("_parent")
+
+
+def decide(
+    logits: NDArray[np.floating],
+    truth: Truth,
+    rule: FailureRule,
+    confidence: float = 0.0,
+    true_below: float = 1.0,
+) -> Decisions:
+    """Which of `logits` (images, labels) fail by the rule.
+
+    A failure counts only where the likeliest label has at least the probability `confidence`, and the class's labels
+    together at most `true_below` (the paper's footnote 2; 1.0: whatever they have). −inf is a legal logit: a
+    probability of 0, which is never among the likeliest; a row of nothing else fails, with a confidence of 0.
+    """
+    rows = np.asarray(logits, np.float64)
+    # A maximum with NaN is NaN, which is not below; +inf is not either.
+    answered = rows.max(axis=1, initial=-np.inf) < np.inf
+    rows = np.where(answered[:, None], rows, -np.inf)
+    best = rows.max(axis=1, initial=-np.inf)
+    likeliest, several = rows.argmax(axis=1), (rows == best[:, None]).sum(axis=1) > 1
+    sure, true = _probabilities(rows, best, truth.own)
+    failed = answered & ~_hit(rows, _good(rule, truth), _PLACES[rule])
+    failed &= (sure >= confidence - SAME) & (true <= true_below + SAME)
+    return Decisions(
+        failed,
+        np.where(answered & ~several, likeliest, -1),
+        _top3(rows),
+        np.where(answered, sure, np.nan).astype(np.float32),
+        np.where(answered, true, np.nan).astype(np.float32),
+        answered,
+    )
+
+
+def _good(rule: FailureRule, truth: Truth) -> Mask:
+    """The labels that keep an answer from failing."""
+    return truth.own | truth.kin if needs_parents(rule) and truth.kin is not None else truth.own
+
+
+def _hit(rows: NDArray[np.float64], good: Mask, places: int) -> Mask:
+    """Whether a good label is among the likeliest, whichever of the tied ones are taken for the last places."""
+    last = _last(rows, places)
+    above = rows > last
+    tied = (rows == last) & (last > -np.inf)
+    free = places - above.sum(axis=1)
+    all_places = tied.any(axis=1) & ((tied & ~good).sum(axis=1) < free)
+    return np.asarray((above & good).any(axis=1) | all_places)
+
+
+def _last(rows: NDArray[np.float64], places: int) -> NDArray[np.float64]:
+    """The logit of the last place, (images, 1); −inf where fewer labels have any probability."""
+    at = max(rows.shape[1] - places, 0)
+    return np.partition(rows, at, axis=1)[:, at : at + 1]
+
+
+def _top3(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    last = _last(rows, TOP)
+    certain = rows > last
+    fit = certain.sum(axis=1) + (rows == last).sum(axis=1) == TOP  # the tied ones fill the last places
+    certain |= fit[:, None] & (rows == last)
+    certain &= rows > -np.inf
+    result = np.full((len(rows), TOP), -1, np.int64)
+    for place in range(min(TOP, rows.shape[1])):
+        left = certain.any(axis=1)
+        position = np.where(certain, rows, -np.inf).argmax(axis=1)
+        result[left, place] = position[left]
+        certain[left, position[left]] = False
+    return result
+
+
+def _probabilities(
+    rows: NDArray[np.float64], best: NDArray[np.float64], own: Mask
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of the likeliest label and of the class's labels together; 0 where no label has any."""
+    top = np.where(best > -np.inf, best, 0.0)
+    parts = np.exp(rows - top[:, None])
+    whole = np.maximum(parts.sum(axis=1), np.finfo(np.float64).tiny)
+    return np.where(best > -np.inf, 1 / np.maximum(whole, 1), 0.0), np.where(own, parts, 0).sum(axis=1) / whole
