@@ -30,6 +30,7 @@ from c2b_ray.metrics.intervals import (
     wilson_interval,
 )
 from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
+from c2b_ray.metrics.mann_whitney import MannWhitney, mann_whitney
 from c2b_ray.metrics.paired import (
     mcnemar_p_values,
     paired_counts,
@@ -42,6 +43,9 @@ from c2b_ray.metrics.paired import (
     phi_difference_p_values,
 )
 from c2b_ray.metrics.pooled import Pooled, pooled_bias_scores
+from c2b_ray.metrics.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
+from c2b_ray.metrics.rate_sequences import rate_sequence, ratio_sequence
+from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, inverse_rates, rate_ratios
 from c2b_ray.metrics.retrieval import recall_at
 from c2b_ray.metrics.scores import Floats, Ints, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import (
@@ -73,7 +77,12 @@ __all__ = [
     "Evidence",
     "Floats",
     "Ints",
+    "MannWhitney",
     "Pooled",
+    "RateBatch",
+    "RateEstimate",
+    "RateEvidence",
+    "Trials",
     "Verdict",
     "benjamini_hochberg",
     "bias_score_interval",
@@ -87,24 +96,30 @@ __all__ = [
     "contrast_test",
     "crossed",
     "directional_bias_amplification",
+    "e_q_values",
     "effective_images",
     "equivalence_p_values",
     "error_consistency",
     "evidence_paths",
     "expected_accuracies",
+    "failure_rates",
     "frechet_distance",
     "images_to_settle",
     "interaction_interval",
     "interaction_none_p_values",
     "interaction_p_values",
     "interactions",
+    "inverse_rates",
     "inverse_sampling_rate",
     "kernel_distance",
     "kl_from_uniform",
     "leakage",
+    "mann_whitney",
     "max_skew",
     "mcnemar_p_values",
+    "more_evidence",
     "ndkl",
+    "no_evidence",
     "orthogonality_penalty",
     "p_value_of_limit",
     "paired_counts",
@@ -118,6 +133,9 @@ __all__ = [
     "phi_difference_p_values",
     "pooled_bias_scores",
     "project_to_hyperplane",
+    "rate_ratios",
+    "rate_sequence",
+    "ratio_sequence",
     "recall_at",
     "rogan_gladen",
     "rounds_to_settle",

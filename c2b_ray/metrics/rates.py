@@ -1,0 +1,158 @@
+"""Rates of rare events: how often a classifier fails, in how many draws, and how sure that is.
+
+Knows counts of failures and of draws; knows nothing of what was drawn. Every interval here is for draws whose number
+(or whose number of failures, for inverse sampling) was fixed before they were drawn. For draws that went on until
+something was seen, `rate_sequences` has limits that hold at any time.
+
+The limits are those of Clopper & Pearson (1934) with half the probability of what was observed (mid-P, Lancaster 1961).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import betainc
+
+from c2b_ray.metrics.levels import checked_levels
+from c2b_ray.metrics.scores import Floats
+from c2b_ray.metrics.testing import inverse_sampling_rate
+
+__all__ = ["RateEstimate", "Trials", "failure_rates", "inverse_rates", "rate_ratios"]
+
+HALVINGS = 80
+LEAST_LOG = -60.0  # of a rate, or of a share: exp(-60) is far below one failure in any number of draws
+
+
+class RateEstimate(NamedTuple):
+    """Estimates with limits, float64 of one shape. NaN (limits: the whole range) without draws."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Failures among draws: whole numbers of one shape, 0 <= failures <= draws."""
+
+    failures: Floats
+    draws: Floats
+
+    @classmethod
+    def of(cls, failures: ArrayLike, draws: ArrayLike) -> Trials:
+        """Checked. Raises: ValueError with index and values where they are no such numbers."""
+        f, n = np.asarray(failures, dtype=np.float64), np.asarray(draws, dtype=np.float64)
+        if f.shape != n.shape:
+            raise ValueError(f"failures has shape {f.shape}, draws has shape {n.shape}")
+        for index in np.argwhere(~((np.floor(f) == f) & (np.floor(n) == n) & (f >= 0) & (f <= n) & (n < np.inf))):
+            at = tuple(index.tolist())
+            raise ValueError(
+                f"at {at}: failures={f[at]}, draws={n[at]}; need whole numbers with 0 <= failures <= draws"
+            )
+        return cls(f, n)
+
+    @property
+    def rates(self) -> Floats:
+        rates: Floats = np.divide(
+            self.failures, self.draws, out=np.full(self.draws.shape, np.nan), where=self.draws > 0
+        )
+        return rates
+
+
+def failure_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.95) -> RateEstimate:
+    """Failure rate with limits, from a number of draws that was fixed beforehand.
+
+    rate = f/n;  low: P(X > f | low) + P(X = f | low)/2 = (1 - confidence)/2,  high likewise with P(X < f)
+
+    Args: failures, draws: whole numbers of one shape; confidence: in (0, 1).
+    Returns: `RateEstimate` of that shape in [0, 1]; low is 0 without failures, high 1 where all draws failed. No draws:
+    NaN within (0, 1). Empty in, empty out.
+    Raises: ValueError where not 0 <= failures <= draws in whole numbers, where shapes differ, or for the confidence.
+    """
+    checked_levels(confidence=confidence)
+    trials = Trials.of(failures, draws)
+    low, high = binomial_limits(trials, (1 - confidence) / 2)
+    return RateEstimate(trials.rates, low, high)
+
+
+def inverse_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.95) -> RateEstimate:
+    """Failure rate with limits when drawing stopped at the k-th failure, which was draw number n.
+
+    rate = (k - 1)/(n - 1) (`inverse_sampling_rate`: k/n is biased high);
+    low: P(N < n | low) + P(N = n | low)/2 = (1 - confidence)/2,  high likewise with P(N > n),  P(N <= n) = P(X_n >= k)
+
+    Wiles et al. 2022 stop at 20 failures (section 4). Clopper & Pearson's limits for the negative binomial, mid-P.
+
+    Args: failures k, draws n: whole numbers of one shape, k <= n; confidence: in (0, 1).
+    Returns: `RateEstimate` of that shape in [0, 1]. Without a failure nothing stopped: NaN within (0, 1). After one the
+    rate is NaN and the limits are not.
+    Raises: ValueError as `failure_rates`.
+    """
+    checked_levels(confidence=confidence)
+    trials = Trials.of(failures, draws)
+    k, n = np.maximum(trials.failures, 1.0), np.maximum(trials.draws, 1.0)
+    tail = (1 - confidence) / 2
+
+    def at_most(p: Floats) -> Floats:  # P(N < n) + P(N = n)/2, rising in p
+        before: Floats = np.where(n > k, betainc(k, np.maximum(n - k, 1e-300), p), 0.0)
+        chance: Floats = (betainc(k, n - k + 1, p) + before) / 2
+        return chance
+
+    stopped = trials.failures > 0
+    low = np.where(stopped, rising_root(at_most, np.full(k.shape, tail)), 0.0)
+    high = np.where(stopped, rising_root(at_most, np.full(k.shape, 1 - tail)), 1.0)
+    return RateEstimate(np.asarray(inverse_sampling_rate(trials.failures, trials.draws)), low, high)
+
+
+def rate_ratios(failed: Trials, baseline: Trials, confidence: float = 0.95) -> RateEstimate:
+    """Ratio of two failure rates with limits, both from numbers of draws that were fixed beforehand.
+
+    ratio = (f1/n1) / (f0/n0)
+
+    Args: failed, baseline: `Trials` of one shape; confidence: in (0, 1).
+    Returns: `RateEstimate` of that shape, 0 or more. Without a failure of the baseline the ratio is infinite and high
+    too, low is finite; without one of the caption ratio and low are 0; without either, NaN within (0, infinity).
+    Raises: ValueError where shapes differ, or for the confidence.
+    """
+    checked_levels(confidence=confidence)
+    if failed.draws.shape != baseline.draws.shape:
+        raise ValueError(f"failed has shape {failed.draws.shape}, baseline has shape {baseline.draws.shape}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = failed.rates / baseline.rates
+        per_share = baseline.draws / failed.draws
+    together = Trials(failed.failures, failed.failures + baseline.failures)
+    low, high = binomial_limits(together, (1 - confidence) / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = low / (1 - low) * per_share, high / (1 - high) * per_share
+    known = (failed.draws > 0) & (baseline.draws > 0)
+    return RateEstimate(value, np.where(known, low, 0.0), np.where(known, high, np.inf))
+
+
+def binomial_limits(trials: Trials, tail: float) -> tuple[Floats, Floats]:
+    """Mid-P limits of a binomial share, each missing with probability `tail`; (0, 1) without draws."""
+    f, n = trials.failures, trials.draws
+
+    def more(p: Floats) -> Floats:  # P(X > f) + P(X = f)/2, rising in p
+        at_least = np.where(f > 0, betainc(np.maximum(f, 1.0), n - f + 1, p), 1.0)
+        above = np.where(f < n, betainc(f + 1, np.maximum(n - f, 1.0), p), 0.0)
+        chance: Floats = (at_least + above) / 2
+        return chance
+
+    low = np.where(f > 0, rising_root(more, np.full(f.shape, tail)), 0.0)
+    high = np.where(f < n, rising_root(more, np.full(f.shape, 1 - tail)), 1.0)
+    return low, high
+
+
+def rising_root(chance: Callable[[Floats], Floats], level: Floats) -> Floats:
+    """The rate at which a chance that rises with it reaches a level, by bisection of its logarithm."""
+    low, high = np.full(level.shape, LEAST_LOG), np.zeros(level.shape)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        below = chance(np.exp(middle)) < level
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    rates: Floats = np.exp((low + high) / 2)
+    return rates
