@@ -1,0 +1,89 @@
+"""The README.md of an export: YAML that Hugging Face's loaders and pages read, and what people should know.
+
+Knows what a build's config and manifest say; knows no format. Paths and credentials of specs are taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from c2b_ray.commands.dataset.formats.kit import About
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean_setting, cleaned
+
+MOST_LABELS = 100
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
+
+
+def text(about: About, yaml_fields: Mapping[str, Any], loading: str) -> str:
+    """The whole file. `yaml_fields`: of the format, behind those of every card."""
+    head = {
+        "pretty_name": f"Failures of {words.listed(_classifiers(about))}",
+        "task_categories": ["image-classification"],
+        "tags": ["classifier-failures", "synthetic", "robustness"],
+        "size_categories": [next((name for most, name in _SIZES if about.rows < most), "n>10M")],
+        **yaml_fields,
+    }
+    front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n{front}---\n\n{_body(about)}\n## Loading it\n\n{loading}"
+
+
+def _body(about: About) -> str:
+    config = cleaned(dict(about.config))
+    names = _classifiers(about)
+    drops = about.manifest.get("drops") or {}
+    parts = [
+        f"# Failures of {words.listed([f'`{name}`' for name in names])}\n",
+        f"{words.plural(about.rows, 'image')} on which {' or '.join(f'`{name}`' for name in names)} fails by the rule "
+        f"`{config.get('rule', 'top1')}`. `label` is what an image was drawn to show, `predicted` what it passed for."
+        "\n",
+        "Read it with care:\n",
+        "- These images were selected because the classifier fails on them: its accuracy here says nothing of how "
+        "often it fails, and accuracies of other classifiers only how far its failures transfer.\n"
+        "- Labels come from the captions that images were drawn from. A generator does not always draw what a caption "
+        "says; `verified` holds what a verifier saw, where one was asked.\n"
+        "- Images of one `caption_number` share a caption. Split by caption, not by image.\n",
+        "## Labels\n",
+        _table(
+            ("label", "images"),
+            [(name, words.count(count)) for name, count in list(about.labels.items())[:MOST_LABELS]],
+        ),
+    ]
+    if len(about.labels) > MOST_LABELS:
+        parts.append(f"And {words.count(len(about.labels) - MOST_LABELS)} more.\n")
+    if drops:
+        parts += [
+            "## What the build left out\n",
+            _table(("reason", "draws"), [(name, words.count(n)) for name, n in drops.items()]),
+        ]
+    shown = {name: value for name, value in config.items() if value is not None}
+    parts += [
+        "## How it was built\n",
+        f"```yaml\n{yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=120)}```\n",
+    ]
+    return "\n".join(parts)
+
+
+def _classifiers(about: About) -> list[str]:
+    if about.classifier is not None:
+        return [clean_setting(about.classifier)]
+    specs = about.config.get("classifier") or about.config.get("classifiers") or "a classifier"
+    names = [specs] if isinstance(specs, str) else list(specs)
+    return [clean_setting(str(name)) for name in names]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [
+        f"| {' | '.join(str(cell).replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in row)} |" for row in rows
+    ]
+    return "\n".join(lines) + "\n"

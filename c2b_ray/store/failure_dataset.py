@@ -1,0 +1,168 @@
+"""A finished dataset of failures, for reading: its manifest, and its rows a few at a time.
+
+Knows the directory that `c2b dataset build` leaves and the schema of its rows; knows nothing of what is done with
+them. No more than one shard's columns are ever in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.sealed import Sealed
+from c2b_ray.schemas import content_id
+from c2b_ray.schemas.dataset import DATASET_ROWS
+from c2b_ray.store import files
+
+ROWS_AT_ONCE = 64
+OF_ANSWER = {"classifier": "classifier", "classifier_revision": "revision"} | {
+    name: name for name in ("predicted", "top3", "probabilities")
+}
+"""Columns of a row that say what one classifier answered, and their fields in `answers`."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class FailureDataset:
+    """`config`: of the build. `shards`: in order of captions and draws. `manifest`: as it was written.
+
+    `classifier`: where it is not None, only rows count that this classifier failed, and their answer is its own.
+    """
+
+    location: str
+    config: dict[str, Any]
+    manifest: dict[str, Any]
+    shards: tuple[Shard, ...]
+    classifier: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Of all classifiers together."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def id(self) -> str:
+        """Changes with any byte of any shard, and with the classifier."""
+        return content_id([shard.sha256 for shard in self.shards], self.classifier)
+
+    def tables(self, shards: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows of these shards in their order, at most `ROWS_AT_ONCE` in each table."""
+        names = list(DATASET_ROWS.names if columns is None else columns)
+        read = list(dict.fromkeys([*names, "answers", "rule"])) if self.classifier else names
+        for shard in shards:
+            for group in self._groups(shard, read):
+                chosen = group if self.classifier is None else of_classifier(group, self.classifier)
+                for start in range(0, chosen.num_rows, ROWS_AT_ONCE):
+                    yield chosen.slice(start, ROWS_AT_ONCE).select(names)
+
+    def label_counts(self) -> Counter[str]:
+        """Rows of each label."""
+        counts: Counter[str] = Counter()
+        for shard in self.shards:
+            for table in self.tables([shard.name], ["label"]):
+                counts.update(table["label"].to_pylist())
+        return counts
+
+    def _groups(self, shard: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        location = f"{self.location.rstrip('/')}/shards/{shard}"
+        filesystem, path = resolve(location)
+        try:
+            with files.reading(location, "shard"), filesystem.open_input_file(path) as stream:
+                sealed = Sealed(stream)
+                for group in range(sealed.metadata.num_row_groups):
+                    yield sealed.read_groups([group], columns)
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"{location}: the shard is damaged ({error}); c2b dataset verify lists what is, and the build, run "
+                "again, makes it anew",
+                location=location,
+            ) from error
+
+
+def open_dataset(location: str, classifier: str | None = None) -> FailureDataset:
+    """A dataset whose build has ended. SourceError where there is none; ConfigError for an unknown classifier."""
+    location = str(location)
+    about = _json(location, "dataset.json")
+    if not files.exists(f"{location}/manifest.json"):
+        raise SourceError(
+            f"{location}: its build has not ended: there is no manifest.json; run the same c2b dataset build again, it "
+            "goes on from there",
+            location=location,
+        )
+    manifest = _json(location, "manifest.json")
+    try:
+        shards = tuple(Shard(**{name: row[name] for name in Shard.__annotations__}) for row in manifest["shards"])
+    except (KeyError, TypeError) as error:
+        raise SourceError(f"{location}/manifest.json: is no manifest of a dataset ({error!r})") from error
+    dataset = FailureDataset(location, about.get("config", {}), manifest, shards)
+    return dataset if classifier is None else _narrowed(dataset, classifier)
+
+
+def classifiers_of(dataset: FailureDataset) -> list[str]:
+    """The classifiers that the dataset was built with, in the config's order."""
+    for shard in dataset.shards:
+        for table in dataset.tables([shard.name], ["answers"]):
+            if table.num_rows:
+                return [answer["classifier"] for answer in table["answers"][0].as_py()]
+    return []
+
+
+def of_classifier(rows: pa.Table, classifier: str) -> pa.Table:
+    """The rows that a classifier failed, with its answer in place of the first one's."""
+    picked = [
+        next((answer for answer in answers if answer["classifier"] == classifier and answer["failed"]), None)
+        for answers in rows["answers"].to_pylist()
+    ]
+    kept = pa.array([answer is not None for answer in picked], pa.bool_())
+    rows, answered = rows.filter(kept), [answer for answer in picked if answer is not None]
+    for name, field in OF_ANSWER.items():
+        if name in rows.column_names:
+            values = pa.array([answer[field] for answer in answered], rows.schema.field(name).type)
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+    if "kept_because" in rows.column_names:
+        because = [
+            f"{rule}: taken for {answer['predicted'] or 'several labels alike'} by {classifier}"
+            for rule, answer in zip(rows["rule"].to_pylist(), answered, strict=True)
+        ]
+        position = rows.schema.get_field_index("kept_because")
+        rows = rows.set_column(position, rows.schema.field(position), pa.array(because, pa.string()))
+    return rows
+
+
+def _narrowed(dataset: FailureDataset, classifier: str) -> FailureDataset:
+    known = classifiers_of(dataset)
+    if classifier not in known:
+        raise ConfigError(
+            "classifier", f"{dataset.location} has no answers of {classifier!r}; {nearest(classifier, known)}"
+        )
+    return FailureDataset(dataset.location, dataset.config, dataset.manifest, dataset.shards, classifier)
+
+
+def _json(location: str, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(files.read_bytes(f"{location}/{name}"))
+    except ValueError as error:
+        raise SourceError(
+            f"{location}/{name}: is not JSON ({error}); build the dataset again", location=location
+        ) from error
+    except SourceError as error:
+        raise SourceError(
+            f"{location}: is no dataset of failures: {error}; c2b dataset build makes one", location=location
+        ) from error
+    if not isinstance(value, dict):
+        raise SourceError(f"{location}/{name}: expected a JSON object", location=location)
+    return value
