@@ -19,8 +19,8 @@ CANDIDATES = pa.schema(
         pa.field("text", _text, nullable=False),  # the whole prompt that the generator gets
         pa.field("sentences", pa.list_(_text), nullable=False),  # what stands behind the baseline prompt, in order
         pa.field("parent_caption", _text),  # the caption that this one was made from; null for a baseline
-        # baseline, cluster (combined sentences), sentence, shorter (a sentence left out), adjective, language_model,
-        # person, file
+        # baseline, cluster (combined sentences), sentence, pair, shorter (a sentence left out), adjective (dropped),
+        # language_model, person, file
         pa.field("origin", _text, nullable=False),
     ]
 )

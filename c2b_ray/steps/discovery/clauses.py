@@ -1,0 +1,139 @@
+"""What a captioner says of an image, as short sentences about it: "a photo of a bus, in red" → "it is in red".
+
+The grammar of captions, no more: a lead ("a photo of"), a noun with adjectives before it, phrases behind it, commas and
+"and" between them. A phrase keeps its words, so that whoever reads captions understands the sentence as he understood
+the phrase. It knows English; which sentences may be used is `sentences`'.
+"""
+
+from __future__ import annotations
+
+import re
+
+from c2b_ray.steps import words
+from c2b_ray.steps.discovery.sentences import name_pattern, split, uncapitalised
+
+_KIND = r"(?:photo(?:graph)?|picture|image|snapshot|drawing|painting|view|shot|scene|close-up|rendering)"
+_LEAD = re.compile(
+    rf"^(?:(?:this|it|here) (?:is|shows)|there (?:is|are)|we (?:can )?see|(?:the|this) {_KIND} (?:shows|depicts|is of)"
+    rf"|(?:(?:an?|the|one) )?((?:[\w-]+ )*?){_KIND} (?:of|showing|with|taken of|featuring))\b[\s:]*",
+    re.IGNORECASE,
+)
+_PLAIN_KINDS = {"", "realistic", "single", "real", "detailed"}
+_DETERMINER = re.compile(r"^(?:an?|the|one|this|that|another|its|some)\b\s*", re.IGNORECASE)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|has|have|looks?|stands?|sits?|lies|hangs?|appears?|seems?|shows?|holds?|wears?|flies|falls|"
+    r"goes|faces|fills|covers|contains?)\b",
+    re.IGNORECASE,
+)
+_SUBJECT = re.compile(r"^(?:it|its|he|she|they|there|this|these|those|the|an?|some|two|three|many|several|no)\b", re.I)
+_VERB_FIRST = re.compile(rf"^(?:which |that |who )?({_VERB.pattern})", re.IGNORECASE)
+_WHILE = ("while ", "as ", "when ", "where ", "and ")
+# A phrase may begin here. "of" and "behind it" belong to what stands before them.
+_STARTS = (
+    "next to|in front of|on top of|surrounded by|accompanied by|covered (?:in|with)|shrouded in|"
+    "and (?:an?|with|in|on|at) |on|in|at|by|under|above|below|near|beside|behind|against|inside|outside|during|while|"
+    "with|without|among|through|from"
+)
+_NEXT = re.compile(rf"\s+(?=(?:{_STARTS})\s+(?!it\b|them\b|each\b))", re.IGNORECASE)
+_PREPOSITION = "|".join(sorted((*words.PREPOSITIONS, "to", "of", "as"), key=len, reverse=True))
+_ABOUT_ELSE = re.compile(rf"^[^,:;]*(?:{_VERB.pattern}|\b(?:{_PREPOSITION})\b)[^,:;]*$", re.IGNORECASE)
+# "in the woods (there is) a red", before the noun
+_OPENING = re.compile(
+    rf"^((?:{_PREPOSITION})\s[^,:;]*?)\s+(?:there is\s+|we see\s+)?((?:an?|the|one)(?:\s[\w-]+)*)$", re.I
+)
+_DETERMINED = re.compile(r"\s+(?:an?|the|one|this|that)$", re.IGNORECASE)
+_INTENSIFIERS = frozenset({"very", "light", "dark", "bright", "pale", "deep", "mostly", "partly", "slightly", "black"})
+_ADJECTIVES = _INTENSIFIERS | {"and", "distant", "close-up", "stripy", "nearby"}  # beside those of `words`
+
+
+def told(text: str, label: str) -> list[str]:
+    """The sentences about the image that a caption holds, in its order; nothing for a caption of the label alone."""
+    return [said for sentence in split(text) for said in _of_sentence(uncapitalised(sentence), label)]
+
+
+def _of_sentence(sentence: str, label: str) -> list[str]:
+    match = name_pattern(label).search(sentence)
+    if match is None:
+        whole = _SUBJECT.match(sentence) is not None and _VERB.search(sentence) is not None
+        return [sentence] if whole else [said for piece in _pieces(sentence) for said in _phrase(piece)]
+    head, tail = sentence[: match.start()].strip(), sentence[match.end() :]
+    if _ABOUT_ELSE.search(_LEAD.sub("", f"{head} ")) and not _OPENING.match(head):
+        # "there is a dog next to the bus"
+        return [f"{_DETERMINED.sub('', head)} it{tail}"]
+    return [*_before(head), *_after(tail, label)]
+
+
+def _before(head: str) -> list[str]:
+    """Of "at night, a small red": what opens the sentence, what the picture is like, the adjectives."""
+    if opening := _OPENING.match(head):
+        head = f"{opening.group(1)}, {opening.group(2)}"
+    *openings, last = re.split(r"\s*[,:;]\s*", head)
+    result = [said for opening in openings if not _LEAD.match(f"{opening} ") for said in _phrase(opening)]
+    lead = _LEAD.match(f"{last} ")
+    if lead and (kind := (lead.group(1) or "").strip()).lower() not in _PLAIN_KINDS:
+        result.append(f"the picture is {kind}")
+    modifiers = _DETERMINER.sub("", f"{last} "[lead.end() :] if lead else last).strip()
+    if modifiers.lower() in words.MANY:
+        return [*result, f"there are {modifiers}"]
+    return result + [f"it is {modifier}" for modifier in _adjectives(modifiers)]
+
+
+def _adjectives(modifiers: str) -> list[str]:
+    """ "small red" → small, red; "light blue" stays together, "school" of a bus names another kind of thing."""
+    parts = [part for part in modifiers.split() if _is_adjective(part)]
+    together = any(part.lower() in _INTENSIFIERS for part in parts[:-1])
+    return [" ".join(parts)] if together else parts
+
+
+def _is_adjective(word: str) -> bool:
+    return word.lower() in _ADJECTIVES or words.is_adjective(word.lower())
+
+
+def _after(tail: str, label: str) -> list[str]:
+    tail = re.sub(r"^\s*\([^)]*\)", "", tail)  # "(insect)"
+    result: list[str] = []
+    for piece in _pieces(tail):
+        if name_pattern(label).search(piece):
+            result += _of_sentence(piece, label)
+        elif _SUBJECT.match(piece) and _VERB.search(piece):
+            result.append(piece)
+        else:
+            result += [said for part in _parts(piece) for said in _phrase(part)]
+    return result
+
+
+def _pieces(text: str) -> list[str]:
+    return [piece for part in re.split(r"\s*[,;]\s*|\s+-\s+", text) if (piece := part.strip(" .()\"'"))]
+
+
+def _parts(phrase: str) -> list[str]:
+    """ "on a street at night" → on a street, at night; a first word alone is no phrase: "small in the frame"."""
+    parts: list[str] = []
+    for part in _NEXT.split(phrase):
+        if parts and len(parts[-1].split()) < 2:
+            parts[-1] = f"{parts[-1]} {part}"
+        else:
+            parts.append(part)
+    return parts
+
+
+def _phrase(phrase: str) -> list[str]:
+    """One phrase as a sentence."""
+    text = phrase.strip()
+    lower = text.lower()
+    if lower.startswith("and "):
+        text, lower = text[4:], lower[4:]
+    if not lower:
+        return []
+    name, colon, value = text.partition(":")
+    if colon:
+        return [f"its {name.strip()} is {value.strip()}"]
+    if lower in words.WHEN or lower in words.WHERE:
+        return [f"it is {words.WHEN.get(lower) or words.WHERE[lower]}"]
+    if lower.startswith(_WHILE):
+        return [f"it is seen {text}"]
+    if verb := _VERB_FIRST.match(text):
+        return [f"it {text[verb.start(1) :]}"]
+    if _DETERMINER.match(text):
+        return [f"there is {text}"]
+    return [f"it is {text.removeprefix('that ')}"]
