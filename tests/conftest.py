@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+pytest.register_assert_rewrite("runner_contract")
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTS", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-tests"}
 REGION = "eu-central-1"
 BUCKET = "photos"

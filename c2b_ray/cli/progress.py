@@ -83,7 +83,7 @@ class Bars:
             self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
         elif event.progress is not None:
             note = f"{event.progress.rows_per_second:.0f}/s{_bad(event)}"
-            self._bars.update(task, total=event.progress.total, completed=event.progress.answered, note=note)
+            self._bars.update(task, total=event.progress.total, completed=event.progress.done, note=note)
 
 
 class Lines:
@@ -140,7 +140,8 @@ def _rows(event: Event) -> str:
     if event.progress is None:
         return ""
     total = f" of {event.progress.total}" if event.progress.total is not None else ""
-    return f", {event.progress.answered}{total} rows, {event.progress.rows_per_second:.0f} a second{_bad(event)}"
+    before = f" ({event.progress.resumed} were there)" if event.progress.resumed else ""
+    return f", {event.progress.done}{total} rows{before}, {event.progress.rows_per_second:.0f} a second{_bad(event)}"
 
 
 def _bad(event: Event) -> str:

@@ -70,7 +70,7 @@ class Here:
         if config.stage is not None:
             config = replace(config, placement=on_this_machine(config.stage, self._placement, cores()))
         job = Job(step, role_factory, id_column, config)
-        result = write_stage(out, job, on_progress, partial(_written, rows, job))
+        result = write_stage(out, rows, job, on_progress, partial(_written, rows, job))
         if config.stage is not None and result.rows:
             self.placements[config.stage] = config.placement.record()
         return result

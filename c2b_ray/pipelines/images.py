@@ -34,7 +34,7 @@ FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)
 GENERATE = StageConfig(IMAGES, stage="generate", rows_per_file=512)
 VERIFY = StageConfig(VERIFICATIONS, stage="verify", rows_per_file=1024, weigh=pixels_of, most_weight=BATCH_PIXELS)
 CLASSIFY = replace(VERIFY, schema=PREDICTIONS, stage="classify")
-FETCHED_AT_ONCE = 256
+FETCHED_AT_ONCE, IDS_AT_ONCE = 256, 16_384
 
 
 M = TypeVar("M", Captioner, ImageGenerator)
@@ -90,7 +90,8 @@ class ImageStages:
         """What the captioner sees in each of the `wanted` images (`image_id`, `target_class`, `verification_id`)."""
         parts = opened(images)
         names = _names(parts, wanted["image_id"].combine_chunks())
-        rows = Rows(names, partial(_images_to_verify, parts=parts, wanted=Wanted.by_image(wanted)), wanted.num_rows)
+        expand, ids = partial(_images_to_verify, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
+        rows = Rows(names, expand, wanted.num_rows, lambda: iter([ids]))
         config, step = replace(VERIFY, total=wanted.num_rows), partial(_verify, questions=questions)
         return self.runner.run(
             rows, step, captioner, out, id_column="verification_id", config=config, on_progress=on_progress
@@ -109,7 +110,7 @@ class ImageStages:
         parts, total = opened(images), len(wanted) * len(classifiers)
         questions = [one.question for one in classifiers]
         expand = partial(_images_to_classify, parts=parts, questions=questions, wanted=wanted)
-        rows = Rows(_names(parts, wanted), expand, total)
+        rows = Rows(_names(parts, wanted), expand, total, partial(prediction_ids, questions, wanted))
         config, role = replace(CLASSIFY, total=total), partial(_loaded, classifiers)
         return self.runner.run(
             rows, predict_all, role, out, id_column="prediction_id", config=config, on_progress=on_progress
@@ -138,6 +139,14 @@ def _one_at_a_time(load: Callable[[], ImageSource]) -> ImageSource:
 
 def _loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
     return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
+
+
+def prediction_ids(questions: Sequence[Classification], images: pa.Array) -> Iterator[pa.Array]:
+    """The ids of all predictions of these images (ids), some at a time: as Python's they take ten times the memory."""
+    for start in range(0, len(images), IDS_AT_ONCE):
+        names = images.slice(start, IDS_AT_ONCE).to_pylist()
+        for question in questions:
+            yield pa.array(question.prediction_ids(names), pa.string())
 
 
 def _images_to_classify(

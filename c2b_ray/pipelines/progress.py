@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """`rows` and `errors` written by this call so far; `resumed`: rows that `out` already held when it began.
+    """`rows` and `errors` written by this call so far; `resumed`: rows of the source that were there when it began.
 
     `answered`: rows that the step has answered, of which the last may still be on their way into a part; the rate is
-    theirs.
+    theirs. `total`: rows of the source, where that is known: at the end `resumed` and `rows` make it up.
     """
 
     rows: int
@@ -22,6 +22,11 @@ class Progress:
     total: int | None
     rows_per_second: float
     answered: int = 0
+
+    @property
+    def done(self) -> int:
+        """Rows of the source that have an answer, whenever it was given."""
+        return self.resumed + self.answered
 
 
 class Teller:
@@ -53,7 +58,9 @@ class Teller:
         Never fewer than before: rows that a dead process had answered are answered again.
         """
         with self._lock:
-            rows = written + waiting if self._total is None else min(written + waiting, self._total)
+            rows = written + waiting
+            if self._total is not None:
+                rows = min(rows, self._total - self._resumed)
             if rows > self._answered and self._failure is None:
                 self._answered = rows
                 try:

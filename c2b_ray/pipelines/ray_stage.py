@@ -91,7 +91,7 @@ class OnRay:
     ) -> StageResult:
         config = self._placed(config)
         job = Job(step, role_factory, id_column, config)
-        result = write_stage(out, job, on_progress, partial(self._written, rows, job))
+        result = write_stage(out, rows, job, on_progress, partial(self._written, rows, job))
         if config.stage is not None and result.rows:
             self.placements[config.stage] = config.placement.record()
         return result

@@ -37,12 +37,13 @@ class Rows:
     """The source of a stage: `blocks` that describe rows and cost little, and how a block becomes tables of rows.
 
     `expand`: None where the blocks hold the rows themselves; else it can be sent to workers. `total`: how many rows
-    there are, where that is known.
+    there are, where that is known. `ids`: the ids of all rows, some at a time, where `expand` makes rows of known ids.
     """
 
     blocks: Sequence[pa.Table]
     expand: Callable[[pa.Table], Iterator[pa.Table]] | None = None
     total: int | None = None
+    ids: Callable[[], Iterator[pa.Array]] | None = None
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, read in this process."""
@@ -77,7 +78,10 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class StageResult:
-    """What this call wrote: `rows`, of which `errors` have an error; `resumed` rows were in `out` before."""
+    """What this call wrote: `rows`, of which `errors` have an error; `resumed` rows of the source were in `out` before.
+
+    Where the ids of the source's rows are not known before these are read, `resumed` are all rows that were in `out`.
+    """
 
     rows: int
     errors: int
@@ -143,6 +147,7 @@ class Written:
 
 def write_stage(
     out: str,
+    rows: Rows,
     job: Job[R],
     on_progress: Callable[[Progress], None] | None,
     work: Callable[[Parts, Digests, Teller], Generator[Written, None, None]],
@@ -150,22 +155,39 @@ def write_stage(
     """The frame of every stage, as its only writer: counts what is there, has the rest written, drops repeats.
 
     `work` writes what is missing: it gets where to, the digests of the ids that are there, and whom to tell of rows
-    that are answered and not yet written.
+    that are answered and not yet written. It is not begun where nothing is missing.
     """
     began = time.monotonic()
     with writing(out) as parts:
         before = joined(parts.census(job.id_column))
         done = np.unique(before.ids)
-        teller = Teller(on_progress, len(done), job.config.total)
+        resumed, missing = _resumed(rows, job.id_column, done)
+        teller = Teller(on_progress, resumed, job.config.total)
         teller.tell()
-        with closing(work(parts, done, teller)) as written:
-            for part in written:
-                teller.wrote(part.rows, part.errors)
+        if missing:
+            with closing(work(parts, done, teller)) as written:
+                for part in written:
+                    teller.wrote(part.rows, part.errors)
         after = parts.drop_repeats(job.id_column)
         if not parts.names():
             parts.put("part-empty.parquet", job.config.schema.empty_table())
     gained = int(after.failed.sum()) - int(before.failed.sum())
-    return StageResult(len(after.ids) - len(done), gained, len(done), time.monotonic() - began)
+    return StageResult(len(after.ids) - len(done), gained, resumed, time.monotonic() - began)
+
+
+def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
+    """How many of the rows are among `done`, and whether any may be missing."""
+    if rows.ids is not None:
+        ids: Iterator[pa.Array | pa.ChunkedArray] = rows.ids()
+    elif rows.expand is None:
+        ids = (ids_of(block, id_column) for block in rows.blocks)
+    else:
+        return len(done), True
+    if not len(done):
+        return 0, True
+    absent = [_absent(some, done) for some in ids]
+    missing = sum(int(one.sum()) for one in absent)
+    return sum(map(len, absent)) - missing, missing > 0
 
 
 def write_part(table: pa.Table, parts: Parts, id_column: str) -> Written:
@@ -189,7 +211,7 @@ def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
     return table.filter(pc.greater(pc.list_value_length(lists), 0))
 
 
-def _absent(ids: pa.Array, done: Digests) -> NDArray[np.bool_]:
+def _absent(ids: pa.Array | pa.ChunkedArray, done: Digests) -> NDArray[np.bool_]:
     names = digests(ids)
     nearest = np.minimum(np.searchsorted(done, names), len(done) - 1)
     absent: NDArray[np.bool_] = done[nearest] != names

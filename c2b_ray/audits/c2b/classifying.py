@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress
+from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, prediction_ids
 from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
 from c2b_ray.store.parts import digests
@@ -42,12 +42,5 @@ def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on
 
 def _lacks_any(run: C2BRun, drawn: pa.Array, classifiers: Sequence[Contestant]) -> bool:
     done = np.sort(digests(run.read("predictions", ["prediction_id"])["prediction_id"]))
-    for start in range(0, len(drawn), BATCH):
-        for one in classifiers:
-            ids = one.question.prediction_ids(drawn.slice(start, BATCH).to_pylist())
-            if not np.isin(digests(pa.array(ids, pa.string())), done).all():
-                return True
-    return False
-
-
-BATCH = 65_536
+    ids = prediction_ids([one.question for one in classifiers], drawn)
+    return any(not np.isin(digests(some), done).all() for some in ids)

@@ -20,13 +20,17 @@ from c2b_ray.schemas import SCORES
 
 def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys):
     with Lines(every_s=0.05) as lines, Steps(lines).step("classify: [red]\x1b[31m") as on_progress:
-        on_progress(Progress(100, 2, 0, 400, 60.0, answered=120))
+        on_progress(Progress(100, 2, 7, 400, 60.0, answered=113))
         time.sleep(0.2)
     out, err = capsys.readouterr()
     first, *between, last = err.splitlines()
     assert first == r"classify: [red]\x1b[31m: begins"
-    assert re.fullmatch(r"classify: \[red\]\\x1b\[31m: 0 s so far, 120 of 400 rows, 60 a second, 2 bad", between[0])
-    assert re.fullmatch(r"classify: \[red\]\\x1b\[31m: done in 0\.\d s, 120 of 400 rows, 60 a second, 2 bad", last)
+    assert re.fullmatch(
+        r"classify: \[red\]\\x1b\[31m: 0 s so far, 120 of 400 rows \(7 were there\), 60 a second, 2 bad", between[0]
+    )
+    assert re.fullmatch(
+        r"classify: \[red\]\\x1b\[31m: done in 0\.\d s, 120 of 400 rows \(7 were there\), 60 a second, 2 bad", last
+    )
     assert out == ""
     lines(Event("no row has [x]", "warning"))
     assert capsys.readouterr().err == "warning: no row has [x]\n"

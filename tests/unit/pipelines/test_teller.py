@@ -15,11 +15,12 @@ def test_rows_that_were_answered_are_told_before_they_are_written_and_once():
     teller.answered(32, 10)
     teller.answered(32, 4)  # a process has died, and with it six rows that it had answered
     teller.answered(32, 90)  # counted while a part was on its way
-    teller.wrote(68, 0)
+    teller.wrote(61, 0)
     assert [(p.rows, p.errors, p.answered) for p in seen] == [
-        (0, 0, 0), (0, 0, 30), (32, 2, 32), (32, 2, 42), (32, 2, 100), (100, 2, 100),
+        (0, 0, 0), (0, 0, 30), (32, 2, 32), (32, 2, 42), (32, 2, 93), (93, 2, 93),
     ]  # fmt: skip
     assert {p.resumed for p in seen} == {7}
+    assert seen[-1].done == seen[-1].total == 100
     assert seen[1].rows_per_second > 0
 
 

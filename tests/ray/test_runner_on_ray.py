@@ -1,0 +1,59 @@
+"""The contract of runners, for the one that runs stages on Ray; and what holds for it alone."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import ray
+import runner_contract
+from ray import cloudpickle
+from runner_contract import CONFIG, SCHEMA, RunnerContract, ids_in, ids_of, named, rows, run
+
+from c2b_ray.errors import ServiceError
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.ray_stage import OnRay
+from c2b_ray.pipelines.stage import StageConfig
+
+
+@pytest.fixture(scope="module", autouse=True)
+def contract_travels_by_value() -> Iterator[None]:
+    cloudpickle.register_pickle_by_value(runner_contract)
+    yield
+    cloudpickle.unregister_pickle_by_value(runner_contract)
+
+
+@pytest.fixture
+def runner() -> OnRay:
+    return OnRay()
+
+
+class TestOnRay(RunnerContract):
+    def test_neither_lock_nor_writers_folder_is_in_a_readers_way(self, runner: OnRay, tmp_path: Path) -> None:
+        run(runner, rows(60), tmp_path)
+        assert ray.data.read_parquet(str(tmp_path)).count() == 60
+
+    def test_an_actor_begins_the_next_block_before_the_last_one_ends(self, runner: OnRay, tmp_path: Path) -> None:
+        def step(batch: pa.Table, role: threading.Barrier) -> pa.Table:
+            role.wait()  # for a batch of another block: each has only one
+            return named(batch, "")
+
+        config = StageConfig(SCHEMA, Placement(batch=16, threads=2), rows_per_file=16)
+        run(runner, rows(64, block=16), tmp_path, step, lambda: threading.Barrier(2, timeout=30), config)
+        assert ids_in(tmp_path) == ids_of(64)
+
+    def test_more_actors_than_processors_still_leave_one_to_read(self, runner: OnRay, tmp_path: Path) -> None:
+        config = StageConfig(SCHEMA, Placement(batch=8, cpus=1.0, min_actors=3, max_actors=3), rows_per_file=8)
+        assert run(runner, rows(60), tmp_path, config=config).rows == 60
+
+    def test_a_bug_in_a_step_keeps_its_type_and_says_where(self, runner: OnRay, tmp_path: Path) -> None:
+        with pytest.raises(KeyError, match="nope") as raised:
+            run(runner, rows(20), tmp_path, lambda batch, role: batch["nope"])
+        assert "In a worker of Ray" in raised.value.__notes__[0]
+
+    def test_an_actor_that_always_dies_ends_the_stage(self, runner: OnRay, tmp_path: Path) -> None:
+        config = StageConfig(SCHEMA, CONFIG.placement, rows_per_file=32, restarts=1)
+        with pytest.raises(ServiceError, match="died 2 times over the same rows"):
+            run(runner, rows(20), tmp_path, lambda batch, role: os._exit(1), config=config)
