@@ -51,6 +51,7 @@ CAPTIONS = pa.schema(
     [
         pa.field("caption_id", _text, nullable=False),
         pa.field("proposal_id", _text, nullable=False),
+        pa.field("kind", _text, nullable=False),  # attribute, or intersection: of two attributes at once
         pa.field("target_class", _text, nullable=False),
         pa.field("attribute", _text, nullable=False),
         pa.field("bias_class", _text, nullable=False),

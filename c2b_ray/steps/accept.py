@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.steps.intersect import is_pair, of_run
+from c2b_ray.steps.intersect import INTERSECTION, of_run
 
 COLUMNS = ["image_id", "target_class", "class_shown", "attributes", "values", "error"]
 """Of `schemas.VERIFICATIONS`: what `accepts` needs."""
@@ -40,7 +40,7 @@ def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
         row["caption_id"]: Content(
             row["target_class"],
             pairs[row["proposal_id"], row["bias_class"]]
-            if is_pair(row["proposal_id"])
+            if row["kind"] == INTERSECTION
             else {row["attribute"]: row["bias_class"]},
         )
         for row in captions.to_pylist()

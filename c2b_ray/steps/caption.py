@@ -21,6 +21,7 @@ from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
 from c2b_ray.steps import words
+from c2b_ray.steps.intersect import ATTRIBUTE
 from c2b_ray.steps.naming import names_class, names_value
 from c2b_ray.steps.propose import TEMPERATURE, TOP_P, described
 from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA, parse_reply
@@ -91,7 +92,7 @@ def caption(
         text = replies.get(k) or next(one for one in wordings if normalise(one) not in before)
         before.add(normalise(text))
         caption_id = content_id("caption", row["proposal_id"], row["bias_class"], row["number"], text)
-        kept.append({**{name: row[name] for name in _KEPT}, "text": text, "caption_id": caption_id})
+        kept.append({**{name: row[name] for name in _KEPT}, "kind": ATTRIBUTE, "text": text, "caption_id": caption_id})
     return pa.Table.from_pylist(kept, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
 
 

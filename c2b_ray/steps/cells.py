@@ -6,7 +6,6 @@ numbers (`image_ids`). It knows no answers and no pictures.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, numbered, repeated
-from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION
 
 
 class Group(NamedTuple):
@@ -146,17 +145,17 @@ class CellImages:
 
 def images_of_cells(captions: pa.Table, draws: pa.Table) -> CellImages:
     """The cells of single attributes."""
-    return joined(captions, draws, lambda proposal: not is_pair(proposal))
+    return joined(captions, draws, ATTRIBUTE)
 
 
 def images_of_pairs(captions: pa.Table, draws: pa.Table) -> CellImages:
     """The cells of two attributes at once."""
-    return joined(captions, draws, is_pair)
+    return joined(captions, draws, INTERSECTION)
 
 
-def joined(captions: pa.Table, draws: pa.Table, belongs: Callable[[str], bool]) -> CellImages:
-    """Captions × draws, of the captions whose proposal id `belongs`."""
-    names, of_caption = cells_of_captions(captions, belongs)
+def joined(captions: pa.Table, draws: pa.Table, kind: str) -> CellImages:
+    """Captions × draws, of the captions of this kind."""
+    names, of_caption = cells_of_captions(captions, kind)
     turn = _turns(of_caption)
     caption = captions_of_draws(captions, draws)
     ids, image = ImageIds.numbered(draws["image_id"])
@@ -176,11 +175,11 @@ def joined(captions: pa.Table, draws: pa.Table, belongs: Callable[[str], bool]) 
     return CellImages(names, ids, cell, image, row_of_turn[cell, keys % most])
 
 
-def cells_of_captions(captions: pa.Table, belongs: Callable[[str], bool]) -> tuple[tuple[CellName, ...], Ints]:
+def cells_of_captions(captions: pa.Table, kind: str) -> tuple[tuple[CellName, ...], Ints]:
     """The cells in the order of their captions, those of one attribute together; and the cell of each caption, -1 where
-    its proposal id does not belong."""
-    columns = (captions[name].to_pylist() for name in ("proposal_id", "target_class", "attribute", "bias_class"))
-    rows = [CellName(*cell) if belongs(proposal) else None for proposal, *cell in zip(*columns, strict=True)]
+    it is of another kind."""
+    columns = (captions[name].to_pylist() for name in ("kind", "target_class", "attribute", "bias_class"))
+    rows = [CellName(*cell) if of == kind else None for of, *cell in zip(*columns, strict=True)]
     order = {group: i for i, group in enumerate(dict.fromkeys(name[:2] for name in rows if name is not None))}
     names = sorted(dict.fromkeys(name for name in rows if name is not None), key=lambda name: order[name[:2]])
     number = {name: i for i, name in enumerate(names)}

@@ -22,7 +22,7 @@ from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pix
 from c2b_ray.schemas import CAPTIONS, DRAWS, IMAGES, PROPOSALS, content_id, seed_of
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.duplicates import fingerprint
-from c2b_ray.steps.intersect import Pair, bias_class
+from c2b_ray.steps.intersect import ATTRIBUTE, Pair, bias_class
 from c2b_ray.steps.labels import TARGET, check_classes, chosen, compared
 from c2b_ray.steps.thresholds import Limit
 
@@ -291,6 +291,7 @@ def _caption(caption_id: str, proposal: Mapping[str, object], value: str) -> dic
     return {
         "caption_id": caption_id,
         "proposal_id": proposal["proposal_id"],
+        "kind": proposal.get("kind", ATTRIBUTE),
         "target_class": proposal["target_class"],
         "attribute": proposal["attribute"],
         "bias_class": value,

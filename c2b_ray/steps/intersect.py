@@ -1,7 +1,7 @@
 """Intersections: cells of two attributes at once, and how their captions are told from those of one attribute.
 
-A pair's captions and draws stand among the others', under an id that names both proposals; its scores are a table of
-their own, by `score_pairs`.
+A pair's captions and draws stand among the others', of the kind INTERSECTION; its scores are a table of their own, by
+`score_pairs`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 
 FIELD = "intersections"
+ATTRIBUTE, INTERSECTION = "attribute", "intersection"
+"""Kinds of captions (`schemas.CAPTIONS`)."""
 TIMES = "×"
-"""Between the ids of two proposals, which are hexadecimal, and between the names of two attributes."""
+"""Between the ids of two proposals, and between the names of two attributes."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Pair:
     def as_proposal(self) -> dict[str, str]:
         """What a caption says of its proposal."""
         names = ("proposal_id", "target_class", "attribute")
-        return {name: getattr(self, name) for name in names}
+        return {"kind": INTERSECTION, **{name: getattr(self, name) for name in names}}
 
     def cells(self) -> Iterator[tuple[str, str]]:
         """(value of a, value of b), row by row."""
@@ -56,8 +60,9 @@ class Pair:
                 yield x, y
 
 
-def is_pair(proposal_id: str) -> bool:
-    return TIMES in proposal_id
+def of_kind(captions: pa.Table, kind: str) -> pa.Table:
+    """The captions of single attributes, or of intersections."""
+    return captions.filter(pc.equal(captions["kind"], kind))
 
 
 def bias_class(x: str, y: str) -> str:
@@ -93,6 +98,12 @@ def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list
 
 def of_run(proposals: pa.Table, captions: pa.Table) -> list[Pair]:
     """The pairs that captions were made for, in the order of the captions."""
-    by_id = {row["proposal_id"]: row for row in proposals.to_pylist()}
-    ids = [i for i in dict.fromkeys(captions["proposal_id"].to_pylist()) if is_pair(i)]
-    return [Pair(*(by_id[part] for part in i.split(TIMES))) for i in ids]
+    of_pairs = of_kind(captions, INTERSECTION)
+    if not of_pairs.num_rows:
+        return []
+    of_class: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in proposals.filter(pc.is_in(proposals["target_class"], of_pairs["target_class"].unique())).to_pylist():
+        of_class[row["target_class"]].append(row)
+    all_pairs = (Pair(a, b) for rows in of_class.values() for a, b in permutations(rows, 2))
+    by_id = {pair.proposal_id: pair for pair in all_pairs}
+    return [by_id[proposal] for proposal in of_pairs["proposal_id"].unique().to_pylist()]

@@ -23,7 +23,7 @@ from c2b_ray.names import normalise
 from c2b_ray.schemas import DRAWS, content_id
 from c2b_ray.steps.cells import CellKey
 from c2b_ray.steps.duplicates import Gallery
-from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
 
 ACCEPTED, NEAREST = "accepted", "nearest"
 FIRST_LOOK = 2.0
@@ -110,9 +110,7 @@ def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int
 def check_captions(captions: pa.Table) -> None:
     """ConfigError where two values of an attribute have the same caption: they would draw the same images."""
     of_text: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in captions.to_pylist():
-        if is_pair(row["proposal_id"]):
-            continue
+    for row in of_kind(captions, ATTRIBUTE).to_pylist():
         other = of_text.setdefault((row["proposal_id"], normalise(row["text"])), row)
         if other["bias_class"] != row["bias_class"]:
             values = f"the values {other['bias_class']!r} and {row['bias_class']!r} of class {row['target_class']!r}"

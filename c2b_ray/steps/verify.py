@@ -16,7 +16,7 @@ from c2b_ray.names import normalise
 from c2b_ray.roles import Answer, Captioner, Question
 from c2b_ray.schemas import VERIFICATIONS, content_id
 from c2b_ray.steps import encoded
-from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
 
 CLASS = "target_class"
 """Stands in for an attribute's name in questions about the class; no attribute has this name."""
@@ -62,9 +62,7 @@ class Checks:
 def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Table) -> Checks:
     """The questions of an audit. The first caption of each value serves as its text: they differ in the value alone."""
     attributes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
-    for row in captions.to_pylist():
-        if is_pair(row["proposal_id"]):
-            continue
+    for row in of_kind(captions, ATTRIBUTE).to_pylist():
         attributes[row["target_class"]][row["attribute"]].setdefault(row["bias_class"], row["text"])
     questions = {
         target: {

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from c2b_ray.errors import RunError
 from c2b_ray.filesystems.documents import parse_json
 
-FORMAT = 3
-"""1 and 2: before finished runs listed their tables, and before the columns that say why an answer is right."""
+FORMAT = 4
+"""1 and 2: before finished runs listed their tables, and before the columns that say why an answer is right. 3: before
+captions named their kind."""
 
 
 C2B = "c2b"
@@ -45,7 +46,7 @@ class TableRecord(_Record):
 class Manifest(_Record):
     """A run's settings, models, and how it went. `tables` is set where `status` is finished."""
 
-    format: Literal[3] = 3
+    format: Literal[4] = 4
     kind: str = C2B
     run_id: str = Field(min_length=1)
     status: Literal["running", "finished", "failed"]

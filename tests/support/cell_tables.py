@@ -16,7 +16,7 @@ def cell_images(images: Mapping[tuple[str, str], Mapping[str, Iterable[str]]]) -
     for (target, attribute), values in images.items():
         for value, ids in values.items():
             caption = f"{target}/{attribute}/{value}"
-            cell = {"target_class": target, "attribute": attribute, "bias_class": value}
+            cell = {"kind": "attribute", "target_class": target, "attribute": attribute, "bias_class": value}
             captions.append({"caption_id": caption, "proposal_id": f"{target}/{attribute}", **cell, "number": 0})
             draws += [{"caption_id": caption, "image_id": i, "rank": 0, "source": "retrieve"} for i in ids]
     rows = [row | {"text": row["caption_id"]} for row in captions]

@@ -178,6 +178,7 @@ def _captions(recipe: Recipe) -> Iterator[dict[str, Any]]:
                 yield {
                     "caption_id": schemas.content_id("caption", target, attribute, value),
                     "proposal_id": schemas.content_id(target, attribute),
+                    "kind": "attribute",
                     "target_class": target,
                     "attribute": attribute,
                     "bias_class": value,

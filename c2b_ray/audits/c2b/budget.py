@@ -26,7 +26,7 @@ from c2b_ray.steps.confirm import confirmed
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
-from c2b_ray.steps.intersect import is_pair
+from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
 from c2b_ray.steps.score import scored
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
 from c2b_ray.steps.select import cells_of
@@ -55,9 +55,8 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
     Cells of intersections get all of theirs at once. ConfigError where the budget is too small for a first look.
     """
     most = _most(config)
-    of_pair = [is_pair(proposal) for proposal, _ in cells_of(captions)]
-    pairs = sum(of_pair) * config.slots
-    others, sources = len(of_pair) * config.slots - pairs, len(config.images.sources)
+    others, pairs = (len(cells_of(of_kind(captions, kind))) * config.slots for kind in (ATTRIBUTE, INTERSECTION))
+    sources = len(config.images.sources)
     first = most
     if config.budget is not None:
         room = config.budget.images // sources - most * pairs
@@ -69,8 +68,8 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
                 f"{config.budget.images} are too few for a first look: one image for each of {others} captions and "
                 f"{most} for each of {pairs} of intersections, from {sources} source(s), are {needed} in all",
             )
-    rows = zip(captions["caption_id"].to_pylist(), captions["proposal_id"].to_pylist(), strict=True)
-    return {caption: most if is_pair(proposal) else first for caption, proposal in rows}
+    rows = zip(captions["caption_id"].to_pylist(), captions["kind"].to_pylist(), strict=True)
+    return {caption: most if kind == INTERSECTION else first for caption, kind in rows}
 
 
 def targets(captions: pa.Table, grant: Grant, config: AuditConfig) -> dict[CellKey, int]:
@@ -122,11 +121,10 @@ class _Group:
 def _groups(captions: pa.Table) -> dict[Group, _Group]:
     """Captions and cells of every (target class, attribute), intersections left out."""
     by_group: dict[Group, _Group] = defaultdict(_Group)
-    for row in captions.to_pylist():
-        if not is_pair(row["proposal_id"]):
-            of_group = by_group[Group(row["target_class"], row["attribute"])]
-            of_group.captions.append(row["caption_id"])
-            of_group.cells.add((row["proposal_id"], row["bias_class"]))
+    for row in of_kind(captions, ATTRIBUTE).to_pylist():
+        of_group = by_group[Group(row["target_class"], row["attribute"])]
+        of_group.captions.append(row["caption_id"])
+        of_group.cells.add((row["proposal_id"], row["bias_class"]))
     return by_group
 
 

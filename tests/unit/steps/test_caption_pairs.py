@@ -7,7 +7,7 @@ from c2b_ray.models.scripted import ScriptedLanguageModel
 from c2b_ray.schemas import CAPTIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
-from c2b_ray.steps.intersect import is_pair, pairs
+from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
 
 PROPOSALS, _ = propose("task", ["bus"], None, {"weather": ["snow", "rain"], "lighting": ["day", "night"]}, seed=0)
@@ -27,7 +27,7 @@ def test_without_a_model_the_first_caption_goes_on_with_the_second():
     assert captions["bias_class"].to_pylist() == ["day, snow", "day, rain", "night, snow", "night, rain"]
     assert captions["text"].to_pylist()[2] == "a photo of a bus at night in the snow"
     assert rejected.num_rows == 0
-    assert all(map(is_pair, captions["proposal_id"].to_pylist()))
+    assert set(captions["kind"].to_pylist()) == {"intersection"}
     texts = caption_pairs(PAIRS, single(*WRITTEN), None, seed=0)[0]["text"].to_pylist()
     assert texts == [
         "a bus by day in the snow",

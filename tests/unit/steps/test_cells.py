@@ -13,7 +13,7 @@ def tables(rows, draws):
     """`rows`: (caption id, attribute, value); `draws`: (caption id, image id, source)."""
     captions = [
         {"caption_id": i, "proposal_id": a, "target_class": "bus", "attribute": a, "bias_class": v, "number": 0}
-        | {"text": i}
+        | {"kind": "attribute", "text": i}
         for i, a, v in rows
     ]
     drawn = [{"caption_id": c, "image_id": i, "rank": 0, "source": s} for c, i, s in draws]

@@ -20,7 +20,7 @@ def side(cells, classifier="m", prefix=""):
     captions, draws, predictions = [], [], []
     for target, attribute, value in cells:
         caption = f"{target}/{attribute}/{value}"
-        names = {"target_class": target, "attribute": attribute, "bias_class": value}
+        names = {"kind": "attribute", "target_class": target, "attribute": attribute, "bias_class": value}
         captions.append({"caption_id": caption, "proposal_id": "p", **names, "number": 0, "text": caption})
         for i, letter in enumerate(cells[target, attribute, value]):
             image = f"{prefix}{caption}-{i}"

@@ -1,11 +1,12 @@
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from paired_worlds import SNOW_AT_NIGHT, labelled_world
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.draw import labelled, labelled_pairs
-from c2b_ray.steps.intersect import is_pair, pairs
+from c2b_ray.steps.intersect import of_run, pairs
 from c2b_ray.steps.score import score
 
 
@@ -17,8 +18,10 @@ def test_the_scores_do_not_see_intersections():
         ("bus", "weather"),
         ("bus", "lighting"),
     }
-    assert sum(map(is_pair, captions["proposal_id"].to_pylist())) == 4
-    assert not any(map(is_pair, proposals["proposal_id"].to_pylist()))
+    assert captions["kind"].to_pylist().count("intersection") == 4
+    [pair] = of_run(proposals, captions)
+    assert (pair.attribute, pair.target_class) == ("weather × lighting", "bus")
+    assert of_run(proposals, captions.filter(pc.equal(captions["kind"], "attribute"))) == []
 
 
 def test_a_limit_holds_for_each_cell_of_a_pair():

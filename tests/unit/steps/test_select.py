@@ -14,6 +14,7 @@ def captions_of(*texts, cell=("p", "snow")):
         {
             "caption_id": f"{cell[1]}-{number}",
             "proposal_id": cell[0],
+            "kind": "attribute",
             "target_class": "bus",
             "attribute": "weather",
             "bias_class": cell[1],

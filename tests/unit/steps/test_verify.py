@@ -193,7 +193,7 @@ def test_an_id_depends_on_all_that_is_asked():
 def test_wanted_is_each_image_once_for_each_class_those_of_intersections_too():
     captions = captions_of()
     snow, rain, other = captions["caption_id"].to_pylist()[:3]
-    pair = captions.to_pylist()[0] | {"caption_id": "pair", "proposal_id": "x × y"}
+    pair = captions.to_pylist()[0] | {"caption_id": "pair", "proposal_id": "x × y", "kind": "intersection"}
     draws = pa.Table.from_pylist(
         [
             {"caption_id": caption_id, "image_id": image, "rank": 0, "source": "retrieve"}
