@@ -54,6 +54,8 @@ UNREACHABLE = {
     "NETWORK_CONNECTION", "EndpointConnectionError", "ConnectionClosedError", "SSLError", "ProxyConnectionError",
 }  # fmt: skip
 """Codes by what is to be done about them: of pyarrow (capitals; curl's are numbers), then of botocore."""
+BROKEN = {"16", "18", "52", "55", "56", "92"}
+"""curl's numbers of connections that ended early: unlike those that were never made, they were to the right server."""
 
 
 def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
@@ -193,6 +195,18 @@ def concerns_the_store(error: BaseException) -> bool:
     """Whether the error is about the store as a whole, so that what follows would fail alike: silent, busy, unknown
     keys; not about one object that may not be read."""
     return _code(error) in MISSING | CREDENTIALS | ELSEWHERE | BUSY | SILENT | UNREACHABLE
+
+
+def passes(error: BaseException, reached: bool = False) -> bool:
+    """Whether a request that failed so may succeed soon: the store is busy, or the connection broke.
+
+    `reached`: also where there was no connection, which else is taken for a wrong endpoint.
+    """
+    code = _code(error)
+    if code in BUSY or code in ("ConnectionClosedError", "ResponseStreamingError"):
+        return True
+    curl = re.search(r"curlCode: (\d+)", str(error))
+    return code in UNREACHABLE and (reached or (curl is not None and curl[1] in BROKEN))
 
 
 def _no_bucket(bucket: str, endpoint: str) -> str:

@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError, StorageError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve, sealed
+from c2b_ray.filesystems.patience import patiently
 
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
@@ -78,7 +79,7 @@ def make_directory(location: str | Path) -> None:
 def exists(location: str | Path) -> bool:
     filesystem, path = resolve(location)
     with answers(location):
-        return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
+        return bool(patiently(location, lambda: filesystem.get_file_info(path)).type != fs.FileType.NotFound)
 
 
 def entries(location: str | Path) -> list[str]:
@@ -86,14 +87,14 @@ def entries(location: str | Path) -> list[str]:
     filesystem, path = resolve(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     with answers(location):
-        return sorted(info.base_name for info in filesystem.get_file_info(selector))
+        return sorted(info.base_name for info in patiently(location, lambda: filesystem.get_file_info(selector)))
 
 
 def size(location: str | Path) -> int:
     """Bytes of a file; SourceError where there is none."""
     filesystem, path = resolve(location)
     with reading(location):
-        info = filesystem.get_file_info(path)
+        info = patiently(location, lambda: filesystem.get_file_info(path))
         if info.type != fs.FileType.File:
             raise FileNotFoundError
     return int(info.size)
@@ -102,8 +103,9 @@ def size(location: str | Path) -> int:
 def sizes(location: str | Path, prefix: str = "") -> dict[str, int]:
     """Name → bytes of the files directly inside a directory that begin with `prefix`, by name."""
     filesystem, path = resolve(location)
+    selector = fs.FileSelector(path, allow_not_found=True)
     with answers(location):
-        infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        infos = patiently(location, lambda: filesystem.get_file_info(selector))
     named = {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
     return {name: named[name] for name in sorted(named) if name.startswith(prefix)}
 
@@ -117,8 +119,8 @@ def remove_file(location: str | Path) -> None:
 def write_bytes(location: str | Path, data: bytes) -> None:
     filesystem, path = resolve(location)
     if not isinstance(filesystem, fs.LocalFileSystem):
-        with refusals(location), filesystem.open_output_stream(path) as stream:
-            stream.write(data)
+        with refusals(location):
+            patiently(location, lambda: put(filesystem, path, data))
         return
     temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
     with refusals(location):
@@ -135,6 +137,12 @@ def write_bytes(location: str | Path, data: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
+def put(filesystem: fs.FileSystem, path: str, data: bytes | memoryview) -> None:
+    """One object of a store: whole or absent by itself."""
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(data)
+
+
 def write_under(location: str | Path, data: bytes) -> None:
     """`write_bytes`, with the directories above made where they are missing."""
     above, slash, _ = str(location).rpartition("/")
@@ -145,8 +153,13 @@ def write_under(location: str | Path, data: bytes) -> None:
 
 def read_bytes(location: str | Path) -> bytes:
     filesystem, path = resolve(location)
-    with reading(location), filesystem.open_input_stream(path) as stream:
-        return bytes(stream.read())
+
+    def content() -> bytes:
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    with reading(location):
+        return patiently(location, content)
 
 
 def remove_directory(location: str | Path) -> None:
@@ -209,9 +222,14 @@ def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Tab
 
 def _parquet(location: str | Path, columns: list[str] | None) -> pa.Table:
     filesystem, path = resolve(location)
-    try:
-        with reading(location, "table"), filesystem.open_input_file(path) as stream:
+
+    def table() -> pa.Table:
+        with filesystem.open_input_file(path) as stream:
             return sealed.read(stream, columns)
+
+    try:
+        with reading(location, "table"):
+            return patiently(location, table)
     except (pa.ArrowException, OSError) as error:
         why = " ".join(str(error).split())  # Thrift's complaints have several lines
         raise SourceError(

@@ -25,6 +25,7 @@ from typing import Any
 
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.filesystems import refusal, s3
+from c2b_ray.filesystems.patience import patiently
 
 NAME = ".lease"
 BEAT_S = 10.0
@@ -33,6 +34,8 @@ CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 GONE = ("NoSuchKey", "404")
 
 _log = logging.getLogger(__name__)
+_held: set[str] = set()
+"""The tokens of this process' leases. It may live on after one that a store did not let it give back."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,15 @@ class Lease:
 
     def take(self) -> None:
         """Waits while it cannot be told whether its holder lives. RunError where one does."""
+        _held.add(self._token)
+        try:
+            self._take()
+        except BaseException:
+            _held.discard(self._token)
+            raise
+        self._beats.start()
+
+    def _take(self) -> None:
         met = ""
         while True:
             seen = self._read()
@@ -82,7 +94,6 @@ class Lease:
                 _log.warning("%s: waits up to %.0f s to see whether %s lives", self.location, left, _holder(seen))
             met = seen.etag
             time.sleep(min(BEAT_S, LAPSE_S - seen.age) + 0.5)
-        self._beats.start()
 
     def check(self) -> None:
         """RunError where another process has taken over, as it may where this one did not renew for too long."""
@@ -92,6 +103,7 @@ class Lease:
     def give_back(self) -> None:
         self._ended.set()
         self._beats.join(BEAT_S)
+        _held.discard(self._token)
         if not self._lost:
             with suppress(StorageError):  # it lapses by itself
                 self._put(self._etag, ended=True)
@@ -114,8 +126,12 @@ class Lease:
         self._renewals += 1  # another body, hence another ETag
         body = {"token": self._token, **_this_process(), "renewals": self._renewals, "ended": ended}
         condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
+
+        def request() -> Any:
+            return s3.client().put_object(**self._place(), Body=json.dumps(body).encode(), **condition)
+
         try:
-            answer = s3.client().put_object(**self._place(), Body=json.dumps(body).encode(), **condition)
+            answer = request() if ended else patiently(self._uri, request)
         except s3.refusals() as error:
             if _code(error) in (*CONFLICT, *GONE):
                 return False
@@ -124,9 +140,13 @@ class Lease:
         return True
 
     def _read(self) -> _Seen | None:
-        try:
+        def request() -> tuple[Any, bytes]:
             answer = s3.client().get_object(**self._place())
-            body = json.loads(answer["Body"].read())
+            return answer, answer["Body"].read()
+
+        try:
+            answer, content = patiently(self._uri, request)
+            body = json.loads(content)
         except s3.refusals() as error:
             if _code(error) in GONE:
                 return None
@@ -193,6 +213,8 @@ def _alive(body: dict[str, Any]) -> bool | None:
     """None where it cannot be told from here."""
     if not body.get("machine") or body["machine"] != _machine():
         return None
+    if int(body["pid"]) == os.getpid() and body["token"] not in _held:
+        return False
     return bool(_started(int(body["pid"])) == body["started"])
 
 

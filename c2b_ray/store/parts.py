@@ -24,6 +24,7 @@ from pyarrow import fs
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.filesystems import THREADS, Stores, refusal, resolve, sealed
 from c2b_ray.filesystems.lock import only_writer
+from c2b_ray.filesystems.patience import patiently
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, lease
 
@@ -73,10 +74,12 @@ class Parts:
             if self.local:
                 self._put_local(name, data)
                 return
-            if self.filesystem.get_file_info(f"{self.path}/{self.run}/writer").type == fs.FileType.NotFound:
-                raise FileNotFoundError
-            with self.filesystem.open_output_stream(f"{self.path}/{name}") as stream:  # whole or absent by itself
-                stream.write(data)
+            patiently(self.out, partial(self._put_object, name, data), reached=True)
+
+    def _put_object(self, name: str, data: memoryview) -> None:
+        if self.filesystem.get_file_info(f"{self.path}/{self.run}/writer").type == fs.FileType.NotFound:
+            raise FileNotFoundError
+        files.put(self.filesystem, f"{self.path}/{name}", data)
 
     def _put_local(self, name: str, data: memoryview) -> None:
         temporary = f"{self.path}/{self.run}/{name}-{uuid.uuid4().hex[:8]}"
@@ -102,10 +105,14 @@ class Parts:
 
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
         """A part; `columns` that it has not are left out."""
-        try:
+
+        def table() -> pa.Table:
             # Not read_table: it would take a run directory named `step=3` for a partition and add its column.
             with self.filesystem.open_input_file(f"{self.path}/{name}") as stream:
                 return sealed.read(stream, columns)
+
+        try:
+            return patiently(self.out, table)
         except (OSError, pa.ArrowException) as error:
             why = f"{self.out}/{name} cannot be read ({error}); delete it and run again"
             raise StorageError(refusal(self.out, error) or why) from error
