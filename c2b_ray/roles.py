@@ -1,8 +1,7 @@
 """The roles that models play on the path, and the values that cross them.
 
 A role is a Protocol of one to three batch methods: as many outputs as inputs, in their order. A bad row is a value (an
-error in its place); a dead service is an exception (`errors.ServiceError`). This module knows no model, no library and
-no service: a model in this process and a model behind a Serve handle are two implementations of the same role.
+error in its place); a dead service is an exception (`errors.ServiceError`). This module knows no model and no service.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class GeneratedImage:
 class Question:
     """One question about one image. ValueError: fewer than two choices, a blank one, two that are spelt alike.
 
-    `texts`: where given, a statement per choice that is true of the image if that choice is the answer ("a bus at
-    night"): what a model goes by that compares images with texts and reads no questions.
+    `texts`: a statement per choice that is true of the image if it is the answer ("a bus at night"): what a model goes
+    by that compares images with texts and reads no questions.
     """
 
     text: str
@@ -208,6 +207,13 @@ class Captioner(Protocol):
 
 
 @runtime_checkable
+class CaptionScorer(Protocol):
+    def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        """log P(text | image) with the text's end, or what grows with it; float32 (images, texts), NaN for none."""
+        ...
+
+
+@runtime_checkable
 class Classifier(Protocol):
     @property
     def labels(self) -> tuple[str, ...]:
@@ -218,11 +224,8 @@ class Classifier(Protocol):
     def revision(self) -> str: ...
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels); a row of NaN where an image has no answer.
-
-        `keys` names each image as its source does (a path relative to it): models that look at pixels ignore it, a
-        table of predictions looks nothing else up.
-        """
+        """Logits, float32 (images, labels); a row of NaN where an image has no answer. `keys` names each image as its
+        source does: models that look at pixels ignore it, a table of predictions looks nothing else up."""
         ...
 
 

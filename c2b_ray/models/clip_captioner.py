@@ -29,7 +29,7 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import open_clip_encoder
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers
-from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable
+from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable, scores_among_usable
 from c2b_ray.roles import Answer, CaptionReply, Description, Floats, Pixels, Question, TextImageEncoder
 from c2b_ray.schemas import content_id
 
@@ -44,7 +44,10 @@ _MOST_TEXTS = 20_000  # whose embeddings are kept
 
 
 class ClipCaptioner:
-    """Implements `roles.Captioner`. Equal images in a batch and texts met before are encoded once."""
+    """Implements `roles.Captioner` and `roles.CaptionScorer`.
+
+    Equal images in a batch and texts met before are encoded once.
+    """
 
     def __init__(
         self, encoder: TextImageEncoder, vocabulary: Vocabulary, templates: Sequence[str], temperature: float
@@ -65,6 +68,14 @@ class ClipCaptioner:
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
         """The choice whose text is nearest, with the probabilities of all."""
         return among_usable(images, questions, self._answers, no_answer)
+
+    def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        """Temperature × cosine of each image and text: the logits of CLIP, no likelihoods; (images, texts)."""
+        return scores_among_usable(images, texts, lambda usable: self._similarities(usable, texts))
+
+    def _similarities(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        known = self._embedded(texts)
+        return np.float32(self._temperature) * (self._seen(images) @ np.stack([known[text] for text in texts]).T)
 
     def _captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
         said = {

@@ -20,6 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from jinja2 import TemplateError
 from torch import Tensor
@@ -30,12 +31,12 @@ from c2b_ray.extras import hint_for
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive, to_pil
-from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable
+from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable, scores_among_usable
 from c2b_ray.models.text.chat_tokens import stop_ids
-from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
+from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, scoring_prompt, wording
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_lm import dtype_of
-from c2b_ray.roles import Answer, CaptionReply, ChatReply, Description, Pixels, Question
+from c2b_ray.roles import Answer, CaptionReply, ChatReply, Description, Floats, Pixels, Question
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("revision", "dtype", "device", "batch")
@@ -81,7 +82,7 @@ def _revision(directory: Path, dtype: torch.dtype) -> str:
 
 
 class TransformersCaptioner:
-    """Implements `roles.Captioner`. Safe to call from one thread at a time."""
+    """Implements `roles.Captioner` and `roles.CaptionScorer`. Safe to call from one thread at a time."""
 
     def __init__(self, model: Any, processor: Any, revision: str, batch: int, name: str = "the model") -> None:
         self._model, self._processor, self._batch = model.eval().requires_grad_(False), processor, batch
@@ -120,6 +121,23 @@ class TransformersCaptioner:
         return among_usable(
             images, questions, lambda i, rows: [self._answer(*row) for row in zip(i, rows, strict=True)], no_answer
         )
+
+    def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        """log P of each text as the whole reply to the prompt `image_sentences`, teacher-forced; (images, texts)."""
+        return scores_among_usable(images, texts, lambda usable: np.stack([self._scores(i, texts) for i in usable]))
+
+    def _scores(self, image: Pixels, texts: Sequence[str]) -> Floats:
+        prompt = self._prompt(scoring_prompt())
+        result = np.full(len(texts), np.nan, np.float32)
+        try:
+            inputs = self._inputs([prompt], [image])
+        except ValueError:
+            return result
+        endings = self._endings(prompt, texts)
+        fit = [i for i, ids in enumerate(endings) if not self._too_long(inputs, len(ids))]
+        for part in batches(fit, self._batch):
+            result[part] = self._score(inputs, [endings[i] for i in part])
+        return result
 
     def _answer(self, image: Pixels, question: Question) -> Answer:
         prompt = self._prompt(question_prompt(question))

@@ -10,11 +10,30 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from c2b_ray.errors import InputError, ServiceError, SpecError
 from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.captioned import among_usable, answered, captioned, no_answer, no_caption
-from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Description, Pixels, Question, TokenLogProb
+from c2b_ray.models.text.captioned import (
+    among_usable,
+    answered,
+    captioned,
+    no_answer,
+    no_caption,
+    scores_among_usable,
+)
+from c2b_ray.roles import (
+    Answer,
+    CaptionReply,
+    ChatReply,
+    ChatRequest,
+    Description,
+    Floats,
+    Pixels,
+    Question,
+    TokenLogProb,
+)
 from c2b_ray.schemas import content_id
 
 Asked = TypeVar("Asked")
@@ -30,21 +49,24 @@ def load_language_model(spec: Spec) -> ScriptedLanguageModel:
 
 
 def load_captioner(spec: Spec) -> ScriptedCaptioner:
-    """The captioner of `scripted:PATH.json`, {"captions": [texts], "answers": [texts]}. SpecError if it is not that."""
+    """The captioner of `scripted:PATH.json`, {"captions": [texts], "answers": [texts], "scores": [numbers]}.
+
+    SpecError if it is not that; without scores it is no `roles.CaptionScorer`.
+    """
     script = _read(spec)
-    known = {"captions", "answers"}
+    known = {"captions": _texts, "answers": _texts, "scores": _numbers}
     if (
         not isinstance(script, dict)
         or not script
-        or not script.keys() <= known
-        or not all(map(_texts, script.values()))
+        or not script.keys() <= known.keys()
+        or not all(known[name](value) for name, value in script.items())
     ):
         raise SpecError(
-            f'{spec.text}: {spec.name!r} must hold {{"captions": [texts], "answers": [texts]}} in their order'
+            f'{spec.text}: {spec.name!r} must hold {{"captions": [texts], "answers": [texts], "scores": [numbers]}}, '
+            "or some of them, in their order"
         )
-    return ScriptedCaptioner(
-        script.get("captions", ()), script.get("answers", ()), content_id("scripted_captioner", script)
-    )
+    said = (script.get("captions", ()), script.get("answers", ()), content_id("scripted_captioner", script))
+    return ScriptedCaptionScorer(script["scores"], *said) if "scores" in script else ScriptedCaptioner(*said)
 
 
 def describe_captioner(spec: Spec) -> Description:
@@ -61,6 +83,10 @@ def _read(spec: Spec) -> Any:
 
 def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and all(type(number) in (int, float) for number in value)
 
 
 class ScriptedLanguageModel:
@@ -133,6 +159,30 @@ class ScriptedCaptioner:
             reply if isinstance(reply, Answer) else answered(reply, question.choices)
             for reply, question in zip(said, questions, strict=True)
         ]
+
+
+class ScriptedCaptionScorer(ScriptedCaptioner):
+    """A scripted captioner that scores captions too: `scores` is a list of numbers or a function of (image, text)."""
+
+    def __init__(
+        self,
+        scores: Sequence[float] | Callable[[tuple[Pixels, str]], float],
+        captions: Sequence[str] | Callable[[tuple[Pixels, str]], str] = (),
+        answers: Sequence[str | Answer] | Callable[[tuple[Pixels, Question]], str | Answer] = (),
+        revision: str = "scripted",
+    ) -> None:
+        super().__init__(captions, answers, revision)
+        self._scores = _Script("scores", scores)
+
+    def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        """The script's next numbers, of the first image's texts first; (images, texts)."""
+        return scores_among_usable(
+            images,
+            texts,
+            lambda usable: np.array(
+                self._scores.answers([(image, text) for image in usable for text in texts]), np.float32
+            ).reshape(len(usable), len(texts)),
+        )
 
 
 class _Script(Generic[Asked, Said]):

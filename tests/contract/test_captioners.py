@@ -26,8 +26,10 @@ from c2b_ray.models.openai_lm import OpenAILanguageModel
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.models.spec_options import to_pil
 from c2b_ray.models.text.captioned import contains_label
-from c2b_ray.models.text.prompted import question_prompt
-from c2b_ray.roles import Answer, Captioner, Pixels, Question
+from c2b_ray.models.text.prompted import question_prompt, scoring_prompt
+from c2b_ray.roles import Answer, Captioner, CaptionScorer, Pixels, Question
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import sample
 
 SEASON = Question("What time of day is it?", ("day", "night"), texts=("a photo by day", "a photo at night"))
 
@@ -204,6 +206,55 @@ def test_likelihoods_are_those_of_a_forward_pass(tiny: Path, images: list[Pixels
         sums.append(sum(float(log_probs[k - 1, ids[k]]) for k in range(len(ids) - length, len(ids))))
     expected = np.exp(sums) / np.exp(sums).sum()
     np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+
+
+def test_scores_of_captions_are_log_likelihoods_of_a_forward_pass(tiny: Path, images: list[Pixels]) -> None:
+    captioner = catalog.captioner(f"hf-vlm:{tiny}?device=cpu&batch=2")
+    assert isinstance(captioner, CaptionScorer)
+    texts = ["a dark photo of a bus", "a photo of a bus . it is on a table .", "light", "dark " * tiny_vlm.CONTEXT]
+    scores = captioner.caption_scores([images[0], np.zeros((0, 5, 3), np.uint8), images[1]], texts)
+    network, processor = AutoModelForImageTextToText.from_pretrained(tiny), AutoProcessor.from_pretrained(tiny)
+    content = [{"type": "image"}, {"type": "text", "text": scoring_prompt()}]
+    prompt = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    expected = np.full((3, 4), np.nan)
+    for row, image in ((0, images[0]), (2, images[1])):
+        for column, text in enumerate(texts[:3]):
+            inputs = processor(text=f"{prompt} {text}</s>", images=to_pil(image), return_tensors="pt")
+            with torch.no_grad():
+                log_probs = network(**inputs).logits[0].log_softmax(-1)
+            ids = inputs["input_ids"][0]
+            length = len(processor.tokenizer(f"{text}</s>")["input_ids"])
+            expected[row, column] = sum(float(log_probs[k - 1, ids[k]]) for k in range(len(ids) - length, len(ids)))
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
+    assert captioner.caption_scores([], texts).shape == (0, 4)
+    assert captioner.caption_scores(images[:2], []).shape == (2, 0)
+
+
+def test_the_worlds_captioner_scores_captions_by_similarity(images: list[Pixels]) -> None:
+    captioner = catalog.captioner("world:clip?device=cpu")
+    assert isinstance(captioner, CaptionScorer)
+    night, day = (render(sample(1, 3, lighting=lighting, target_class="bus")[0]) for lighting in ("night", "day"))
+    texts = ["a realistic photograph of a bus. it is at night.", "a realistic photograph of a bus. it is by day."]
+    scores = captioner.caption_scores([night, day, np.zeros((4, 4), np.uint8)], texts)
+    assert scores[0, 0] > scores[0, 1]
+    assert scores[1, 1] > scores[1, 0]
+    assert np.isnan(scores[2]).all()
+
+
+def test_a_scripted_captioner_scores_captions_where_its_script_has_scores(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('{"scores": [1, 2.5, -3, 0]}')
+    captioner = catalog.captioner(f"scripted:{script}")
+    assert isinstance(captioner, CaptionScorer)
+    good = np.zeros((4, 4, 3), np.uint8)
+    np.testing.assert_array_equal(
+        captioner.caption_scores([good, good[:0], good], ["a", "b"]), np.float32([[1, 2.5], [np.nan] * 2, [-3, 0]])
+    )
+    with pytest.raises(ServiceError, match="the script of scores has run out"):
+        captioner.caption_scores([good], ["a"])
+    script.write_text('{"answers": ["day"]}')
+    assert not isinstance(catalog.captioner(f"scripted:{script}"), CaptionScorer)
 
 
 def test_a_prompt_beyond_the_context_is_an_error_of_its_row(tiny: Path, images: list[Pixels]) -> None:

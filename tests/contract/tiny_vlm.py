@@ -24,12 +24,12 @@ from transformers import (
 
 from c2b_ray import prompts
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.models.text.prompted import question_prompt
+from c2b_ray.models.text.prompted import question_prompt, scoring_prompt
 from c2b_ray.roles import Pixels, Question
 
 PLAIN, LATE, NEVER = "bus", "kite", "ghost"
 DARKNESS = Question("How bright is it?", ("dark", "light"))
-CONTEXT = 160
+CONTEXT = 400
 _TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }} : {% for part in m['content'] %}{% if part['type'] == 'image' %}<image>"
     "{% else %}{{ part['text'] }}{% endif %} {% endfor %}{% endfor %}assistant :"
@@ -73,7 +73,9 @@ def make(folder: Path) -> None:
     """Writes the model and its processor into `folder`, as `from_pretrained` reads them."""
     torch.manual_seed(0)
     lessons = _lessons(pictures(4, seed=1))
-    tokenizer = _tokenizer([*(text for lesson in lessons for text in lesson[1:]), "user : assistant", "day", "night"])
+    tokenizer = _tokenizer(
+        [*(text for lesson in lessons for text in lesson[1:]), "user : assistant", "day", "night", scoring_prompt()]
+    )
     size = {"height": 32, "width": 32}
     processor = LlavaProcessor(
         CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=size),

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from c2b_ray.filesystems.documents import parse_json
-from c2b_ray.roles import Answer, CaptionReply, Pixels, Question
+from c2b_ray.roles import Answer, CaptionReply, Floats, Pixels, Question
 
 Row = TypeVar("Row")
 Reply = TypeVar("Reply")
@@ -70,6 +70,17 @@ def among_usable(
     usable = [i for i, reason in enumerate(reasons) if reason is None]
     said = iter(ask([images[i] for i in usable], [rows[i] for i in usable]) if usable else [])
     return [next(said) if reason is None else refuse(reason) for reason in reasons]
+
+
+def scores_among_usable(
+    images: Sequence[Pixels], texts: Sequence[str], ask: Callable[[list[Pixels]], Floats]
+) -> Floats:
+    """Float32 (images, texts): what `ask` says of the images that can be looked at, NaN of the others."""
+    result = np.full((len(images), len(texts)), np.nan, np.float32)
+    usable = [i for i, image in enumerate(images) if unusable(image) is None]
+    if usable and texts:
+        result[usable] = ask([images[i] for i in usable])
+    return result
 
 
 def unusable(image: Pixels) -> str | None:

@@ -11,8 +11,8 @@ from c2b_ray import prompts
 from c2b_ray.models.text.captioned import captioned
 from c2b_ray.roles import CaptionReply, ChatReply, Pixels, Question
 
-PROMPTS = ("image_caption", "image_caption_again", "image_question")
-CAPTION_TOKENS = 96
+PROMPTS = ("image_caption", "image_caption_again", "image_question", "image_sentences")
+CAPTION_TOKENS = 128  # seven short sentences, as many as the paper's examples have at most
 
 Say = Callable[[Sequence[Pixels], Sequence[str]], Sequence[ChatReply]]
 """A reply per image to the prompt beside it."""
@@ -25,6 +25,11 @@ def wording() -> list[str]:
 
 def question_prompt(question: Question) -> str:
     return _text("image_question", question=question.text, choices=", ".join(question.choices))
+
+
+def scoring_prompt() -> str:
+    """What a caption's likelihood is that of a reply to; the label is in the caption, and no part of the prompt."""
+    return _text("image_sentences")
 
 
 def captions(images: Sequence[Pixels], labels: Sequence[str], say: Say) -> list[CaptionReply]:

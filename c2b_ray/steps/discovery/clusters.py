@@ -1,0 +1,169 @@
+"""Failures → clusters that may have one cause, and the caption that describes a cluster's images best.
+
+Failures are split by the label that they were taken for, then by features (Wiles et al. 2022, section 3, "Optional
+clustering"): average linkage on cosine distance. There are as many clusters as make the mean silhouette highest, and
+one where even that is below `LEAST_SILHOUETTE` (Kaufman and Rousseeuw 1990: no substantial structure). Where a label's
+failures are split, all of them together are a cluster too: a wrong split then loses no cause (the paper's footnote 3).
+It knows arrays and texts, not images or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from c2b_ray.roles import Floats
+from c2b_ray.steps.discovery.sentences import caption, contained
+
+LEAST_SILHOUETTE = 0.25
+MOST_IMAGES = 200
+"""Of one predicted label: the distances of all pairs are held."""
+MOST_CLUSTERS = 6
+MOST_SENTENCES = 4
+
+Distances = NDArray[np.float64]
+Scores = Callable[[Sequence[str]], Floats]
+"""Texts → (images, texts), as `roles.CaptionScorer` scores the cluster's images."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`members`: numbers of the failures, the one that represents them first, then those nearest to it."""
+
+    target: str | None  # the label that they were taken for; None: several were likeliest
+    members: tuple[int, ...]
+
+    @property
+    def representative(self) -> int:
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The sentences that were chosen, in the order of choosing; `scores`: the prompt's, then after each of them."""
+
+    sentences: tuple[str, ...]
+    scores: tuple[float, ...]
+
+
+def clusters(
+    predicted: Sequence[str | None],
+    embeddings: Floats | None = None,
+    most_images: int = MOST_IMAGES,
+    most_clusters: int = MOST_CLUSTERS,
+) -> list[Cluster]:
+    """The clusters of failures, those of the commonest predicted label first, larger before smaller.
+
+    `embeddings` (failures, dimension), unit-norm: None splits by label alone; a row of NaN belongs to no cluster. Of a
+    label with more failures than `most_images` the first ones are taken: the same failures give the same clusters.
+    """
+    groups: dict[str | None, list[int]] = {}
+    for number, label in enumerate(predicted):
+        if embeddings is None or np.isfinite(embeddings[number]).all():
+            groups.setdefault(label, []).append(number)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0] is None, item[0] or ""))
+    return [
+        Cluster(label, tuple(members))
+        for label, numbers in ordered
+        for members in _members(numbers[:most_images], embeddings, most_clusters)
+    ]
+
+
+def combine(
+    prompt: str,
+    sentences: Sequence[str],
+    scores: Scores,
+    reference: Scores | None = None,
+    most: int = MOST_SENTENCES,
+    always: bool = False,
+) -> Combination:
+    """The sentences that describe the images best behind the prompt, chosen greedily (the paper's z_A).
+
+    Each turn adds the sentence whose caption has the highest mean score over the images, until none raises it or `most`
+    are chosen. `reference` scores the same texts of images that are no failures, whose mean is subtracted: what any
+    image of the label shows explains no failure, and a longer text is less likely whatever the image. `always`: add
+    until `most`, as the paper does, whether or not the score rises; needed for likelihoods without a reference.
+    Sentences that say nothing beside the chosen ones are passed over; of equal ones the first is taken.
+    """
+
+    def mean(texts: Sequence[str]) -> NDArray[np.float64]:
+        result = _means(scores(texts))
+        return result - _means(reference(texts)) if reference is not None else result
+
+    chosen: list[str] = []
+    best = float(mean([prompt])[0])
+    trace = [best]
+    while len(chosen) < most:
+        left = [sentence for sentence in dict.fromkeys(sentences) if not contained(sentence, chosen)]
+        if not left:
+            break
+        means = mean([caption(prompt, [*chosen, sentence]) for sentence in left])
+        if np.isnan(means).all() or not (always or np.nanmax(means) > best or np.isnan(best)):
+            break
+        best = float(np.nanmax(means))
+        chosen.append(left[int(np.nanargmax(means))])
+        trace.append(best)
+    return Combination(tuple(chosen), tuple(trace))
+
+
+def _means(scores: Floats) -> NDArray[np.float64]:
+    """Per text, over the images that have a score; NaN for a text that lacks one of an image with scores."""
+    rows = np.asarray(scores, np.float64)
+    rows = rows[~np.isnan(rows).all(axis=1)]
+    return rows.mean(axis=0) if len(rows) else np.full(scores.shape[1], np.nan)
+
+
+def _members(numbers: Sequence[int], embeddings: Floats | None, most: int) -> list[list[int]]:
+    if embeddings is None or len(numbers) < 2:
+        return [list(numbers)]
+    vectors = embeddings[list(numbers)].astype(np.float64)
+    distances = np.clip(1 - vectors @ vectors.T, 0, 2)
+    np.fill_diagonal(distances, 0)
+    labels = _split(distances, most)
+    parts = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    parts.sort(key=lambda part: (-len(part), part[0]))
+    if len(parts) > 1:
+        parts.insert(0, np.arange(len(numbers)))
+    return [[numbers[i] for i in part[_nearest_first(distances[np.ix_(part, part)])]] for part in parts]
+
+
+def _nearest_first(distances: Distances) -> NDArray[np.int64]:
+    """From the medoid outwards."""
+    medoid = int(distances.sum(axis=1).argmin())
+    order = np.argsort(distances[medoid], kind="stable")
+    return np.concatenate([[medoid], order[order != medoid]])
+
+
+def _split(distances: Distances, most: int) -> NDArray[np.int64]:
+    n = len(distances)
+    tree = linkage(squareform(distances, checks=False), "average")
+    best, highest = np.zeros(n, np.int64), LEAST_SILHOUETTE
+    for k in range(2, min(most, n - 1) + 1):
+        labels = fcluster(tree, k, "maxclust")
+        value = silhouette(distances, labels)
+        if value > highest:
+            best, highest = labels, value
+    return best
+
+
+def silhouette(distances: Distances, labels: NDArray[np.integer]) -> float:
+    """Mean over the points of (b − a)/max(a, b): a, the mean distance to its own cluster; b, to the nearest other one.
+
+    In [−1, 1]; 0 for a point alone in its cluster, and where there is one cluster (Rousseeuw 1987).
+    """
+    names, at = np.unique(labels, return_inverse=True)
+    if len(names) < 2:
+        return 0.0
+    member = np.eye(len(names))[at]
+    sizes, sums = member.sum(axis=0), distances @ member
+    own = sizes[at]
+    a = sums[np.arange(len(at)), at] / np.maximum(own - 1, 1)
+    b = np.where(member > 0, np.inf, sums / sizes).min(axis=1)
+    larger = np.maximum(a, b)
+    values = np.where((own > 1) & (larger > 0), (b - a) / np.where(larger > 0, larger, 1), 0.0)
+    return float(values.mean())

@@ -1,0 +1,33 @@
+"""How well captions fit images: by a captioner that says so, else by an encoder's similarity.
+
+It knows roles, and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.roles import Captioner, CaptionScorer, Floats, Pixels, TextImageEncoder
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Implements `roles.CaptionScorer`: the cosine of an encoder's embeddings of image and text, in [−1, 1]."""
+
+    encoder: TextImageEncoder
+
+    def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        return self.encoder.encode_images(images) @ self.encoder.encode_texts(texts).T
+
+
+def scorer_of(captioner: Captioner | None, encoder: TextImageEncoder | None) -> CaptionScorer:
+    """The captioner where it scores captions, else the encoder. ConfigError of `captioner` where neither can."""
+    if isinstance(captioner, CaptionScorer):
+        return captioner
+    if encoder is None:
+        raise ConfigError(
+            "captioner", "it gives captions no scores, and there is no encoder to compare them by; name one"
+        )
+    return Similarity(encoder)
