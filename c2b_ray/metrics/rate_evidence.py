@@ -3,25 +3,21 @@
 Knows failures and draws in batches: n1 draws of a caption beside n0 of its baseline, both numbers fixed before any of
 them is drawn (they may depend on all that was drawn earlier, of whatever caption). Does not know what is drawn next.
 
-The claim against which evidence is gathered is "pi1 <= rho * pi0", pi1 and pi0 unknown. A bet on a batch names an
-alternative (a1, a0) and pays
+The claim against which evidence is gathered is "p1 <= p0", both unknown. Of a batch with F failures in all, the number
+f1 of the caption's is a hypergeometric variable given F if p1 = p0, whatever p0 is, and tends to be smaller if p1 < p0.
+So a payoff g(f1, F) >= 0 that rises with f1 and has mean 1 over the hypergeometric has E[g] <= 1 under the claim:
+exactly, for Bernoulli draws of any rate and any n1, n0 (`rate_bets` has the two lines of proof). Given the past each
+batch has that, so the capital, which is the product over batches, is a supermartingale under the claim for every rule
+of betting and of allotting draws that looks at the past alone. By Ville (1939) P(it ever reaches 1/alpha) <= alpha, and
+stopped at any time it is an e-value. Conditioning away the unknown rate: Fisher 1935; as e-values: Hao, Grünwald,
+Lardy, Long & Adams 2024, "E-values for k-sample tests with exponential families". Unconditional and of like power:
+Turner, Ly & Grünwald 2024, "Generic E-variables for exact sequential k-sample tests".
 
-    S = prod over draws of a_i(y)/q_i(y),   y fails or not,   (q1, q0) = argmin over q1 <= rho*q0 of
-                                            D(q) = n1*KL(a1||q1) + n0*KL(a0||q0)
-
-S is an e-variable: E[S] <= 1 for all pi1 <= rho*pi0, exactly, for Bernoulli draws and any n1, n0. Proof: a draw of arm
-i multiplies by E[a_i(y)/q_i(y)] = 1 + (pi_i - q_i)(a_i - q_i)/(q_i(1 - q_i)) on average, and log(1 + x) <= x, so
-
-    log E[S] <= sum over i of n_i (pi_i - q_i)(a_i - q_i)/(q_i(1 - q_i)) = -<grad D(q), pi - q> <= 0,
-
-since q minimises the convex D over a convex set that has pi in it. Turner, Ly & Grünwald 2024, "Generic E-variables for
-exact sequential k-sample tests", Theorem 1 (rho = 1: q is the weighted mean); Turner & Grünwald 2023, "Exact
-anytime-valid confidence intervals for contingency tables and beyond", section 3 (convex claims). The claim "pi1 >= rho
-* pi0" is the same with the sides swapped.
-
-Given the past, each batch has E[S] <= 1, so the product over batches is a supermartingale under the claim for every
-rule of betting and of allotting draws that looks at the past only, and so is a weighted mean of such products. By Ville
-(1939) P(it ever reaches 1/alpha) <= alpha, and stopped at any time it is an e-value.
+What is bet: a mixture over odds ratios, updated by Bayes' rule, which is the bet of most expected growth for one who
+believes in its weights (Kelly 1956). Gains beyond `target` would be of no use, nor are any once a caption is given up,
+so they are paid where they are of use (`rate_bets.payoffs`): the test spends all its level. A caption is given up when
+"p1 >= worth * p0" (in odds) is refuted at `risk`, by bets of the same kind on the opposite. So a caption that is worth
+it is missed with probability `risk` at most, however long it takes; and giving up never adds to false findings.
 """
 
 from __future__ import annotations
@@ -30,29 +26,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import logsumexp
 
+from c2b_ray.metrics.levels import checked_levels
+from c2b_ray.metrics.rate_bets import ENOUGH, Outcomes, payoffs
 from c2b_ray.metrics.rates import Trials
-from c2b_ray.metrics.scores import Floats
+from c2b_ray.metrics.scores import Floats, Ints
 from c2b_ray.metrics.testing import benjamini_hochberg
 
 __all__ = ["RateBatch", "RateEvidence", "e_q_values", "more_evidence", "no_evidence"]
 
-RATIOS = np.geomspace(1.6, 200, 10)
-"""Alternatives a1/a0 of the claim p1 <= p0."""
-WEIGHTS = np.full(len(RATIOS), 1 / len(RATIOS))
+RATIOS = np.array([2.1, 8.0, 20.0])
+WEIGHTS = np.array([0.61, 0.09, 0.3])
+"""What is bet on unless a ratio is expected: the smallest that is worth it is hardest to show, so it gets the most."""
 
-HOPELESS_RATIOS = np.array([0.0, 0.5, 1.0])
-"""Alternatives a1/a0 of the claim p1 >= worth * p0."""
-LEAST_RATE = 1e-12
-MOST_GAIN = 700.0  # of a capital's logarithm: exp(710) is beyond float64
+MOST_GAIN = 300.0  # of a capital's logarithm: its square is within float64
+MOST_CELLS = 2_000_000  # of an array of hypotheses x ratios x outcomes
 
 
 @dataclass(frozen=True)
 class RateBatch:
     """One batch of each of H hypotheses, of shape (H,): a caption's draws beside those of its baseline.
 
-    A hypothesis with no draws on either side learns nothing from the batch: it is left as it is.
+    A hypothesis without draws on either side learns nothing from the batch: it is left as it is.
     """
 
     failed: Trials
@@ -71,55 +67,99 @@ class RateBatch:
 
 @dataclass(frozen=True)
 class RateEvidence:
-    """What is known of H hypotheses after some batches: sums, and the capital of each bet. Flat in the batches' number.
-
-    It is rebuilt by `more_evidence` from the batches in their order. Arrays of shape (H,); capitals (H, bets).
-    """
+    """What is known of H hypotheses after some batches. It does not grow with the number of batches, and is rebuilt by
+    `more_evidence` from the batches in their order. Arrays of shape (H,); beliefs (H, ratios)."""
 
     seen: RateBatch  # sums over the batches that counted
-    above: Floats  # log capital of bets against p1 <= p0
-    below: Floats  # log capital of bets against p1 >= worth * p0
+    e_values: Floats  # for p1 > p0, 0 or more; 1 before the first batch
+    hopeless: Floats  # e-values for p1 < worth * p0, 0 to 1/risk: given up at 1/risk
+    log_beliefs: Floats  # weights of the odds ratios that are bet on
+    log_ratios: Floats  # these odds ratios
     worth: float
+    risk: float
 
     @property
-    def e_values(self) -> Floats:
-        """Evidence for p1 > p0, float64 (H,), 0 or more; 1 without draws."""
-        return _capital(self.above, WEIGHTS)
-
-    @property
-    def hopeless_e_values(self) -> Floats:
-        """Evidence for p1 < worth * p0: P(it ever reaches 1/beta) <= beta if p1 >= worth * p0."""
-        return _capital(self.below, np.full(len(HOPELESS_RATIOS), 1 / len(HOPELESS_RATIOS)))
+    def given_up(self) -> NDArray[np.bool_]:
+        return self.hopeless * self.risk >= 1
 
 
-def no_evidence(hypotheses: int, worth: float = 2.0) -> RateEvidence:
-    """Before the first batch. worth: the least ratio p1/p0 that a caption is drawn on for, above 1."""
+def no_evidence(
+    hypotheses: int,
+    worth: float = 2.0,
+    risk: float = 0.05,
+    expected: ArrayLike | None = None,
+    trust: float = 0.5,
+) -> RateEvidence:
+    """Before the first batch.
+
+    Args: worth: the least odds ratio that a caption is drawn on for, above 1. risk: P(giving up one that has it), in
+    (0, 1). expected: the ratio that is planned for, or that earlier draws promise, of each hypothesis, (H,), NaN where
+    nothing is expected. trust: the share of the bets on it, in (0, 1). A wrong one costs draws, not validity.
+    Raises: ValueError for worth, risk, trust, or another shape of `expected`.
+    """
+    checked_levels(risk=risk, trust=trust)
     if not 1 < worth < np.inf:
         raise ValueError(f"worth = {worth} must be finite and above 1")
     nothing = Trials(np.zeros(hypotheses), np.zeros(hypotheses))
-    return RateEvidence(
-        RateBatch(nothing, nothing),
-        np.zeros((hypotheses, len(RATIOS))),
-        np.zeros((hypotheses, len(HOPELESS_RATIOS))),
-        worth,
-    )
+    ratios, weights = np.tile(RATIOS, (hypotheses, 1)), np.tile(WEIGHTS, (hypotheses, 1))
+    if expected is not None:
+        promised = np.asarray(expected, dtype=np.float64)
+        if promised.shape != (hypotheses,):
+            raise ValueError(f"expected has shape {promised.shape}, need ({hypotheses},)")
+        known = np.isfinite(promised)
+        extra = np.where(known, np.maximum(promised, worth), worth)[:, None]
+        share = np.where(known, trust, 0.0)[:, None]
+        ratios, weights = np.hstack([ratios, extra]), np.hstack([weights * (1 - share), share])
+    with np.errstate(divide="ignore"):
+        beliefs = np.log(weights)
+    ones = np.ones(hypotheses)
+    return RateEvidence(RateBatch(nothing, nothing), ones, ones, beliefs, np.log(ratios), worth, risk)
 
 
-def more_evidence(evidence: RateEvidence, batch: RateBatch) -> RateEvidence:
-    """The evidence after one more batch. Raises: ValueError for another number of hypotheses."""
-    hypotheses = evidence.seen.failed.draws.shape[0]
-    if batch.failed.draws.shape[0] != hypotheses:
-        raise ValueError(f"the batch has {batch.failed.draws.shape[0]} hypotheses, expected {hypotheses}")
+def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike) -> RateEvidence:
+    """The evidence after one more batch.
+
+    Args: target: the e-value at which a hypothesis will be decided, above 0, a number or (H,): 1/alpha for one, what
+    e-BH asks of the next one for several. It is fixed before the batch is drawn.
+    Raises: ValueError for another number of hypotheses.
+    """
+    hypotheses = len(evidence.e_values)
+    if len(batch.failed.draws) != hypotheses:
+        raise ValueError(f"the batch has {len(batch.failed.draws)} hypotheses, expected {hypotheses}")
     counted = (batch.failed.draws > 0) & (batch.baseline.draws > 0)
     taken = RateBatch(_where(counted, batch.failed), _where(counted, batch.baseline))
-    past = _sum(evidence.seen.failed, evidence.seen.baseline)
-    level = np.clip(past.failures / (past.draws + 1), LEAST_RATE, 0.98)
+    targets = np.broadcast_to(np.asarray(target, dtype=np.float64), (hypotheses,))
+    gains, losses = np.ones(hypotheses), np.ones(hypotheses)
+    beliefs = evidence.log_beliefs.copy()
+    for rows in _blocks(taken, evidence.log_beliefs.shape[1]):
+        gains[rows], losses[rows], beliefs[rows] = _bet(evidence, taken, targets, rows)
     return replace(
         evidence,
         seen=RateBatch(_sum(evidence.seen.failed, taken.failed), _sum(evidence.seen.baseline, taken.baseline)),
-        above=evidence.above + _log_factors(taken, level, RATIOS, 1.0),
-        below=evidence.below + _log_factors(taken, level, HOPELESS_RATIOS, evidence.worth),
+        e_values=evidence.e_values * gains,
+        hopeless=evidence.hopeless * losses,
+        log_beliefs=beliefs,
     )
+
+
+def _bet(evidence: RateEvidence, batch: RateBatch, targets: Floats, rows: Ints) -> tuple[Floats, Floats, Floats]:
+    """What the batch pays to e_values and to hopeless, and the beliefs after it, of some hypotheses."""
+    outcomes = Outcomes.of(_rows(batch.failed, rows), _rows(batch.baseline, rows))
+    capital, lost = evidence.e_values[rows], evidence.hopeless[rows]
+    by_ratio = evidence.log_beliefs[rows][:, :, None] + outcomes.log_ratios(evidence.log_ratios[rows])
+    fair = np.exp(np.minimum(logsumexp(by_ratio, axis=1), MOST_GAIN))
+    worth = outcomes.log_ratios(np.full((len(rows), 1), np.log(evidence.worth)))[:, 0]
+    against = np.exp(np.minimum(-worth, MOST_GAIN))
+    with np.errstate(divide="ignore"):
+        most, most_lost = np.maximum(ENOUGH * targets[rows] / capital, 1.0), ENOUGH / evidence.risk / lost
+    reaches = fair >= most[:, None]
+    chance = np.exp(outcomes.log_chance)
+    gain = payoffs(chance, fair, most, ~reaches & (against >= most_lost[:, None]))
+    reaches = gain >= most[:, None]
+    loss = payoffs(np.exp(outcomes.log_chance + worth), against, most_lost, reaches)
+    observed = np.take_along_axis(by_ratio, outcomes.observed[:, None, None], axis=2)[:, :, 0]
+    beliefs = observed - logsumexp(observed, axis=1, keepdims=True)
+    return outcomes.taken(gain), outcomes.taken(loss), beliefs
 
 
 def e_q_values(e_values: ArrayLike) -> Floats:
@@ -140,51 +180,29 @@ def e_q_values(e_values: ArrayLike) -> Floats:
     return benjamini_hochberg(1 / np.maximum(e, 1.0))
 
 
+def _blocks(batch: RateBatch, ratios: int) -> list[Ints]:
+    """The hypotheses with failures in the batch, in blocks whose arrays stay small: alike in how many outcomes they
+    have. Without failures nothing is learnt."""
+    together = batch.failed.failures + batch.baseline.failures
+    width = np.minimum(together, batch.failed.draws) - np.maximum(together - batch.baseline.draws, 0.0) + 1
+    order = np.argsort(width, kind="stable")
+    order = order[together[order] > 0]
+    blocks: list[Ints] = []
+    while len(order):
+        cells = width[order] * ratios * np.arange(1, len(order) + 1)
+        size = max(1, int(np.searchsorted(cells, MOST_CELLS, side="right")))
+        blocks.append(order[:size])
+        order = order[size:]
+    return blocks
+
+
 def _where(counted: NDArray[np.bool_], trials: Trials) -> Trials:
     return Trials(np.where(counted, trials.failures, 0.0), np.where(counted, trials.draws, 0.0))
 
 
+def _rows(trials: Trials, rows: Ints) -> Trials:
+    return Trials(trials.failures[rows], trials.draws[rows])
+
+
 def _sum(one: Trials, other: Trials) -> Trials:
     return Trials(one.failures + other.failures, one.draws + other.draws)
-
-
-def _capital(logs: Floats, weights: Floats) -> Floats:
-    capital: Floats = np.exp(np.minimum(logsumexp(logs + np.log(weights), axis=1), MOST_GAIN))
-    return capital
-
-
-def _log_factors(batch: RateBatch, level: Floats, ratios: Floats, rho: float) -> Floats:
-    """log S of each hypothesis and of each alternative with a1/a0 = ratio, (H, ratios); 0 without draws.
-
-    level: the failure rate of both sides together that is taken for granted when naming the alternative, (H,).
-    """
-    n1, n0 = batch.failed.draws[:, None], batch.baseline.draws[:, None]
-    counted = n1 + n0 > 0
-    n1, n0 = np.where(counted, n1, 1.0), np.where(counted, n0, 1.0)
-    a1, a0 = _alternatives(n1, n0, level[:, None], ratios)
-    q0 = _nearest_of_claim(n1, n0, a1, a0, rho)
-    q1 = rho * q0
-    f1, f0 = batch.failed.failures[:, None], batch.baseline.failures[:, None]
-    logs = _log_likelihood_ratio(f1, n1, a1, q1) + _log_likelihood_ratio(f0, n0, a0, q0)
-    return np.where(counted, logs, 0.0)
-
-
-def _alternatives(n1: Floats, n0: Floats, level: Floats, ratios: Floats) -> tuple[Floats, Floats]:
-    """(a1, a0) with a1/a0 = ratio and n1*a1 + n0*a0 = (n1 + n0)*level; less where either would near 1."""
-    base, most = (n1 + n0) * level / (n1 * ratios + n0), (1 + level) / 2
-    return np.minimum(ratios * base, most), np.minimum(base, most)
-
-
-def _nearest_of_claim(n1: Floats, n0: Floats, a1: Floats, a0: Floats, rho: float) -> Floats:
-    """q0 of the q = (rho * q0, q0) that minimises n1*KL(a1||q1) + n0*KL(a0||q0): the lesser root of the derivative's
-
-    rho*(n1 + n0)*q^2 - (n1*a1 + n1*rho + n0 + n0*rho*a0)*q + n1*a1 + n0*a0 = 0   (Farrington & Manning 1990).
-    """
-    b, c = n1 * (a1 + rho) + n0 * (1 + rho * a0), n1 * a1 + n0 * a0
-    root: Floats = 2 * c / (b + np.sqrt(np.maximum(b * b - 4 * rho * (n1 + n0) * c, 0.0)))
-    return root
-
-
-def _log_likelihood_ratio(failures: Floats, draws: Floats, a: Floats, q: Floats) -> Floats:
-    ratio: Floats = xlogy(failures, a / q) + (draws - failures) * (np.log1p(-a) - np.log1p(-q))
-    return ratio

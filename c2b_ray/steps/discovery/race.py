@@ -20,31 +20,39 @@ from numpy.typing import ArrayLike, NDArray
 from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
 from c2b_ray.metrics.scores import Floats, Ints
+from c2b_ray.steps.discovery.costs import Growth, baseline_share, draws_to_decide, expected_draws, growth
 
-__all__ = ["Draws", "Race", "RaceTerms", "Standing", "measure_draws", "next_draws"]
+__all__ = ["Draws", "Race", "RaceTerms", "Standing", "estimated_draws", "measure_draws", "next_draws"]
 
 Standing = Literal["failure", "hopeless", "open"]
+
+TOGETHER = 8.0
+"""Captions are drawn together whose remaining draws are at most so many times the least: fewer calls, and captions of a
+label profit from one baseline."""
+HOPE = 3.0
+"""Failures beyond those seen that a caption may be hoped to have had: with so many more, its draws are within reach."""
+SMALLEST_STEP, LARGEST_STEP = 0.3, 1.5
+"""A batch over all draws of its caption before it."""
 
 
 @dataclass(frozen=True)
 class RaceTerms:
-    """alpha: of the false discovery rate. worth: the least ratio of rates that is drawn on for. risk: the probability
-    at most of giving a caption up whose ratio is that high. first: draws of a caption in its first batch. growth: all
-    draws of a caption after a batch over those before. measured: failures that the measuring part aims at."""
+    """alpha: of the false discovery rate. worth: the least ratio of rates (odds, strictly) that is drawn on for. risk:
+    the probability at most of giving a caption up that has it. first: draws of a caption in its first batch. measured:
+    failures that the measuring part aims at."""
 
     alpha: float = 0.05
     worth: float = 2.0
     risk: float = 0.05
-    first: int = 100
-    growth: float = 1.6
+    first: int = 64
     measured: int = 20
 
     def __post_init__(self) -> None:
         checked_levels(alpha=self.alpha, risk=self.risk)
-        if self.first < 1 or self.measured < 1 or not self.growth > 1 or not self.worth > 1:
+        if self.first < 1 or self.measured < 1 or not self.worth > 1:
             raise ValueError(
-                f"first={self.first}, measured={self.measured}, growth={self.growth}, worth={self.worth}; "
-                "need first and measured of 1 or more, growth and worth above 1"
+                f"first={self.first}, measured={self.measured}, worth={self.worth}; "
+                "need first and measured of 1 or more, worth above 1"
             )
 
 
@@ -70,10 +78,18 @@ class Race:
     terms: RaceTerms
 
     @classmethod
-    def start(cls, caption: ArrayLike, label: ArrayLike, terms: RaceTerms | None = None) -> Race:
+    def start(
+        cls,
+        caption: ArrayLike,
+        label: ArrayLike,
+        terms: RaceTerms | None = None,
+        expected: ArrayLike | None = None,
+    ) -> Race:
         """Before the first draw.
 
-        Args: caption, label: whole numbers from 0, of shape (hypotheses,). A caption is of one label.
+        Args: caption, label: whole numbers from 0, of shape (hypotheses,). A caption is of one label. expected: the
+        ratio of rates that other draws (of discovery) promise of each, (hypotheses,), NaN where none: it saves draws
+        where it is right and costs some where it is wrong.
         Raises: ValueError for unequal shapes, or where a caption has two labels.
         """
         terms = terms or RaceTerms()
@@ -84,7 +100,7 @@ class Race:
             labels = np.unique(of_label[of_caption == number]).tolist()
             if len(labels) > 1:
                 raise ValueError(f"caption {number} has the labels {labels}: a caption is of one label")
-        return cls(of_caption, of_label, no_evidence(len(of_caption), terms.worth), terms)
+        return cls(of_caption, of_label, no_evidence(len(of_caption), terms.worth, terms.risk, expected), terms)
 
     def after(
         self, failures: ArrayLike, draws: ArrayLike, baseline_failures: ArrayLike, baseline_draws: ArrayLike
@@ -95,49 +111,62 @@ class Race:
         """
         is_open = self.standing == "open"
         sides = (np.where(is_open, side, 0) for side in (failures, draws, baseline_failures, baseline_draws))
-        return replace(self, evidence=more_evidence(self.evidence, RateBatch.of(*sides)))
+        return replace(self, evidence=more_evidence(self.evidence, RateBatch.of(*sides), self.threshold))
 
     @property
     def q_values(self) -> Floats:
         return e_q_values(self.evidence.e_values)
 
     @property
+    def threshold(self) -> float:
+        """The e-value at which one more hypothesis is decided: m/(alpha * (k + 1)), k of m being failures."""
+        shown = int((self.q_values <= self.terms.alpha).sum())
+        return len(self.caption) / (self.terms.alpha * min(shown + 1, max(len(self.caption), 1)))
+
+    @property
     def standing(self) -> NDArray[np.str_]:
         """`Standing` of each hypothesis, str (hypotheses,).
 
-        None ever changes once it is no longer open: evidence of the decided stays, and what e-BH rejects it goes on to
-        reject whatever the others become.
+        A failure stays one: its evidence stays as it was, and what e-BH rejects it goes on to reject whatever the
+        others become.
         """
-        hopeless = np.where(self.evidence.hopeless_e_values >= 1 / self.terms.risk, "hopeless", "open")
+        hopeless = np.where(self.evidence.given_up, "hopeless", "open")
         return np.where(self.q_values <= self.terms.alpha, "failure", hopeless)
 
 
 def next_draws(race: Race, left: int) -> Draws:
     """How many draws each caption and each baseline gets in the next batch, `left` at most in all.
 
-    Every caption with an open hypothesis grows by `terms.growth`; where the draws left do not suffice, those come first
-    whose evidence is furthest for what it has cost. A label's baseline gets `baseline_share` draws for each draw of a
-    caption. All zeros: nothing is open, or too little is left.
+    Of each open hypothesis the draws that it still takes are estimated from its rates so far. Captions go first that
+    take fewest: so most is found with the draws that are left. With them go those that take at most `TOGETHER` times as
+    many; captions that cannot be decided with what is left are left alone. A batch is over half of what a caption is
+    expected to take still, `SMALLEST_STEP` to `LARGEST_STEP` of its draws so far.
+
+    All zeros: nothing is open, or nothing open is within reach.
     """
-    captions = int(race.caption.max(initial=-1)) + 1
-    labels = int(race.label.max(initial=-1)) + 1
-    is_open = race.standing == "open"
-    most = np.zeros(captions)
-    np.maximum.at(most, race.caption[is_open], race.evidence.seen.failed.draws[is_open])
-    wanted = np.zeros(captions, dtype=np.int64)
-    has_open = np.unique(race.caption[is_open])
-    grown = np.ceil(most * (race.terms.growth - 1))
-    wanted[has_open] = np.maximum(grown, race.terms.first)[has_open].astype(np.int64)
+    captions, labels = _sizes(race)
+    nothing = Draws(np.zeros(captions, dtype=np.int64), np.zeros(labels, dtype=np.int64))
+    open_rows = np.flatnonzero(race.standing == "open")
+    if not len(open_rows):
+        return nothing
+    likely, hoped = _remaining(race, open_rows)
+    needs, at_best, drawn = np.full(captions, np.inf), np.full(captions, np.inf), np.zeros(captions)
+    np.minimum.at(needs, race.caption[open_rows], likely)
+    np.minimum.at(at_best, race.caption[open_rows], hoped)
+    np.maximum.at(drawn, race.caption[open_rows], race.evidence.seen.failed.draws[open_rows])
+    steps = np.clip(0.6 * np.where(np.isfinite(needs), needs, 1e18), SMALLEST_STEP * drawn, LARGEST_STEP * drawn)
+    steps = np.maximum(np.ceil(steps), race.terms.first).astype(np.int64)
+    reached = np.flatnonzero(np.isfinite(at_best) & (at_best <= left))
+    order = reached[np.lexsort((drawn[reached], needs[reached]))]
     of_caption = np.zeros(captions, dtype=np.int64)
     of_caption[race.caption] = race.label
-    promise = np.full(captions, -np.inf)
-    np.maximum.at(promise, race.caption[is_open], np.log(np.maximum(race.evidence.e_values[is_open], 1e-300)))
-    order = np.argsort(-promise, kind="stable")
-    chosen = Draws(np.zeros(captions, dtype=np.int64), np.zeros(labels, dtype=np.int64))
+    chosen = nothing
     for number in order.tolist():
-        tried = chosen.captions.copy()
-        tried[number] = wanted[number]
-        with_it = Draws(tried, _baseline_draws(tried, of_caption, labels))
+        if chosen.total and needs[number] > TOGETHER * needs[order[0]]:
+            break
+        more = chosen.captions.copy()
+        more[number] = steps[number]
+        with_it = Draws(more, _baseline_draws(more, of_caption, labels))
         if with_it.total <= left:
             chosen = with_it
     return chosen
@@ -150,8 +179,7 @@ def measure_draws(race: Race, most: int) -> Draws:
     that are failures (of a caption without one: none). The numbers are fixed before the first of these draws, and the
     draws are new ones: so rates and intervals from them are unbiased, whatever chose the caption.
     """
-    captions = int(race.caption.max(initial=-1)) + 1
-    labels = int(race.label.max(initial=-1)) + 1
+    captions, labels = _sizes(race)
     chosen = race.standing == "failure"
     own, base = np.zeros(captions), np.zeros(labels)
     for numbers, seen, of in (
@@ -163,9 +191,46 @@ def measure_draws(race: Race, most: int) -> Draws:
     return Draws(*(np.minimum(of, most).astype(np.int64) for of in (own, base)))
 
 
-def baseline_share(captions: int) -> float:
-    """Baseline draws for each draw of a caption when `captions` captions of its label are drawn in equal numbers."""
-    return 1.2 * float(np.sqrt(max(captions, 1)))
+def estimated_draws(race: Race, rates: ArrayLike, baseline_rates: ArrayLike) -> Draws:
+    """What the whole race is expected to take before it starts, test and measuring, if these rates are the true ones.
+
+    Args: rates, baseline_rates: of shape (hypotheses,), in [0, 1]: what discovery saw, a little above 0 where it saw
+    none. Hypotheses that are never decided count for nothing: they take what the budget leaves.
+    """
+    p1, p0 = np.asarray(rates, dtype=np.float64), np.asarray(baseline_rates, dtype=np.float64)
+    captions, labels = _sizes(race)
+    number = np.array([len(np.unique(race.caption[race.label == label])) for label in range(labels)])
+    shares = np.array([baseline_share(int(n)) for n in number])
+    needed = np.zeros(len(p1))
+    for label in range(labels):
+        rows = race.label == label
+        needed[rows] = expected_draws(
+            p1[rows], p0[rows], shares[label], race.threshold, race.terms.worth, race.terms.risk
+        )
+    needed = np.where(np.isfinite(needed), needed, 0.0)
+    own, base, measured, measured_base = np.zeros(captions), np.zeros(labels), np.zeros(captions), np.zeros(labels)
+    np.maximum.at(own, race.caption, needed)
+    np.maximum.at(base, race.label, needed * shares[race.label])
+    shown = p1 >= race.terms.worth * p0
+    for sizes, numbers, p in ((measured, race.caption, p1), (measured_base, race.label, p0)):
+        np.maximum.at(sizes, numbers[shown & (p > 0)], race.terms.measured / p[shown & (p > 0)])
+    return Draws(*(np.ceil(side).astype(np.int64) for side in (own + measured, base + measured_base)))
+
+
+def _remaining(race: Race, rows: Ints) -> tuple[Floats, Floats]:
+    """Draws that open hypotheses still take: by their rates so far, and in all if they are better than they look."""
+    seen, terms = race.evidence.seen, race.terms
+    f1, n1 = seen.failed.failures[rows], seen.failed.draws[rows]
+    f0, n0 = seen.baseline.failures[rows], seen.baseline.draws[rows]
+    number = np.bincount(race.label[rows], minlength=_sizes(race)[1])
+    share = np.array([baseline_share(int(n)) for n in number])[race.label[rows]]
+    with np.errstate(divide="ignore"):
+        shown = np.log(race.threshold) - np.log(race.evidence.e_values[rows])
+    to_gain = Growth(shown, -np.log(terms.risk) - np.log(np.maximum(race.evidence.hopeless[rows], 1e-300)))
+    drawn, drawn_base = np.maximum(n1, 1.0), np.maximum(n0, 1.0)
+    likely = growth(np.minimum((f1 + 0.5) / drawn, 1.0), np.minimum((f0 + 0.5) / drawn_base, 1.0), share, terms.worth)
+    hoped = growth(np.minimum((f1 + HOPE) / drawn, 1.0), np.minimum(f0 / drawn_base, 1.0), share, terms.worth)
+    return draws_to_decide(to_gain, likely), draws_to_decide(to_gain, hoped)
 
 
 def _baseline_draws(captions: Ints, label: Ints, labels: int) -> Ints:
@@ -176,3 +241,7 @@ def _baseline_draws(captions: Ints, label: Ints, labels: int) -> Ints:
     shares = np.array([baseline_share(int(n)) for n in number])
     baselines: Ints = np.ceil(largest * np.where(number > 0, shares, 0.0)).astype(np.int64)
     return baselines
+
+
+def _sizes(race: Race) -> tuple[int, int]:
+    return int(race.caption.max(initial=-1)) + 1, int(race.label.max(initial=-1)) + 1

@@ -1,28 +1,90 @@
-import numpy as np
+"""Who is drawn next: failures are shown with few draws, hopeless captions stop, and the budget holds."""
 
-from c2b_ray.steps.discovery.race import Race, measure_draws, next_draws
+import numpy as np
+import pytest
+
+from c2b_ray.steps.discovery.race import Race, RaceTerms, estimated_draws, measure_draws, next_draws
 
 
 def run(race, rates, baseline, budget, seed=0):
+    """Draws until the race ends: (race, draws of captions, of baselines, calls)."""
     random = np.random.default_rng(seed)
-    calls, left = 0, budget
-    while (draws := next_draws(race, left)).total:
+    calls, own, base = 0, np.zeros(len(rates)), np.zeros(len(baseline))
+    while (draws := next_draws(race, int(budget - own.sum() - base.sum()))).total:
         calls += 1
-        left -= draws.total
-        own = random.binomial(draws.captions, rates)
-        base = random.binomial(draws.baselines, baseline)
+        own, base = own + draws.captions, base + draws.baselines
+        failed, at_baseline = random.binomial(draws.captions, rates), random.binomial(draws.baselines, baseline)
         race = race.after(
-            own[race.caption], draws.captions[race.caption], base[race.label], draws.baselines[race.label]
+            failed[race.caption], draws.captions[race.caption], at_baseline[race.label], draws.baselines[race.label]
         )
-    return race, calls, left
+    return race, own, base, calls
 
 
-def test_a_failure_is_shown_the_hopeless_stop_and_the_budget_holds():
-    race, calls, left = run(Race.start([0, 1, 2], [0, 0, 1]), [0.2, 0.01, 0.003], [0.01, 0.003], 40_000)
-    assert race.standing.tolist()[0] == "failure"
-    assert race.standing.tolist()[1] != "failure"
-    assert left >= 0
-    assert calls <= 25
+def test_failures_are_shown_the_others_stop_and_the_budget_holds():
+    rates, baseline = [0.2, 0.01, 0.01, 0.003], [0.01, 0.003]
+    race, own, base, calls = run(Race.start([0, 1, 2, 3], [0, 0, 0, 1]), rates, baseline, 60_000)
+    assert race.standing.tolist() == ["failure", "hopeless", "hopeless", "hopeless"]
+    assert own.sum() + base.sum() <= 60_000
+    assert own[0] < 500
+    assert calls <= 40
     measured = measure_draws(race, 10_000)
-    assert 40 <= measured.captions[0] <= 400
-    assert measured.captions[1:].tolist() == [0, 0]
+    assert 60 <= measured.captions[0] <= 200
+    assert measured.captions[1:].tolist() == [0, 0, 0]
+    assert measured.baselines[1] == 0
+
+
+def test_draws_go_where_a_failure_is_near():
+    # One in twenty captions fails at 1e-3, none else ever does, and the budget is too small for all.
+    rates = [1e-3] + [1e-6] * 19
+    race, own, _, _ = run(Race.start(range(20), [0] * 20), rates, [1e-6], 400_000)
+    assert race.standing[0] == "failure"
+    assert (race.standing[1:] != "failure").all()
+    assert own[0] < 40_000
+
+
+def test_hypotheses_of_one_caption_share_its_draws():
+    race = Race.start([0, 0], [0, 0])
+    draws = next_draws(race, 10_000)
+    assert (len(draws.captions), len(draws.baselines)) == (1, 1)
+    race = race.after([30, 0], [64, 64], [0, 0], [80, 80])
+    assert race.standing.tolist() == ["failure", "open"]
+    shown = race.evidence.e_values[0]
+    race = race.after([0, 9], [64, 64], [9, 0], [80, 80])
+    assert race.evidence.e_values[0] == shown  # decided: later draws are not counted
+    assert race.evidence.seen.failed.draws.tolist() == [64, 128]
+
+
+def test_replaying_the_batches_gives_the_same_race():
+    random = np.random.default_rng(3)
+    batches = [(random.binomial(50, 0.1, 3), [50] * 3, random.binomial(70, 0.05, 3), [70] * 3) for _ in range(6)]
+    one, other = Race.start([0, 1, 2], [0, 0, 1]), Race.start([0, 1, 2], [0, 0, 1])
+    for batch in batches:
+        one, other = one.after(*batch), other.after(*batch)
+        assert next_draws(one, 5000).captions.tolist() == next_draws(other, 5000).captions.tolist()
+    assert one.evidence.e_values.tolist() == other.evidence.e_values.tolist()
+
+
+def test_the_estimate_is_near_what_is_spent():
+    rates, baseline = [0.02, 0.005, 0.001], [0.001, 0.0005]
+    start = Race.start([0, 1, 2], [0, 0, 1])
+    expected = estimated_draws(start, rates, np.array(baseline)[start.label])
+    spent = []
+    for seed in range(20):
+        race, own, base, _ = run(start, rates, baseline, 1_000_000, seed)
+        spent.append(own.sum() + base.sum() + measure_draws(race, 50_000).total)
+    assert 0.5 < np.mean(spent) / expected.total < 2
+
+
+def test_nothing_to_draw():
+    assert next_draws(Race.start([], []), 1000).total == 0
+    assert next_draws(Race.start([0], [0]), 10).total == 0
+    assert measure_draws(Race.start([0], [0]), 100).total == 0
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"caption 0 has the labels \[0, 1\]"):
+        Race.start([0, 0], [0, 1])
+    with pytest.raises(ValueError, match="one shape"):
+        Race.start([0], [0, 1])
+    with pytest.raises(ValueError, match="worth"):
+        RaceTerms(worth=1.0)
