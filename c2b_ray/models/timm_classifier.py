@@ -13,7 +13,9 @@ else they are label_0, label_1, …. Only safetensors are read: where timm would
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import timm
@@ -21,13 +23,14 @@ import torch
 from timm.data.config import resolve_model_data_config
 from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from timm.data.transforms_factory import create_transform
-from timm.models import get_pretrained_cfg
+from timm.models import get_pretrained_cfg, save_for_hf
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names
 from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.trainable import Trainable
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
@@ -52,6 +55,31 @@ def describe(spec: Spec) -> Description:
         return _known(spec, *_module(spec, loaded=False))[0]
 
 
+def trainable(spec: Spec) -> Trainable:
+    """The module of a `timm:` spec for training; what is saved is a directory as timm saves it."""
+    spec.options_among(_OPTIONS)
+    with torch.device("meta"):
+        module, file = _module(spec, loaded=False)
+    known, data = _known(spec, module, file)
+    config = file.parent / "config.json"
+    local = config.read_bytes() if _is_directory(spec) else None
+    save = partial(_saved, local, known.labels)
+    transform = create_transform(**data, is_training=False)
+    return Trainable(
+        spec.text, known, transform, lambda loaded: _module(spec, loaded)[0], save, lambda folder: f"timm:{folder}"
+    )
+
+
+def _saved(config: bytes | None, labels: tuple[str, ...], module: Any) -> dict[str, bytes]:
+    """`config`: that of the directory which the module came from."""
+    with TemporaryDirectory() as folder:
+        save_for_hf(module.to(memory_format=torch.contiguous_format), folder, safe_serialization=True)
+        files = {name: (Path(folder) / name).read_bytes() for name in ("config.json", _FILE)}
+    about = json.loads(config or files["config.json"])
+    about = {**about, "label_names": list(labels), "num_classes": len(labels)}
+    return files | {"config.json": json.dumps(about, indent=2).encode() + b"\n"}
+
+
 def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, Any]]:
     """The description of a module, and timm's settings of its preprocessing."""
     if module.num_classes <= 0:
@@ -72,8 +100,8 @@ def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:
         for file in (_FILE, "config.json"):
             config = weights.from_hub(repository, file, spec.text, revision or None)
         return _from_directory(spec, config.parent, loaded)
-    registered = "/" not in name and "\\" not in name and timm.is_model(name)
-    if name.startswith("local-dir:") or (not registered and Path(name).is_dir()):
+    registered = _is_registered(name)
+    if _is_directory(spec):
         return _from_directory(spec, Path(name.removeprefix("local-dir:")), loaded)
     if not registered:
         known = set(timm.list_models()) | set(timm.list_pretrained())
@@ -81,6 +109,14 @@ def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:
     if "weights" in spec.options:
         return _with_own_weights(spec, weights.checked(spec.options["weights"]), loaded)
     return _from_hub(spec, loaded)
+
+
+def _is_registered(name: str) -> bool:
+    return bool("/" not in name and "\\" not in name and timm.is_model(name))
+
+
+def _is_directory(spec: Spec) -> bool:
+    return spec.name.startswith("local-dir:") or (not _is_registered(spec.name) and Path(spec.name).is_dir())
 
 
 def _from_directory(spec: Spec, directory: Path, loaded: bool) -> tuple[Any, Path]:

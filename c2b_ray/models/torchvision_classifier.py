@@ -17,6 +17,7 @@ nothing else. Pickles of one's own are refused.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -25,8 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import urlencode
 
 import torchvision
+from safetensors.torch import save
 from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
@@ -34,11 +37,13 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names, numbers, positive
 from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.trainable import Trainable
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
 _OPTIONS = ("weights", "labels", "device", "batch", "precision", "mean", "std", "size", "resize", "crop")
 _IMAGENET = 1000
+_FILE, _LABELS = "model.safetensors", "labels.json"
 _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
 """The last layer's weight by its name; of a numbered sequence, the one with the highest number."""
 
@@ -58,6 +63,39 @@ def describe(spec: Spec) -> Description:
     """As `load`; published weights are known by their names, others by their file's hash and header."""
     spec.options_among(_OPTIONS)
     return _known(spec, _chosen(spec))
+
+
+def trainable(spec: Spec) -> Trainable:
+    """The module of a `torchvision:` spec for training; what is saved is its weights and the names of its labels."""
+    spec.options_among(_OPTIONS)
+    chosen = _chosen(spec)
+    known = _known(spec, chosen)
+
+    def build(loaded: bool) -> nn.Module:
+        if not loaded:
+            return _anew(spec, len(known.labels))
+        return _published(spec, chosen.published) if chosen.file is None else _with_own_weights(spec, chosen.file)
+
+    def reload(folder: str) -> str:
+        options = {name: value for name, value in spec.options.items() if name not in ("weights", "labels")}
+        options = {"weights": f"{folder}/{_FILE}", "labels": f"{folder}/{_LABELS}", **options}
+        return f"torchvision:{spec.name}?{urlencode(options, safe='/')}"
+
+    labels = json.dumps(list(known.labels), indent=1).encode() + b"\n"
+    return Trainable(
+        spec.text,
+        known,
+        chosen.transform,
+        build,
+        lambda module: {_FILE: save({k: v.contiguous() for k, v in module.state_dict().items()}), _LABELS: labels},
+        reload,
+    )
+
+
+def _anew(spec: Spec, count: int) -> nn.Module:
+    arguments = {"aux_logits": False, "init_weights": True} if spec.name in ("googlenet", "inception_v3") else {}
+    module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
+    return module
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
@@ -23,6 +24,9 @@ from c2b_ray.roles import Captioner, Classifier, Description, ImageGenerator, La
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.planting import ZOO, Member
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
+
+if TYPE_CHECKING:
+    from c2b_ray.models.trainable import Trainable
 
 __all__ = [
     "GENERATION",
@@ -81,6 +85,13 @@ def describe_classifier(spec: Spec) -> Description | None:
     from c2b_ray.models import timm_classifier
 
     return timm_classifier.describe(_inner(spec, "classifier", "timm", "local-dir:"))
+
+
+def trainable(spec: Spec) -> Trainable:
+    """A classifier of the zoo, for training; SpecError for one that is none of its own."""
+    from c2b_ray.models import timm_classifier
+
+    return timm_classifier.trainable(_inner(spec, "classifier", "timm", "local-dir:"))
 
 
 def _zero_shot(spec: Spec) -> Spec:

@@ -1,0 +1,258 @@
+"""Makes a classifier robust to a dataset of its failures: what `c2b dataset harden` calls (Wiles et al. 2022, App. D).
+
+    dataset → 80 % and 20 %; clean images → trainings (as it is, without the dataset, with it; seeds) → Table 7
+
+Retraining begins from fresh weights and puts the dataset's larger part into 5 % of each batch; the same training
+without it is what the result is compared with. Fine-tuning begins from the classifier's weights. Trainings are rows of
+a stage: they run beside each other, and one that is done is not done again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.commands.dataset.harden_images import WORLD, Clean, Images, images_of, outputs, split_of
+from c2b_ray.commands.dataset.hardened import Hardened, summary_of
+from c2b_ray.config.label_map import read_label_map
+from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.models.trainable import Trainable, trainable
+from c2b_ray.models.training import Recipe, at_once, correct, fit
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.stage import Rows, StageConfig
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.predict import LabelMap
+from c2b_ray.steps.split import By
+from c2b_ray.store import files
+from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
+from c2b_ray.store.parts import read_stage
+
+ALONE = Session()
+DEFAULT_RENDERS = f"{WORLD}:20000"
+CONFIG = "harden.json"
+TRAINED = pa.schema(
+    [
+        pa.field("training_id", pa.string(), nullable=False),
+        pa.field("arm", pa.string(), nullable=False),  # as_it_is, without (the dataset), with
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("clean_right", pa.int64(), nullable=False),
+        pa.field("clean_images", pa.int64(), nullable=False),
+        pa.field("dataset_right", pa.int64(), nullable=False),
+        pa.field("dataset_images", pa.int64(), nullable=False),
+        pa.field("model", pa.string()),  # the folder of its files, below the output
+        pa.field("spec", pa.string()),  # what loads it
+        pa.field("seconds", pa.float64(), nullable=False),
+    ]
+)
+_fresh = threading.Lock()  # torch's random state is the process's
+
+
+@dataclass(frozen=True)
+class Hardening:
+    """How a classifier is trained. None: what suits the mode and the clean images.
+
+    `share`: of each batch, from the dataset. `split`: by caption or image, `steps.split`. `without`: whether the same
+    training is done without the dataset too. `crop`: the least share of an image that a random crop keeps.
+    `label_map`: the path of a JSON file of each label's outputs.
+    """
+
+    mode: Literal["retrain", "finetune"] = "retrain"
+    seeds: int = 5
+    share: float = 0.05
+    split: By | None = None
+    test_share: float = 0.2
+    without: bool = True
+    steps: int | None = None
+    batch: int | None = None
+    rate: float | None = None
+    crop: float = 1.0
+    label_map: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("retrain", "finetune"):
+            raise ConfigError("--mode", f"{self.mode!r} is neither retrain nor finetune")
+        if self.split not in (None, "caption", "image"):
+            raise ConfigError("--split", f"{self.split!r} is neither caption nor image")
+        shares = {"--share": self.share, "--test-share": self.test_share}
+        for name, value in shares.items():
+            if not 0 < value < 1:
+                raise ConfigError(name, f"{value} does not lie between 0 and 1")
+        if not 0 < self.crop <= 1:
+            raise ConfigError("--crop", f"{self.crop} does not lie in (0, 1]")
+        for name, number in {"--seeds": self.seeds, "--steps": self.steps, "--batch": self.batch}.items():
+            if number is not None and number < 1:
+                raise ConfigError(name, f"{number} is not a whole number above 0")
+
+    def labels(self, names: list[str]) -> LabelMap | None:
+        return None if self.label_map is None else read_label_map(self.label_map, names)
+
+    def recipe(self, clean: int) -> Recipe:
+        """For so many clean images: renders of the world are learned within 600 batches; photos take 90 epochs anew
+        and 3 to go on."""
+        anew = self.mode == "retrain"
+        batch = self.batch or 96
+        epochs = 90 if anew else 3
+        steps = self.steps or max(600 if anew else 150, min(math.ceil(epochs * clean / batch), 600_000))
+        return Recipe(steps, batch, self.rate or (4e-3 if anew else 1e-3), self.share, 0.02, self.crop, anew)
+
+
+DEFAULT = Hardening()
+
+
+def harden(
+    dataset: str,
+    out: str,
+    classifier: str | None = None,
+    clean: Clean | None = None,
+    options: Hardening = DEFAULT,
+    session: Session = ALONE,
+) -> Hardened:
+    """Trains and writes `out`/results.json, trainings.parquet, index.html and a folder of weights for each training.
+
+    `classifier`: by default the dataset's only one. `clean`: what it was trained on; by default renders where the
+    classifier is one of the world's. ConfigError for what does not go together; RunError where `out` belongs to another
+    hardening. Interrupted, the same call goes on with the trainings that are left.
+    """
+    opened = open_dataset(dataset)
+    spec = classifier or _only_classifier(opened)
+    clean = clean or _default_clean(spec)
+    steps = Steps(session.listener)
+    with steps.step("read labels and split the dataset"):
+        model = trainable(spec)
+        names = sorted({*clean.labels(), *opened.label_counts()})
+        number_of = outputs(model, names, options.labels(names))
+        ids, parts = split_of(opened, options.split, options.test_share)
+        recipe = replace(options.recipe(_count(clean)), **_of_world(clean, options))
+        about = {"dataset": opened.id, "classifier": spec, "revision": model.known.revision, "clean": asdict(clean)}
+        about |= {"clean_revision": clean.revision(), "options": asdict(options), "recipe": asdict(recipe)}
+    _claim(out, about)
+    job = _Job(recipe, options.mode, out)
+    role = partial(Bench.of, spec, opened, parts.test, clean, number_of)
+    with session.backend(lambda: 0) as models, steps.step("train") as on_progress:
+        models.runner.check_paths(out, {dataset: "DIR"})
+        rows = _trainings(content_id(about), options)
+        config = StageConfig(TRAINED, Placement(1, at_once(), cpus=1.0), rows_per_file=1, total=rows.total)
+        step, parts_of = partial(_train, job=job), f"{out}/trainings"
+        models.runner.run(rows, step, role, parts_of, id_column="training_id", config=config, on_progress=on_progress)
+    trained = read_stage(f"{out}/trainings").sort_by([("arm", "ascending"), ("seed", "ascending")])
+    result = summary_of(trained, {**about, "split": {"by": parts.by, "groups": parts.groups, "rows": len(ids)}})
+    result.write(out)
+    return result
+
+
+@dataclass(frozen=True)
+class _Job:
+    recipe: Recipe
+    mode: str
+    out: str
+
+
+def _only_classifier(dataset: FailureDataset) -> str:
+    named = dataset.config.get("classifier")
+    specs = (
+        list(named.values()) if isinstance(named, Mapping) else [named] if isinstance(named, str) else list(named or [])
+    )
+    if len(specs) != 1:
+        raise ConfigError(
+            "--classifier", f"the dataset has {len(specs)} classifiers; name the one to harden: {', '.join(specs)}"
+        )
+    return str(specs[0])
+
+
+def _default_clean(spec: str) -> Clean:
+    if spec.startswith("world:"):
+        return Clean(DEFAULT_RENDERS)
+    raise ConfigError("--clean", f"name what {spec} was trained on: a folder with a folder for each label, or a table")
+
+
+def _count(clean: Clean) -> int:
+    from c2b_ray.store.labelled import LabelledTable
+
+    return clean.renders or LabelledTable(clean.location, "--clean").labels.num_rows
+
+
+def _of_world(clean: Clean, options: Hardening) -> dict[str, Any]:
+    """The world's own recipe for renders, where the options do not say otherwise."""
+    if clean.renders is None or options.steps is not None:
+        return {}
+    return {"steps": 600 if options.mode == "retrain" else 150}
+
+
+def _claim(out: str, identity: Mapping[str, Any]) -> None:
+    """Writes what this hardening is. RunError where `out` holds another, or anything else."""
+    data = json.dumps(identity, sort_keys=True, indent=1).encode() + b"\n"
+    there = files.entries(out)
+    if CONFIG in there:
+        if files.read_bytes(f"{out}/{CONFIG}") != data:
+            raise RunError(f"{out}: holds a hardening with other settings; name another directory", run=out)
+        return
+    if there:
+        raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
+    files.write_under(f"{out}/{CONFIG}", data)
+
+
+def _trainings(identity: str, options: Hardening) -> Rows:
+    arms = [("as_it_is", 0)] + [(arm, seed) for seed in range(options.seeds) for arm in ("with", "without")]
+    arms = [(arm, seed) for arm, seed in arms if options.without or arm != "without"]
+    table = pa.table(
+        {
+            "training_id": [content_id(identity, arm, seed) for arm, seed in arms],
+            "arm": [arm for arm, _ in arms],
+            "seed": pa.array([seed for _, seed in arms], pa.int64()),
+        }
+    )
+    return Rows([table.slice(row, 1) for row in range(len(arms))], total=len(arms))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A classifier and its images, in the process that trains it."""
+
+    model: Trainable
+    images: Images
+
+    @staticmethod
+    def of(spec: str, dataset: FailureDataset, test: Any, clean: Clean, number_of: Mapping[str, int]) -> Bench:
+        model = trainable(spec)
+        return Bench(model, images_of(model, dataset, test, clean, number_of))
+
+
+def _train(batch: pa.Table, bench: Bench, job: _Job) -> pa.Table:
+    return pa.Table.from_pylist([_trained(row, bench, job) for row in batch.to_pylist()], TRAINED)
+
+
+def _trained(row: Mapping[str, Any], bench: Bench, job: _Job) -> dict[str, Any]:
+    began, model, images = time.monotonic(), bench.model, bench.images
+    arm, seed = row["arm"], row["seed"]
+    with _fresh:
+        module = model.fresh(seed) if job.mode == "retrain" and arm != "as_it_is" else model.build(True).float()
+    module = model.placed(module)
+    folder = spec = None
+    if arm != "as_it_is":
+        module = fit(module, model.prepare, (images.clean, images.dataset if arm == "with" else None), job.recipe, seed)
+        folder = f"models/{arm}-{seed}"
+        spec = model.reload(f"{job.out}/{folder}")
+        for name, data in model.save(module.cpu()).items():
+            files.write_under(f"{job.out}/{folder}/{name}", data)
+        module = model.placed(module)
+    clean, failures = (correct(module, model.prepare, pool) for pool in (images.clean_test, images.dataset_test))
+    return {
+        **row,
+        "clean_right": int(clean.sum()),
+        "clean_images": len(clean),
+        "dataset_right": int(failures.sum()),
+        "dataset_images": len(failures),
+        "model": folder,
+        "spec": spec,
+        "seconds": time.monotonic() - began,
+    }

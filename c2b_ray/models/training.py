@@ -1,0 +1,189 @@
+"""Trains a classifier on two pools of images in fixed proportions, and counts its right answers.
+
+Wiles et al. 2022, App. D: the training is what it was, except that a share of each batch is images of the second pool.
+Knows modules, arrays of pixels and label numbers; does not know where images come from, nor what the pools are.
+
+AdamW on one cycle of the learning rate, cross-entropy, images mirrored at random and, on request, cropped. The order
+of rows and their changes depend on `seed` alone; so does a fresh module, but not the dropout of architectures that have
+it. On a CPU each training takes one core: several run beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from c2b_ray.models.pixels.preprocess import OnArrays
+
+_SETTLING = 40  # batches from which the statistics of batch normalisation are taken anew
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Pool:
+    """`images`: uint8 (rows, height, width, 3), in memory or mapped from a file; `labels`: output number of each."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`share`: of each batch, from the second pool. `crop`: the least share of an image's area that a random crop
+    keeps; 1 for none. `norms_learn`: whether batch normalisation takes the statistics of these batches."""
+
+    steps: int
+    batch: int
+    rate: float
+    share: float = 0.05
+    decay: float = 0.02
+    crop: float = 1.0
+    norms_learn: bool = True
+
+
+def fit(
+    module: nn.Module,
+    prepare: OnArrays,
+    pools: tuple[Pool, Pool | None],
+    recipe: Recipe,
+    seed: int,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> nn.Module:
+    """Trains `module` in place, on the device that its weights are on; the second pool may be None."""
+    device = _device(module)
+    random = np.random.default_rng(seed)
+    rows = batches((len(pools[0]), 0 if pools[1] is None else len(pools[1])), recipe, random)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, recipe.steps, pct_start=0.1)
+    module.requires_grad_(True).train()
+    if not recipe.norms_learn:
+        for norm in _norms(module):
+            norm.eval()
+    for step in range(recipe.steps):
+        inputs, wanted = _drawn(pools, next(rows), random)
+        values = prepare.normalised(torch.from_numpy(inputs).to(device))
+        if recipe.crop < 1:
+            values = cropped(values, recipe.crop, random)
+        loss = F.cross_entropy(module(values), torch.from_numpy(wanted).to(device))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        on_step(step + 1)
+    if recipe.norms_learn:
+        _settle(module, prepare, pools, rows, random)
+    return module.eval()
+
+
+def at_once() -> int:
+    """How many trainings run beside each other in a process: one on a GPU, else one on each core (0)."""
+    return int(torch.cuda.is_available())
+
+
+def batches(
+    sizes: tuple[int, int], recipe: Recipe, random: np.random.Generator
+) -> Iterator[tuple[NDArray[np.int64], ...]]:
+    """Rows of both pools, batch after batch without end: each row of a pool once before any comes again.
+
+    Of a share that is no whole number of rows the rest is carried to later batches, so that it holds over all of them.
+    """
+    clean, more = (_shuffled(size, random) for size in sizes)
+    owed = 0.0
+    while True:
+        owed += recipe.batch * recipe.share if sizes[1] else 0.0
+        count = int(owed + 1e-9)
+        owed -= count
+        yield (
+            np.array([next(clean) for _ in range(recipe.batch - count)]),
+            np.array([next(more) for _ in range(count)], np.int64),
+        )
+
+
+def correct(module: nn.Module, prepare: OnArrays, pool: Pool) -> NDArray[np.bool_]:
+    """Whether the module's likeliest output is the label, of each row. Ties and NaN are wrong answers."""
+    device = _device(module)
+    module.eval()
+    right = [np.zeros(0, bool)]
+    with torch.inference_mode():
+        for start in range(0, len(pool), _AT_ONCE):
+            images = torch.from_numpy(np.ascontiguousarray(pool.images[start : start + _AT_ONCE]))
+            logits = module(prepare.normalised(images.to(device))).float().cpu().numpy()
+            labels = pool.labels[start : start + len(logits)]
+            largest = logits.max(axis=1)
+            alone = (logits >= largest[:, None]).sum(axis=1) == 1  # false for NaN, which equals nothing
+            right.append(alone & (logits[np.arange(len(labels)), labels] == largest))
+    return np.concatenate(right)
+
+
+def cropped(values: Tensor, least: float, random: np.random.Generator) -> Tensor:
+    """Each image's random part of at least that share of its area, enlarged to the whole."""
+    side = np.sqrt(random.uniform(least, 1.0, len(values))).astype(np.float32)
+    shift = (random.uniform(-1, 1, (len(values), 2)).astype(np.float32)) * (1 - side[:, None])
+    theta = torch.zeros(len(values), 2, 3)
+    theta[:, 0, 0] = theta[:, 1, 1] = torch.from_numpy(side)
+    theta[:, :, 2] = torch.from_numpy(shift)
+    grid = F.affine_grid(theta.to(values.device), list(values.shape), align_corners=False)
+    return F.grid_sample(values, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def _drawn(
+    pools: tuple[Pool, Pool | None], rows: tuple[NDArray[np.int64], ...], random: np.random.Generator
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    parts = [
+        (pool.images[picked], pool.labels[picked]) for pool, picked in zip(pools, rows, strict=True) if pool is not None
+    ]
+    images = np.concatenate([images for images, _ in parts])
+    mirrored = random.random(len(images)) < 0.5
+    images[mirrored] = images[mirrored, :, ::-1]
+    return images, np.concatenate([labels for _, labels in parts])
+
+
+def _shuffled(size: int, random: np.random.Generator) -> Iterator[int]:
+    while size:
+        yield from random.permutation(size).tolist()
+
+
+def _settle(
+    module: nn.Module,
+    prepare: OnArrays,
+    pools: tuple[Pool, Pool | None],
+    rows: Iterator[tuple[NDArray[np.int64], ...]],
+    random: np.random.Generator,
+) -> None:
+    """Batch normalisation's statistics as averages over batches of the finished network, as they come in training."""
+    norms = _norms(module)
+    if not norms:
+        return
+    device = next(module.parameters()).device
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+    with torch.no_grad():
+        for _ in range(_SETTLING):
+            images, _ = _drawn(pools, next(rows), random)
+            module(prepare.normalised(torch.from_numpy(images).to(device)))
+    for norm, momentum in zip(norms, before, strict=True):
+        norm.momentum = momentum
+
+
+def _norms(module: nn.Module) -> list[_BatchNorm]:
+    return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
+
+
+def _device(module: nn.Module) -> torch.device:
+    device = next(module.parameters()).device
+    if device.type == "cpu":
+        torch.set_num_threads(1)  # of this thread
+    return device

@@ -1,0 +1,1 @@
+"""Pages about datasets of failures."""

@@ -1,0 +1,98 @@
+"""A dataset's rows in two parts, of which the second has nothing in common with the first but labels.
+
+Rows that share a caption, or whose perceptual hashes nearly agree, are one group; groups go whole into one part, in the
+order of a hash of their smallest image id, so that the parts do not depend on the order of rows, and a dataset that has
+grown keeps most of its split. It knows ids, captions and hashes, not images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+By = Literal["caption", "image"]
+ENOUGH_CAPTIONS = 10
+"""Of fewer captions a fifth is one or two, which say nothing of the others: then images are split."""
+_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Split:
+    """`test`: of each row whether it is held out. `groups`: how many there are; `by`: what a group has in common."""
+
+    test: NDArray[np.bool_]
+    groups: int
+    by: By
+
+
+def split(
+    ids: Sequence[str],
+    captions: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    by: By | None = None,
+    share: float = 0.2,
+    distance: int = 4,
+) -> Split:
+    """Holds out at least `share` of the rows, and no more groups than that takes; one group is always left.
+
+    Args: captions, hashes: of each row. by: None for captions where there are `ENOUGH_CAPTIONS`, else images. distance:
+    hashes that differ in at most so many of 64 bits are of near-duplicates.
+    Raises: ValueError where there are fewer than two groups.
+    """
+    chosen: By = by or ("caption" if len(np.unique(captions)) >= ENOUGH_CAPTIONS else "image")
+    links = [near_pairs(hashes, distance)]
+    if chosen == "caption":
+        order = np.argsort(captions, kind="stable")
+        same = captions[order][1:] == captions[order][:-1]
+        links.append(np.stack([order[1:][same], order[:-1][same]], axis=1))
+    pairs = np.concatenate(links)
+    graph = coo_matrix((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(len(ids), len(ids)))
+    count, group = connected_components(graph, directed=False)
+    if count < 2:
+        raise ValueError(f"{len(ids)} rows are {count} group of near-duplicates or of one caption, and two are needed")
+    smallest = [""] * count
+    for name, number in zip(ids, group.tolist(), strict=True):
+        smallest[number] = min(smallest[number] or name, name)
+    order = np.array(sorted(range(count), key=lambda number: hashlib.sha256(smallest[number].encode()).digest()))
+    sizes = np.bincount(group, minlength=count)[order]
+    held = np.cumsum(sizes) - sizes < share * len(ids)
+    held[-1] = False
+    return Split(np.isin(group, order[held]), int(count), chosen)
+
+
+def near_pairs(hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
+    """Pairs (pairs, 2) of rows that link all whose hashes differ in at most `distance` bits, directly or by others.
+
+    Of `distance` + 1 bands of bits one at least is the same in such a pair, so only rows of one band are compared.
+    """
+    pairs = [np.zeros((0, 2), np.int64)]
+    edges = np.linspace(0, 64, distance + 2).astype(int)
+    for low, high in itertools.pairwise(edges):
+        band = (hashes >> np.uint64(low)) & np.uint64((1 << int(high - low)) - 1)
+        order = np.lexsort((hashes, band))
+        starts = np.flatnonzero(np.r_[True, band[order][1:] != band[order][:-1]])
+        runs = np.split(order, starts[1:])
+        pairs += [_compared(rows, hashes, distance) for rows in runs if len(rows) > 1]
+    return np.concatenate(pairs)
+
+
+def _compared(rows: NDArray[np.int64], hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
+    """The near pairs among rows sorted by their hashes; equal hashes are linked once and compared once."""
+    same = hashes[rows][1:] == hashes[rows][:-1]
+    pairs = [np.stack([rows[1:][same], rows[:-1][same]], axis=1)]
+    rows = rows[np.r_[True, ~same]]
+    bits = hashes[rows]
+    for start in range(0, len(rows), _BLOCK):
+        apart = np.bitwise_count(bits[start : start + _BLOCK, None] ^ bits[None, start:])
+        a, b = np.nonzero(apart <= distance)
+        near = a < b
+        pairs.append(np.stack([rows[start + a[near]], rows[start + b[near]]], axis=1))
+    return np.concatenate(pairs)

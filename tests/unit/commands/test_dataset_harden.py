@@ -1,0 +1,114 @@
+"""Trainings take the proportions that they are to take, go on where they ended, and save what loads again."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from synthetic_dataset import Recipe as DatasetRecipe
+from synthetic_dataset import write_dataset
+
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.commands.dataset import harden as hardening
+from c2b_ray.commands.dataset.harden import TRAINED, Hardening, harden
+from c2b_ray.commands.dataset.harden_images import Clean
+from c2b_ray.commands.dataset.hardened import summary_of
+from c2b_ray.errors import ConfigError, RunError, SpecError
+from c2b_ray.models import catalog
+from c2b_ray.models.training import Recipe, batches
+from c2b_ray.store.failure_dataset import open_dataset
+
+HERE = Session("here")
+QUICK = Hardening("finetune", seeds=1, steps=2, batch=8)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    location = tmp_path_factory.mktemp("failures") / "dir"
+    write_dataset(location, DatasetRecipe(rows_per_caption=6))
+    return str(location)
+
+
+def test_a_twentieth_of_all_rows_is_of_the_dataset_and_no_row_comes_twice_before_all_came():
+    drawn = list(islice(batches((1000, 30), Recipe(100, 96, 1.0), np.random.default_rng(0)), 100))
+    clean, more = (np.concatenate(rows) for rows in zip(*drawn, strict=True))
+    assert all(len(a) + len(b) == 96 for a, b in drawn)
+    assert len(more) == 480
+    assert np.array_equal(np.sort(more[:30]), np.arange(30))
+    assert np.array_equal(np.sort(clean[:1000]), np.arange(1000))
+    alone = next(batches((1000, 0), Recipe(100, 96, 1.0), np.random.default_rng(0)))
+    assert [len(rows) for rows in alone] == [96, 0]
+
+
+def test_a_hardened_classifier_loads_and_answers_as_was_counted(dataset, tmp_path, monkeypatch):
+    out = str(tmp_path / "out")
+    trained, fit = [], hardening.fit
+
+    def dies_at_the_second(*arguments):
+        if len(trained) == 1:
+            trained.append("dies")
+            raise KeyboardInterrupt
+        trained.append("fits")
+        return fit(*arguments)
+
+    monkeypatch.setattr(hardening, "at_once", lambda: 1)
+    monkeypatch.setattr(hardening, "fit", dies_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        harden(dataset, out, clean=Clean("world:100"), options=QUICK, session=HERE)
+    result = harden(dataset, out, clean=Clean("world:100"), options=QUICK, session=HERE)
+    assert trained == ["fits", "dies", "fits"]  # the first training was kept
+    row = next(row for row in result.trainings.to_pylist() if row["arm"] == "with")
+    classifier = catalog.classifier(row["spec"])
+    ids, parts = hardening.split_of(open_dataset(dataset), None, 0.2)
+    rows = [
+        row
+        for t in open_dataset(dataset).tables([s.name for s in open_dataset(dataset).shards])
+        for row in t.to_pylist()
+    ]
+    held_out = [row for row, test in zip(rows, parts.test, strict=True) if test]
+    from c2b_ray.steps.decode import decode
+
+    logits = classifier.logits([decode(row["image"]) for row in held_out], ids)
+    right = [classifier.labels[k] == row["label"] for k, row in zip(logits.argmax(axis=1), held_out, strict=True)]
+    assert (sum(right), len(right)) == (row["dataset_right"], row["dataset_images"])
+    known = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert known["accuracy"]["with"]["dataset"]["mean"] == sum(right) / len(right)
+    assert "Trained with the dataset" in (tmp_path / "out" / "index.html").read_text()
+    with pytest.raises(RunError, match="other settings"):
+        harden(dataset, out, clean=Clean("world:200"), options=QUICK, session=HERE)
+
+
+def test_means_and_gains_are_over_seeds():
+    def row(arm, seed, clean, failures):
+        counts = {"clean_right": clean, "clean_images": 100, "dataset_right": failures, "dataset_images": 10}
+        return {
+            "training_id": f"{arm}{seed}",
+            "arm": arm,
+            "seed": seed,
+            **counts,
+            "model": None,
+            "spec": None,
+            "seconds": 1.0,
+        }
+
+    rows = [row("as_it_is", 0, 90, 0), row("with", 0, 92, 8), row("with", 1, 90, 10), row("without", 0, 91, 2)]
+    rows.append(row("without", 1, 91, 4))
+    result = summary_of(pa.Table.from_pylist(rows, TRAINED), {})
+    assert result.dataset["with"].mean == pytest.approx(0.9)
+    assert result.dataset["with"].sd == pytest.approx(0.2 / 2**0.5)  # deviations of .1 either way, over n - 1 = 1
+    assert result.gains["without"]["dataset"].mean == pytest.approx(0.6)
+    assert result.gains["without"]["dataset"].low == pytest.approx(0.6)  # the same gain at either seed
+    assert result.gains["as_it_is"]["clean"].mean == pytest.approx(0.01)
+    assert result.gains["as_it_is"]["clean"].high == pytest.approx(0.01 + 12.7062 * 0.01, abs=1e-4)  # t(.975, 1)
+
+
+def test_what_cannot_be_trained_is_named(dataset, tmp_path):
+    with pytest.raises(SpecError, match="can be trained here"):
+        harden(dataset, str(tmp_path / "out"), "http://localhost:1", Clean("world:100"), QUICK, session=HERE)
+    with pytest.raises(ConfigError, match="name what timm:resnet18 was trained on"):
+        harden(dataset, str(tmp_path / "out"), "timm:resnet18", session=HERE)
+    with pytest.raises(ConfigError, match="neither retrain nor finetune"):
+        Hardening("tune")

@@ -1,0 +1,62 @@
+"""The two parts of a dataset share no caption and no near-duplicate, whatever the order of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from c2b_ray.steps.split import near_pairs, split
+
+
+def rows(count: int, captions: int, seed: int = 0):
+    random = np.random.default_rng(seed)
+    hashes = random.integers(0, 2**64, count, np.uint64)
+    # Every fifth row is a near-duplicate of an earlier one, three bits apart; a chain of three may span captions.
+    for row in range(5, count, 5):
+        bits = random.choice(64, 3, replace=False)
+        hashes[row] = hashes[row - random.integers(1, 5)] ^ np.bitwise_or.reduce(np.uint64(1) << bits.astype(np.uint64))
+    return [f"image-{row}" for row in range(count)], random.integers(0, captions, count), hashes
+
+
+def apart(hashes):
+    return np.bitwise_count(hashes[:, None] ^ hashes[None])
+
+
+@pytest.mark.parametrize("captions", [3, 40])
+def test_near_duplicates_and_captions_stay_on_one_side(captions):
+    ids, numbers, hashes = rows(300, captions)
+    parts = split(ids, numbers, hashes)
+    across = parts.test[:, None] & ~parts.test[None]
+    assert not (across & (apart(hashes) <= 4)).any()
+    assert parts.by == ("caption" if captions == 40 else "image")
+    assert not set(numbers[parts.test]) & set(numbers[~parts.test]) or parts.by == "image"
+    if parts.by == "image":
+        assert 60 <= parts.test.sum() <= 64  # a fifth, and not a group more than that takes
+
+
+def test_the_order_of_rows_changes_nothing():
+    ids, numbers, hashes = rows(200, 3)
+    order = np.random.default_rng(1).permutation(200)
+    before, after = split(ids, numbers, hashes), split([ids[row] for row in order], numbers[order], hashes[order])
+    assert np.array_equal(before.test[order], after.test)
+
+
+def test_linked_pairs_connect_what_comparing_all_pairs_connects():
+    _, _, hashes = rows(400, 3, seed=3)
+    hashes = hashes % np.uint64(2**20)  # crowded: chains and large bands
+    from scipy.sparse.csgraph import connected_components
+
+    pairs = near_pairs(hashes, 4)
+    linked = np.zeros((400, 400), bool)
+    linked[pairs[:, 0], pairs[:, 1]] = True
+    assert (apart(hashes)[linked] <= 4).all()
+    count, _ = connected_components(linked, directed=False)
+    expected, _ = connected_components(apart(hashes) <= 4, directed=False)
+    assert count == expected < 400
+
+
+def test_what_cannot_be_split_is_refused():
+    with pytest.raises(ValueError, match="two are needed"):
+        split(["a", "b"], np.zeros(2, np.int64), np.array([1, 2], np.uint64), by="caption")
+    parts = split(["a", "b"], np.arange(2), np.array([0, 2**40 - 1], np.uint64), by="image", share=0.9)
+    assert parts.test.sum() == 1
