@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaln, xlog1py, xlogy
 
 from c2b_ray.metrics.levels import checked_levels
-from c2b_ray.metrics.rates import RateEstimate, Trials
+from c2b_ray.metrics.rates import RateEstimate, Trials, restricted_rate
 from c2b_ray.metrics.scores import Floats
 
 __all__ = ["rate_sequence", "ratio_sequence"]
@@ -81,16 +81,6 @@ def ratio_sequence(failed: Trials, baseline: Trials, confidence: float = 0.95) -
     high = np.exp(_edge(held, start, np.full(start.shape, FARTHEST)))
     low = np.where(failed.failures > 0, low, 0.0)
     return RateEstimate(value, low, np.where(baseline.failures > 0, high, np.inf))
-
-
-def restricted_rate(failed: Trials, baseline: Trials, ratio: Floats) -> Floats:
-    """The most likely baseline rate q if the other is ratio*q: the lesser root of Farrington & Manning's (1990)
-    quadratic."""
-    n1, n0, f1, f0 = failed.draws, baseline.draws, failed.failures, baseline.failures
-    n = np.maximum(n1 + n0, 1.0)
-    b, c = f1 + n1 * ratio + n0 + ratio * f0, f1 + f0
-    root: Floats = 2 * c / np.maximum(b + np.sqrt(np.maximum(b * b - 4 * ratio * n * c, 0.0)), 1e-300)
-    return root
 
 
 def _log_martingale(trials: Trials, rate: Floats) -> Floats:

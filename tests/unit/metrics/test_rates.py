@@ -1,0 +1,103 @@
+"""Rates of rare failures: coverage by exact enumeration, SciPy and arithmetic as oracles."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from c2b_ray.metrics import Trials, failure_rates, inverse_rates, rate_ratios, rate_sequence, ratio_sequence
+
+
+def likely(p, n):
+    """Numbers of failures that can come at all, with their probabilities."""
+    reach = 8 * np.sqrt(n * p) + 12
+    f = np.arange(max(0, int(n * p - reach)), min(n, int(n * p + reach)) + 1)
+    return f, stats.binom.pmf(f, n, p)
+
+
+@pytest.mark.parametrize("p", [1e-5, 1e-3, 0.02, 0.1, 0.3, 0.5])
+def test_coverage_of_a_rate(p):
+    for expected in (10, 14, 20, 28, 40):
+        n = round(expected / p)
+        f, chance = likely(p, n)
+        limits = failure_rates(f, np.full(f.shape, n))
+        assert 0.93 <= chance[(limits.low <= p) & (p <= limits.high)].sum() <= 0.97
+
+
+@pytest.mark.parametrize("p", [0.004, 0.04, 0.3])
+def test_coverage_of_a_rate_by_inverse_sampling(p):
+    k, n = 20, np.arange(20, round(80 / p))
+    chance = stats.nbinom.pmf(n - k, k, p)
+    limits = inverse_rates(np.full(n.shape, k), n)
+    assert 0.93 <= chance[(limits.low <= p) & (p <= limits.high)].sum() <= 0.97
+    assert limits.value @ chance == pytest.approx(p, rel=1e-4)  # unbiased, where k/n is 5 % too high
+    assert (k / n) @ chance > 1.02 * p
+
+
+@pytest.mark.parametrize(("p1", "p0"), [(1e-3, 1e-5), (0.02, 0.01), (0.75, 0.01), (0.4, 0.4)])
+@pytest.mark.parametrize("at_baseline", [2, 20])
+def test_coverage_of_a_ratio(p1, p0, at_baseline):
+    n1, n0 = round(20 / p1), round(at_baseline / p0)
+    (f1, chance1), (f0, chance0) = likely(p1, n1), likely(p0, n0)
+    chance = np.outer(chance1, chance0)
+    rows, columns = np.nonzero(chance > 1e-8)
+    sides = (Trials.of(f[at], np.full(at.shape, n)) for f, at, n in ((f1, rows, n1), (f0, columns, n0)))
+    limits = rate_ratios(*sides)
+    held = (limits.low <= p1 / p0) & (p1 / p0 <= limits.high)
+    assert 0.93 <= chance[rows, columns][held].sum() <= 0.97
+
+
+def test_without_failures_limits_remain():
+    rate = failure_rates([0, 5, 0], [100, 5, 0])
+    assert rate.high[0] == pytest.approx(1 - 0.05 ** (1 / 100))  # (1 - high)^100 / 2 = .025
+    assert (rate.low[0], rate.low[1], rate.high[1]) == (0, pytest.approx(0.05 ** (1 / 5)), 1)
+    assert np.isnan(rate.value[2])
+    ratio = rate_ratios(Trials.of([4, 0, 0], [100, 100, 100]), Trials.of([0, 4, 0], [100, 100, 100]))
+    assert ratio.value.tolist()[:2] == [np.inf, 0]
+    assert (ratio.high[0], ratio.low[1], ratio.low[2], ratio.high[2]) == (np.inf, 0, 0, np.inf)
+    assert 0.5 < ratio.low[0] < 3
+    assert ratio.low[0] == pytest.approx(1 / ratio.high[1])  # sides swapped
+
+
+def test_the_ratios_limits_are_where_the_score_is_the_quantile():
+    ratio = rate_ratios(Trials.of([14], [70]), Trials.of([6], [200]))
+    for limit in (ratio.low[0], ratio.high[0]):
+        # The most likely rates with that ratio, by search.
+        q0 = np.linspace(1e-4, 0.999 / max(limit, 1), 200_001)
+        likelihood = stats.binom.logpmf(14, 70, limit * q0) + stats.binom.logpmf(6, 200, q0)
+        q = q0[likelihood.argmax()]
+        variance = limit * q * (1 - limit * q) / 70 + limit**2 * q * (1 - q) / 200
+        assert abs(14 / 70 - limit * 6 / 200) / np.sqrt(variance) == pytest.approx(1.959964, rel=1e-3)
+
+
+def test_limits_that_hold_at_all_times():
+    random, runs, missed = np.random.default_rng(0), 60, np.zeros(2)
+    p1, p0 = 0.02, 0.005
+    for _ in range(runs):
+        f1, f0 = (np.cumsum(random.random(3000) < p)[9::60] for p in (p1, p0))
+        n = np.arange(10, 3001, 60)
+        rate, ratio = rate_sequence(f1, n), ratio_sequence(Trials.of(f1, n), Trials.of(f0, n))
+        missed += [
+            ((p1 < rate.low) | (p1 > rate.high)).any(),
+            ((p1 / p0 < ratio.low) | (p1 / p0 > ratio.high)).any(),
+        ]
+    assert (missed / runs <= 0.05 + 3 * np.sqrt(0.05 / runs)).all()
+    assert rate.high[-1] / rate.low[-1] < 4  # 60 failures
+    assert 0.8 < ratio.low[-1] < ratio.high[-1] < 50
+
+
+def test_limits_at_all_times_without_failures():
+    rate = rate_sequence([0, 0], [0, 1000])
+    assert (rate.low.tolist(), rate.high[0]) == ([0, 0], pytest.approx(1))
+    assert 0.003 < rate.high[1] < 0.01
+    ratio = ratio_sequence(Trials.of([8], [1000]), Trials.of([0], [1000]))
+    assert (ratio.value[0], ratio.high[0]) == (np.inf, np.inf)
+    assert ratio.low[0] > 0.5
+
+
+def test_bad_counts_are_named():
+    with pytest.raises(ValueError, match=r"at \(1,\): failures=3.0, draws=2.0"):
+        failure_rates([0, 3], [1, 2])
+    with pytest.raises(ValueError, match="shape"):
+        rate_ratios(Trials.of([1], [2]), Trials.of([1, 1], [2, 2]))
+    with pytest.raises(ValueError, match="confidence"):
+        failure_rates([1], [2], confidence=1.0)
