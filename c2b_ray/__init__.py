@@ -3,6 +3,7 @@
 >>> import c2b_ray
 >>> run = c2b_ray.audit("audit.yaml")       # a path, a mapping, or an AuditConfig
 >>> c2b_ray.audit("audit.yaml", classifier=answer, labels=["bus", "tram"])     # a model in memory; see InMemory
+>>> c2b_ray.find_failures("failures.yaml").hypotheses                          # captions that make it fail
 >>> run.scores                               # tables as Arrow
 >>> c2b_ray.load_run("runs/demo/run").report
 >>> c2b_ray.compare("runs/old", "runs/new").cells
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from c2b_ray.audits.c2b.audit import audit
     from c2b_ray.audits.c2b.comparison import Comparison
+    from c2b_ray.audits.failures.audit import find_failures
     from c2b_ray.commands.runs import compare
     from c2b_ray.config import AuditConfig
     from c2b_ray.models.memory_classifier import InMemory, Preprocess
@@ -23,13 +25,15 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "AuditConfig", "Comparison", "InMemory", "Preprocess", "Run", "__version__", "audit", "compare", "load_run",
+    "AuditConfig", "Comparison", "InMemory", "Preprocess", "Run", "__version__", "audit", "compare", "find_failures",
+    "load_run",
 ]  # fmt: skip
 
 _PLACES = {
     "audit": "c2b_ray.audits.c2b.audit",
     "Comparison": "c2b_ray.audits.c2b.comparison",
     "compare": "c2b_ray.commands.runs",
+    "find_failures": "c2b_ray.audits.failures.audit",
     "AuditConfig": "c2b_ray.config",
     "InMemory": "c2b_ray.models.memory_classifier",
     "Preprocess": "c2b_ray.models.memory_classifier",

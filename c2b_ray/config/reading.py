@@ -31,7 +31,7 @@ def read_audit(
     """
     instead = {} if classifier is None else {"classifier": classifier}
     if isinstance(source, AuditConfig):
-        _refuse_keys(source.model_dump(), None)
+        refuse_keys_within(source.model_dump(), None)
         return _completed(source.model_copy(update=instead), Path.cwd(), None)
     if isinstance(source, dict):
         return _completed(_validated({**source, **instead}, None), Path.cwd(), None)
@@ -53,7 +53,7 @@ def _kind(data: object) -> str:
 
 
 def _validated(data: dict[str, Any], file: str | None) -> AuditConfig:
-    _refuse_keys(data, file)
+    refuse_keys_within(data, file)
     try:
         return AuditConfig.model_validate(data)
     except ValidationError as error:
@@ -65,27 +65,27 @@ def _validated(data: dict[str, Any], file: str | None) -> AuditConfig:
 def _completed(config: AuditConfig, base: Path, file: str | None) -> AuditConfig:
     """With its paths absolute, its label map read and no default left open."""
     images = {
-        "index": _located(config.images.index, base),
-        "table": _located(config.images.table, base),
-        "generator": _located_spec(config.images.generator, base),
+        "index": located_path(config.images.index, base),
+        "table": located_path(config.images.table, base),
+        "generator": located_spec(config.images.generator, base),
     }
     changes: dict[str, Any] = {
         "images": config.images.model_copy(update=images),
-        "classifier": _located_classifiers(config.classifier, base),
-        "language_model": _located_spec(config.language_model, base),
+        "classifier": located_specs(config.classifier, base),
+        "language_model": located_spec(config.language_model, base),
     }
     if (verification := config.verification) is not None:
         paths = {
-            "model": _located_spec(verification.model, base),
-            "calibration": _located(verification.calibration, base),
+            "model": located_spec(verification.model, base),
+            "calibration": located_path(verification.calibration, base),
         }
         changes["verification"] = verification.model_copy(update=paths)
     if isinstance(config.label_map, str):
-        changes["label_map"] = read_label_map(_located(config.label_map, base) or "", config.classes)
+        changes["label_map"] = read_label_map(located_path(config.label_map, base) or "", config.classes)
     return with_defaults(config.model_copy(update=changes), file)
 
 
-def _located_classifiers(classifier: str | list[str] | dict[str, str], base: Path) -> str | list[str] | dict[str, str]:
+def located_specs(classifier: str | list[str] | dict[str, str], base: Path) -> str | list[str] | dict[str, str]:
     if isinstance(classifier, str):
         return located(classifier, base)
     if isinstance(classifier, list):
@@ -93,7 +93,7 @@ def _located_classifiers(classifier: str | list[str] | dict[str, str], base: Pat
     return {name: located(spec, base) for name, spec in classifier.items()}
 
 
-def _refuse_keys(value: object, file: str | None, field: str = "", depth: int = 0) -> None:
+def refuse_keys_within(value: object, file: str | None, field: str = "", depth: int = 0) -> None:
     """Before anything is said of the fields, which would repeat what they hold; nor can a path hold NUL."""
     if isinstance(value, str):
         refuse_keys(value)
@@ -101,14 +101,14 @@ def _refuse_keys(value: object, file: str | None, field: str = "", depth: int = 
             raise ConfigError(field, f"{value[:100]!r} holds a NUL character", location=file)
     elif isinstance(value, dict | list) and depth < 8:
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _refuse_keys(item, file, f"{field}.{name}" if field else str(name), depth + 1)
+            refuse_keys_within(item, file, f"{field}.{name}" if field else str(name), depth + 1)
 
 
-def _located_spec(spec: str | None, base: Path) -> str | None:
+def located_spec(spec: str | None, base: Path) -> str | None:
     return None if spec is None else located(spec, base)
 
 
-def _located(path: str | None, base: Path) -> str | None:
+def located_path(path: str | None, base: Path) -> str | None:
     if path is None or "://" in path or Path(path).is_absolute():
         return path
     if path.startswith("faiss:"):

@@ -7,7 +7,7 @@ ids        ids and seeds
 
 from c2b_ray.schemas.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERSECTIONS, POOLED, SCORES
 from c2b_ray.schemas.dataset import ANSWER, DATASET_ROWS, DROPS
-from c2b_ray.schemas.failures import CANDIDATES, EXAMPLE, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
+from c2b_ray.schemas.failures import CANDIDATES, DESCRIPTIONS, EXAMPLE, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
 from c2b_ray.schemas.ids import content_id, content_ids, seed_of
 from c2b_ray.schemas.path import (
     CALIBRATION,
@@ -35,6 +35,7 @@ __all__ = [
     "COMPARISON",
     "COMPARISON_POOLED",
     "DATASET_ROWS",
+    "DESCRIPTIONS",
     "DRAWS",
     "DROPS",
     "EXAMPLE",

@@ -55,6 +55,14 @@ ROUNDS = pa.schema(
     ]
 )
 
+DESCRIPTIONS = pa.schema(
+    [
+        pa.field("description_id", _text, nullable=False),  # hash of captioner, its revision, label and image
+        pa.field("text", _text),  # what the captioner said; null where it said nothing usable
+        pa.field("error", _text),
+    ]
+)
+
 HYPOTHESES = pa.schema(
     [
         pa.field("classifier", _text, nullable=False),

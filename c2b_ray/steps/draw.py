@@ -106,11 +106,11 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     """
     prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
     requests = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
-    made = [_checked(image) for image in generator.generate(requests)]
+    made = [checked(image) for image in generator.generate(requests)]
     if len(made) != len(requests):
         raise ServiceError(f"the generator answered {len(requests)} prompts with {len(made)} images; one each is due")
     keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in requests], pa.string())
-    encoded = [None if image.pixels is None else _png(image.pixels) for image in made]
+    encoded = [None if image.pixels is None else png(image.pixels) for image in made]
     marks = [None if image.pixels is None else fingerprint(image.pixels) for image in made]
     return _images(batch["image_id"], keys, encoded, marks, [image.error for image in made])
 
@@ -135,7 +135,7 @@ def _images(
     return pa.table(columns).cast(IMAGES)
 
 
-def _checked(image: GeneratedImage) -> GeneratedImage:
+def checked(image: GeneratedImage) -> GeneratedImage:
     if image.error is not None:
         return GeneratedImage(None, image.error)
     if image.pixels is None:
@@ -143,7 +143,7 @@ def _checked(image: GeneratedImage) -> GeneratedImage:
     return checked_image(image.pixels, None)
 
 
-def _png(pixels: Pixels) -> bytes:
+def png(pixels: Pixels) -> bytes:
     data = BytesIO()
     Image.fromarray(pixels).save(data, "PNG")
     return data.getvalue()

@@ -18,7 +18,9 @@ import pyarrow as pa
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.store.manifest import Manifest
 
-KINDS: Mapping[str, str] = MappingProxyType({"c2b": "c2b_ray.audits.c2b.kind:KIND"})
+KINDS: Mapping[str, str] = MappingProxyType(
+    {"c2b": "c2b_ray.audits.c2b.kind:KIND", "failures": "c2b_ray.audits.failures.kind:KIND"}
+)
 """The name of each kind, as manifests have it → "module:attribute" of its `RunKind`."""
 
 

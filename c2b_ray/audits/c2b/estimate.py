@@ -6,14 +6,10 @@ process; it draws no image of the audit, asks no language model and writes nothi
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
@@ -21,10 +17,10 @@ from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.preflight import check, check_specs
 from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
-from c2b_ray.roles import GenerationRequest, Question
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.draw import labelled, labelled_pairs, together
@@ -33,24 +29,6 @@ from c2b_ray.steps.propose import propose
 from c2b_ray.steps.select import NEAREST, cells_of
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.labelled import LabelledTable
-
-TRIAL = 32
-_SIDE = 224
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One line of an estimate: `least` and `most` rows, rows a second on trial (None: not tried), and what is meant."""
-
-    what: str
-    least: int
-    most: int
-    per_second: float | None = None
-    note: str = ""
-
-    @property
-    def seconds(self) -> tuple[float, float] | None:
-        return None if self.per_second is None else (self.least / self.per_second, self.most / self.per_second)
 
 
 def estimate(config: str | Path | dict[str, Any] | AuditConfig, via: str = AUTO) -> list[Cost]:
@@ -72,7 +50,7 @@ def estimate(config: str | Path | dict[str, Any] | AuditConfig, via: str = AUTO)
     if config.verification is not None:
         costs.append(_verified(config.verification.model, config, costs, images))
     for name, spec in config.specs.items():
-        costs.append(Cost(f"predictions of {name}", *images, _classifier(spec)))
+        costs.append(Cost(f"predictions of {name}", *images, classifications(spec)))
     return costs
 
 
@@ -114,7 +92,7 @@ def _source(source: str, config: AuditConfig, captions: pa.Table, images: tuple[
     """Each source gives the same share. Of a pool all images may be looked at until enough are accepted."""
     least, most = (number // len(config.images.sources) for number in images)
     if source == "generate":
-        return Cost("images to generate", least, most, _generator(str(config.images.generator)))
+        return Cost("images to generate", least, most, generations(str(config.images.generator)))
     if config.images.selection == NEAREST or config.images.pool is None:
         return Cost("images to retrieve", least, most)
     looked = max(least, _pools(config, captions))
@@ -136,7 +114,7 @@ def _verified(spec: str, config: AuditConfig, costs: list[Cost], images: tuple[i
     classes = {"images to retrieve": len(config.classes) if of_pools else 1, "images to generate": 1}
     most = sum(cost.most * classes.get(cost.what, 0) for cost in costs)
     note = "an image that several captions drew counts once for each class"
-    return Cost("images to verify", images[0], most, _captioner(spec), note)
+    return Cost("images to verify", images[0], most, answers(spec), note)
 
 
 def _of_table(config: AuditConfig) -> tuple[int, int]:
@@ -158,37 +136,3 @@ def _of_table(config: AuditConfig) -> tuple[int, int]:
         min(images, there[captions_of_cell]) for captions_of_cell, images in first_grant(captions, config).items()
     )
     return min(first, rows), min(rows, max(first, config.budget.images))
-
-
-def _per_second(work: Callable[[], object], rows: int) -> float:
-    work()  # the first call also allocates and compiles
-    began = time.perf_counter()
-    work()
-    return rows / (time.perf_counter() - began)
-
-
-def _pictures() -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
-    random = np.random.default_rng(0)
-    return [random.integers(0, 256, (_SIDE, _SIDE, 3), np.uint8) for _ in range(TRIAL)]
-
-
-def _classifier(spec: str) -> float | None:
-    if catalog.parse(spec).scheme in ("http", "https", "table"):
-        return None  # a service is not asked for nothing, a table knows no such pictures
-    model = catalog.classifier(spec)
-    pictures, keys = _pictures(), [str(row) for row in range(TRIAL)]
-    return _per_second(lambda: model.logits(pictures, keys), TRIAL)
-
-
-def _captioner(spec: str) -> float | None:
-    if catalog.parse(spec).scheme in ("openai", "scripted"):
-        return None
-    model = catalog.captioner(spec)
-    pictures, questions = _pictures(), [Question("Is it day or night?", ("day", "night"))] * TRIAL
-    return _per_second(lambda: model.answer(pictures, questions), TRIAL)
-
-
-def _generator(spec: str) -> float:
-    model = catalog.image_generator(spec)
-    requests = [GenerationRequest("a photo of a bus", row) for row in range(4)]
-    return _per_second(lambda: model.generate(requests), len(requests))

@@ -5,13 +5,11 @@ It loads no weights: a classifier whose labels only the loaded model knows is ch
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
+from c2b_ray.audits.kit.specs import check_spec
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, SourceError, nearest
-from c2b_ray.filesystems import is_remote
 from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
@@ -22,7 +20,6 @@ from c2b_ray.steps.predict import classification
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.world.zoo import names
 
 INDEX_MANIFEST = "manifest.json"
 LANGUAGE_MODEL = "language_model"
@@ -33,7 +30,7 @@ def check(config: AuditConfig, via: str) -> None:
     """Raises what the audit itself would, before anything is started or written."""
     check_via(via)
     for field, role, spec in _specs(config):
-        _check_spec(field, role, spec)
+        check_spec(field, role, spec)
     _check_pairs(config)
     if config.images.index is not None:
         _check_index(config.images.index)
@@ -53,7 +50,7 @@ def check(config: AuditConfig, via: str) -> None:
 def check_specs(config: AuditConfig) -> None:
     """The part of `check` that loads nothing: each spec's scheme is known, and the files that it names are there."""
     for field, role, spec in _specs(config):
-        _check_spec(field, role, spec)
+        check_spec(field, role, spec)
 
 
 def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
@@ -76,23 +73,6 @@ def paths_read(config: AuditConfig) -> dict[str, str]:
     if config.images.table is not None:
         read[config.images.table] = "images.table"
     return read
-
-
-def _check_spec(field: str, role: str, spec: str) -> None:
-    scheme = catalog.parse(spec).scheme
-    known = catalog.schemes()[role]
-    if scheme not in known:
-        raise ConfigError(field, f"{spec}: no {role} has the scheme {scheme!r}; {nearest(scheme, known)}")
-    for what, path in paths(spec):
-        if not (files.exists(path) if is_remote(path) else Path(path).expanduser().exists()):
-            raise ConfigError(field, f"{spec}: no such file or directory: {path} ({what})")
-    if scheme == "scripted":  # the one that loads at once, from a document that may be wrong
-        model = catalog.parse(spec)
-        catalog.loader(role, model)(model)
-    if scheme == "world" and role != "classifier":  # a classifier is loaded for its labels
-        name, there = catalog.parse(spec).name, names(role)
-        if name not in there:
-            raise ConfigError(field, f"{spec}: the world has no {role} {name!r}; {nearest(name, there)}")
 
 
 def _check_pairs(config: AuditConfig) -> None:

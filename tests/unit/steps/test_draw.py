@@ -12,7 +12,8 @@ from c2b_ray.roles import GeneratedImage, Neighbours
 from c2b_ray.schemas import DRAWS, IMAGES, PREDICTIONS, content_id
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
-from c2b_ray.steps.draw import _png, fetch, generate, generated, image_id, labelled, wanted
+from c2b_ray.steps.draw import fetch, generate, generated, image_id, labelled, wanted
+from c2b_ray.steps.draw import png as png_of_pixels
 from c2b_ray.steps.duplicates import Distinct, fingerprint
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.retrieve import retrieve
@@ -128,7 +129,7 @@ def test_an_image_of_too_many_pixels_is_not_decoded():
 def test_each_picture_counts_once_under_any_number_of_names():
     # Every image four times: as many right answers of as many images as if each were there once.
     pictures = [render(scene) for scene in sample(40, 7)]
-    rows = [_png(picture) for picture in pictures]
+    rows = [png_of_pixels(picture) for picture in pictures]
     ids = wanted(np.arange(160), "r")
     images = fetch(ids, Files(*[(rows[i // 4], None) for i in range(160)]))
     names = [ids["image_id"][4 * i].as_py() for i in range(40)]

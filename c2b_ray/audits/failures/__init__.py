@@ -1,0 +1,1 @@
+"""The audit `failures`: which captions make a classifier fail, and how often."""

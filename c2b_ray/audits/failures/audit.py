@@ -1,0 +1,131 @@
+"""Wiles et al. (2022): which captions make an image classifier fail, and how often.
+
+    baselines → failures → descriptions → captions │ tested against the baselines │ measured
+
+Left of the line captions are chosen on one set of seeds; right of it they are tested, and then measured, on others.
+It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
+from c2b_ray.audits.failures.describing import Describing
+from c2b_ray.audits.failures.discovery import discover
+from c2b_ray.audits.failures.drawing import Drawing
+from c2b_ray.audits.failures.labels import baselines, contenders
+from c2b_ray.audits.failures.preflight import checked, paths_read
+from c2b_ray.audits.failures.sources import generated
+from c2b_ray.audits.failures.work import Work
+from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.manifest import versions
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.config.failures_file import read_failures_config
+from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.pipelines.images import of_revision
+from c2b_ray.pipelines.rounds import RoundStage
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.discovery.candidates import table
+from c2b_ray.store.failures_run import FailuresRun, open_failures_run
+
+if TYPE_CHECKING:
+    from c2b_ray.models.memory_classifier import InMemory, Model
+
+RUNS = "runs"
+LEAST_ROUND, MOST_ROUND, ROUNDS_OF_A_RUN = 50, 2000, 400
+
+
+def find_failures(
+    config: str | Path | dict[str, Any] | FailuresConfig,
+    out: str | Path | None = None,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: str | Path | dict[str, Any] | PlacementConfig | None = None,
+    *,
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    labels: Sequence[str] | None = None,
+) -> FailuresRun:
+    """Finds the captions that make a classifier fail, or goes on with it, and returns the run.
+
+    `config`: a failures file's path, a mapping of its fields, or a `FailuresConfig`; all else as for `c2b_ray.audit`:
+    `out`: the run directory, by default `runs/failures-<run id>`. `via`: where the models run, `here`, `actors`,
+    `serve` or `auto`. `placement`: how many processes run each stage. `classifier`, `labels`: models in memory.
+
+    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    """
+    in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
+    session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
+    config = checked(read_failures_config(config, specs_of(in_memory)), session.via)
+    via = session.chosen(lambda: config.budget.draws)
+    fields = config.model_dump(mode="json")
+    run_id = content_id("failures", fields)
+    steps = Steps(listener)
+    with open_failures_run(out or f"{RUNS}/failures-{run_id}", run_id, fields) as run:
+        with backend(via, session.placement) as models:
+            walk(config, run, models, steps)
+        with steps.step("report"):
+            done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
+            run.update({**done, "seconds": steps.seconds, "counts": _counts(run), "versions": versions()})
+    return run
+
+
+def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
+    """The whole protocol, from the baselines to the table of hypotheses."""
+    models.runner.check_paths(run.path, paths_read(config))
+    work = start(config, run, models, steps)
+    draws = config.budget.draws
+    hypotheses = discover(work, int(draws * config.budget.discovery))
+    run.write("candidates", table(work.candidates.values()))
+    confirmation = Confirmation(work, hypotheses)
+    left = draws - sum(work.drawing.spent.values())
+    confirmation.test(int(left * TEST_SHARE))
+    confirmation.measure(draws - sum(work.drawing.spent.values()))
+    run.write("hypotheses", pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
+    spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
+    run.update({"spent": spent, **({"placement": models.runner.placements} if models.runner.placements else {})})
+
+
+def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> Work:
+    """What the run works with: its models, noted in its manifest, and the captions that it begins with."""
+    assert config.images.generate is not None
+    source = generated(config.images.generate.model, models, config.seed)
+    classifiers = contenders(config, models)
+    noted = {
+        f"classifier {one.decider.classifier}": {
+            "spec": config.specs[one.decider.classifier],
+            "revision": one.decider.revision,
+        }
+        for one in classifiers
+    }
+    run.update({"models": {"generator": {"spec": source.name, "revision": source.revision}, **noted}})
+    stage = RoundStage(models.runner, source.load, classifiers, run.location("rounds"), config.seed)
+    size = min(MOST_ROUND, max(LEAST_ROUND, config.budget.draws // ROUNDS_OF_A_RUN))
+    drawing = Drawing(run, stage, source, [one.decider for one in classifiers], size)
+    work = Work(config, run, models, steps, drawing, _describing(config, run, models, steps), baselines(config))
+    for caption in work.baselines.values():
+        work.register(caption)
+    return work
+
+
+def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> Describing | None:
+    if config.captioner is None:
+        return None
+    revision = models.describe("captioner", config.captioner).revision
+    run.update({"models": {"captioner": {"spec": config.captioner, "revision": revision}}})
+    factory = partial(of_revision, models.captioner(config.captioner), revision, config.captioner)
+    return Describing(run, models.runner, factory, revision, steps)
+
+
+def _counts(run: FailuresRun) -> dict[str, int]:
+    return {name: run.read(name).num_rows for name in ("candidates", "hypotheses")}

@@ -1,0 +1,160 @@
+"""Confirmation: hypotheses are tested against their baselines on fresh seeds, and the rates of all measured on others.
+
+    hypotheses → test, until e-BH has decided or draws end → measure, so many draws as are fixed before → a table
+
+What was seen in discovery has no part in it, save how many draws are worth beginning with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST, Counts, Wanted
+from c2b_ray.audits.failures.screening import rate, seen
+from c2b_ray.audits.failures.work import Hypothesis, Work
+from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
+from c2b_ray.schemas import HYPOTHESES
+from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.steps.discovery.race import Race, RaceTerms, measure_draws, next_draws
+
+TEST_SHARE = 0.7
+"""Of the draws of confirmation; the others measure."""
+LEAST_MEASURED = 200
+
+
+class Confirmation:
+    """The hypotheses of a run, in a fixed order, with the captions and labels that they share."""
+
+    def __init__(self, work: Work, hypotheses: Sequence[Hypothesis]) -> None:
+        self._work = work
+        self.hypotheses = list(dict.fromkeys(hypotheses))
+        self.captions = list(dict.fromkeys(one.caption for one in self.hypotheses))
+        self.labels = list(dict.fromkeys(one.kind.label for one in self.hypotheses))
+        caption = [self.captions.index(one.caption) for one in self.hypotheses]
+        label = [self.labels.index(one.kind.label) for one in self.hypotheses]
+        rates = [rate(work, one) for one in self.hypotheses]
+        first = min(2_000, max(50, math.ceil(1 / max(rates, default=1.0)))) if rates else 50
+        terms = RaceTerms(alpha=work.config.alpha, first=first)
+        self.race = Race.start(caption, label, terms)
+
+    def test(self, draws: int) -> None:
+        """Draws captions beside their baselines until all is decided or the draws end."""
+        left = draws
+        while self.hypotheses:
+            plan = next_draws(self.race, left)
+            if not plan.total:
+                return
+            before = self._counts(TEST)
+            left -= plan.total
+            self._draw(plan.captions.tolist(), plan.baselines.tolist(), TEST, "confirm on fresh seeds")
+            after = self._counts(TEST)
+            if np.array_equal(before[:, 1::2], after[:, 1::2]):  # labelled images that have come to their end
+                return
+            self.race = self.race.after(*(after - before).T)
+
+    def measure(self, draws: int) -> None:
+        """Draws so many of each caption that its rate is known, a number that is fixed before the first of them."""
+        if not self.hypotheses:
+            return
+        places = len(self.captions) + len(self.labels)
+        plan = measure_draws(self.race, max(draws // places, 1))
+        captions = np.maximum(plan.captions, min(LEAST_MEASURED, draws // places))
+        baselines = np.maximum(plan.baselines, min(LEAST_MEASURED, draws // places))
+        self._draw(captions.tolist(), baselines.tolist(), MEASURE, "measure rates")
+
+    def table(self) -> pa.Table:
+        """Rows of `schemas.HYPOTHESES` of the stage confirmation."""
+        standing, q_values = self.race.standing.tolist(), self.race.q_values.tolist()
+        e_values = self.race.evidence.e_values.tolist()
+        rows = []
+        for one, verdict, e, q in zip(self.hypotheses, standing, e_values, q_values, strict=True):
+            known = {"e_value": e, "p_value": min(1.0, 1 / e) if e > 0 else 1.0, "q_value": q}
+            verdict = {"failure": "failure", "hopeless": "not_shown"}.get(verdict, "undetermined")
+            rows.append(row(self._work, one, CONFIRMATION, (MEASURE,)) | known | {"verdict": verdict})
+        return pa.Table.from_pylist(rows, HYPOTHESES)
+
+    def _draw(self, captions: list[int], baselines: list[int], part: str, doing: str) -> None:
+        work = self._work
+        wanted = [
+            Wanted(caption, CONFIRMATION, part, draws)
+            for caption, draws in (
+                *zip([work.baselines[label] for label in self.labels], baselines, strict=True),
+                *zip(self.captions, captions, strict=True),
+            )
+            if draws
+        ]
+        work.drawing.draw(wanted, work.steps, doing)
+
+    def _counts(self, part: str) -> np.ndarray[Any, Any]:
+        """Of each hypothesis: failures and draws of its caption, failures and draws of its baseline."""
+        rows = []
+        for one in self.hypotheses:
+            sides = (one.caption, self._work.baselines[one.kind.label])
+            counts = [self._work.drawing.counts(side, one.kind.classifier, CONFIRMATION, part) for side in sides]
+            rows.append([number for side in counts for number in (side.towards(one.kind.target), side.draws)])
+        return np.array(rows, np.int64).reshape(-1, 4)
+
+
+def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> dict[str, Any]:
+    """What is known of a hypothesis from these parts of a stage, without evidence."""
+    mine, base = (
+        _together(work, one, caption, stage, parts) for caption in (one.caption, work.baselines[one.kind.label])
+    )
+    target, confidence = one.kind.target, 1 - work.config.alpha
+    failures, base_failures = mine.towards(target), base.towards(target)
+    rates = failure_rates([failures], [mine.draws], confidence)
+    ratios = rate_ratios(Trials.of([failures], [mine.draws]), Trials.of([base_failures], [base.draws]), confidence)
+    spent = sum(
+        work.drawing.counts(one.caption, one.kind.classifier, stage, part).draws for part in (SEARCH, TEST, MEASURE)
+    )
+    return {
+        "classifier": one.kind.classifier,
+        "generator": work.drawing.source,
+        "rule": work.config.rule,
+        "label": one.kind.label,
+        "target": target,
+        "caption": one.caption.text,
+        "parent_caption": _text(work, one.caption.parent),
+        "stage": stage,
+        "draws": mine.draws,
+        "failures": failures,
+        "any_failures": mine.failures,
+        **dict(zip(("rate", "rate_low", "rate_high"), (float(side[0]) for side in rates), strict=True)),
+        "baseline_rate": base_failures / base.draws if base.draws else math.nan,
+        **dict(zip(("ratio", "ratio_low", "ratio_high"), (float(side[0]) for side in ratios), strict=True)),
+        "p_value": None,
+        "e_value": None,
+        "q_value": None,
+        "verdict": "undetermined",
+        "caption_id": one.caption.caption_id,
+        "origin": one.caption.origin,
+        "baseline_draws": base.draws,
+        "baseline_failures": base_failures,
+        "spent": spent,
+        "doubts": [],
+    }
+
+
+def discovered(work: Work, hypotheses: Sequence[Hypothesis]) -> pa.Table:
+    """Rows of `schemas.HYPOTHESES` of the stage discovery: of all that was drawn, with no claim about any of it."""
+    once = dict.fromkeys(one for one in hypotheses if seen(work, one)[1])
+    return pa.Table.from_pylist([row(work, one, DISCOVERY, (SEARCH,)) for one in once], HYPOTHESES)
+
+
+def _together(work: Work, one: Hypothesis, caption: Candidate, stage: str, parts: Sequence[str]) -> Counts:
+    total = Counts()
+    for part in parts:
+        counts = work.drawing.counts(caption, one.kind.classifier, stage, part)
+        total.draws += counts.draws
+        total.failures += counts.failures
+        total.taken_for.update(counts.taken_for)
+    return total
+
+
+def _text(work: Work, caption_id: str | None) -> str | None:
+    return None if caption_id is None else work.candidates[caption_id].text

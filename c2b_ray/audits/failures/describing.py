@@ -1,0 +1,63 @@
+"""What the captioner says of the images that rounds kept: asked once of each, and read again by a run that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.pipelines.rounds import describe_all
+from c2b_ray.pipelines.stage import Runner
+from c2b_ray.roles import Captioner
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.discovery.clauses import told
+from c2b_ray.steps.discovery.sentences import usable
+from c2b_ray.store.failures_run import FailuresRun
+
+Image = tuple[str, bytes]
+"""Its label, and its encoded bytes."""
+
+
+class Describing:
+    """Sentences of images, by a captioner of this revision."""
+
+    def __init__(
+        self, run: FailuresRun, runner: Runner, captioner: Callable[[], Captioner], revision: str, steps: Steps
+    ) -> None:
+        self._run, self._runner, self._captioner, self._revision = run, runner, captioner, revision
+        self._steps = steps
+        self._known: dict[str, str | None] | None = None
+
+    def sentences(self, images: Sequence[Image]) -> list[tuple[str, ...]]:
+        """Of each image, what is said besides its label; () where the captioner had nothing usable to say."""
+        ids = [content_id("describe", self._revision, label, data) for label, data in images]
+        known = self._read()
+        missing = {one: image for one, image in zip(ids, images, strict=True) if one not in known}
+        if missing:
+            self._run.begin_writing()
+            rows = pa.table(
+                {
+                    "description_id": list(missing),
+                    "label": [label for label, _ in missing.values()],
+                    "image": pa.array([data for _, data in missing.values()], pa.binary()),
+                }
+            )
+            with self._steps.step("describe failures") as on_progress:
+                out = self._run.location("descriptions")
+                describe_all(self._runner, rows, self._captioner, out, on_progress)
+            self._known = None
+            known = self._read()
+        texts = [known[one] for one in ids]
+        return [() if text is None else _usable(text, label) for text, (label, _) in zip(texts, images, strict=True)]
+
+    def _read(self) -> dict[str, str | None]:
+        if self._known is None:
+            rows = self._run.read("descriptions", ["description_id", "text"])
+            self._known = dict(zip(rows["description_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
+        return self._known
+
+
+def _usable(text: str, label: str) -> tuple[str, ...]:
+    kept, _ = usable(told(text, label), label)
+    return tuple(kept)

@@ -1,0 +1,114 @@
+"""Discovery: which captions may make a classifier fail, from failures of the baseline, on seeds of its own.
+
+baselines → failures → descriptions → sets of sentences → captions, drawn → shorter ones → hypotheses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
+from c2b_ray.audits.failures.failing import background, described
+from c2b_ray.audits.failures.screening import GOAL, WORTH, Purse, baseline_rate, rate, screen, seen
+from c2b_ray.audits.failures.shortening import shorten
+from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
+from c2b_ray.steps.discovery.mining import mine
+from c2b_ray.steps.discovery.rounds import SAMPLE
+
+BASELINE_SHARE = 0.67
+"""Of the draws of discovery."""
+CHUNKS = (0.125, 0.125, 0.25, 0.5)
+SAMPLED = 100
+MINED, WHOLE, CONFIRMED = 4, 2, 3
+"""Sets of sentences, and descriptions of single images, that are drawn of each kind; captions that are confirmed."""
+FEWEST = 2
+"""Failures without which a caption is not confirmed."""
+
+
+def discover(work: Work, draws: int) -> list[Hypothesis]:
+    """The hypotheses to confirm, found with so many draws."""
+    at_baseline = int(draws * BASELINE_SHARE)
+    draw_baselines(work, at_baseline)
+    purse = Purse(draws - sum(work.drawing.spent.values()))
+    kinds = kinds_of(work)
+    most = max(at_baseline // len(work.baselines) // 2, 1)
+    first = [one for kind in kinds for one in _hypotheses(work, kind)]
+    screen(work, first, purse, most)
+    shorter = shorten(work, promising(work, first), purse, most)
+    return chosen(work, [*first, *shorter])
+
+
+def draw_baselines(work: Work, draws: int) -> None:
+    """The baseline of each label, in equal parts, and a sample of its images whether they fail or not."""
+    each = max(draws // len(work.baselines), 1)
+    sampled = min(SAMPLED, max(each // 10, 1))
+    captions = list(work.baselines.values())
+    if work.describing is not None:
+        wanted = [Wanted(caption, DISCOVERY, SAMPLE, sampled) for caption in captions]
+        work.drawing.draw(wanted, work.steps, "draw a sample of each label")
+        each = max(each - sampled, 1)
+    for number, share in enumerate(CHUNKS):
+        chunk = each - sum(int(each * other) for other in CHUNKS[:-1]) if share == CHUNKS[-1] else int(each * share)
+        wanted = [Wanted(caption, DISCOVERY, SEARCH, chunk, examples=2) for caption in captions]
+        work.drawing.draw(wanted, work.steps, f"draw baselines, part {number + 1} of {len(CHUNKS)}")
+
+
+def kinds_of(work: Work) -> list[Kind]:
+    """What baseline failures were taken for, the most frequent first; and any failure."""
+    kinds = []
+    for decider in work.drawing.deciders:
+        for label, caption in work.baselines.items():
+            counts = work.drawing.counts(caption, decider.classifier, DISCOVERY, SEARCH)
+            named = (work.config.targets or {}).get(label)
+            targets = named or [
+                name for name, _ in sorted(counts.taken_for.items(), key=lambda item: (-item[1], item[0]))
+            ]
+            kinds += [Kind(decider.classifier, label, target) for target in targets]
+            if counts.failures and named is None:
+                kinds.append(Kind(decider.classifier, label, None))
+    return kinds
+
+
+def _hypotheses(work: Work, kind: Kind) -> list[Hypothesis]:
+    """Captions that failures of a kind suggest: what they have in common, and whole descriptions."""
+    if work.describing is None:
+        return []
+    base = work.baselines[kind.label]
+    failures = described(work, kind, base)
+    common = mine(failures, background(work, kind.label), MINED)
+    sets = [mined.sentences for mined in common] + failures[:WHOLE]
+    captions = [work.caption(kind.label, sentences, "cluster") for sentences in sets if sentences]
+    return [Hypothesis(kind, caption) for caption in dict.fromkeys(captions)]
+
+
+def promising(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Those that failed often enough on the seeds of discovery."""
+    return [
+        one
+        for one in hypotheses
+        if seen(work, one)[0] >= FEWEST and rate(work, one) > WORTH * baseline_rate(work, one.kind)
+    ]
+
+
+def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Of each kind the captions that failed most often for certain; of captions that fail alike the shorter."""
+    by_kind: dict[Kind, list[Hypothesis]] = {}
+    for one in promising(work, hypotheses):
+        by_kind.setdefault(one.kind, []).append(one)
+    result = []
+    for group in by_kind.values():
+        once = list(dict.fromkeys(group))
+        once.sort(key=lambda one: (-_certain(work, one), len(one.caption.sentences), one.caption.text))
+        result += once[:CONFIRMED]
+    return result
+
+
+def _certain(work: Work, one: Hypothesis) -> float:
+    """A lower limit of the rate, in whole octaves: finer differences are chance."""
+    failures, draws = seen(work, one)
+    failures = min(failures, GOAL)
+    low = max(failures - failures**0.5, 0.1) / max(draws * failures / max(seen(work, one)[0], 1), 1)
+    octave = 0
+    while low < 1:
+        low, octave = low * 2, octave + 1
+    return -float(octave)

@@ -1,0 +1,180 @@
+"""The rounds of a run: those that its decisions want are drawn where the models are, and counted here.
+
+A round that the run holds already is not drawn again, so that a run goes on after any death, and its decisions, which
+look at rounds alone, come out the same. It knows orders and counts, not why a caption is drawn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.pipelines.rounds import RoundStage
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.steps.discovery.rounds import ORDERS, SAMPLE, Decider, kind_of
+from c2b_ray.store.failures_run import FailuresRun
+from c2b_ray.store.parts import opened
+
+DISCOVERY, CONFIRMATION = "discovery", "confirmation"
+SEARCH, TEST, MEASURE = "search", "test", "measure"
+ENOUGH = 24
+"""Failures of one kind whose images are kept and described."""
+
+
+class Source(Protocol):
+    """Where the draws of a caption come from. `name`: as tables call it; `revision`: of its weights or rows."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def revision(self) -> str: ...
+
+    def rows(self, caption: Candidate, stage: str) -> Sequence[int] | None:
+        """Of labelled images, those that stand in for the draws, in their order; None where draws have no end."""
+        ...
+
+
+@dataclass
+class Counts:
+    """What the rounds of one caption came to, of one classifier."""
+
+    draws: int = 0
+    failures: int = 0
+    unusable: int = 0
+    taken_for: Counter[str] = field(default_factory=Counter)
+
+    def towards(self, target: str | None) -> int:
+        """Failures that were taken for the target; all where it is None."""
+        return self.failures if target is None else self.taken_for[target]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """So many more draws of a caption. `examples`: images kept of each kind of failure in a round."""
+
+    caption: Candidate
+    stage: str
+    part: str
+    draws: int
+    examples: int = 1
+
+
+class Drawing:
+    """Draws rounds of one source, and counts them."""
+
+    def __init__(
+        self, run: FailuresRun, stage: RoundStage, source: Source, deciders: Sequence[Decider], size: int
+    ) -> None:
+        self._run, self._stage, self._source, self._size = run, stage, source, size
+        self.deciders = tuple(deciders)
+        self.source = source.name
+        self._next: Counter[tuple[str, str]] = Counter()
+        self._counts: dict[tuple[str, str, str, str], Counts] = defaultdict(Counts)
+        self._examples: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        self._samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.known: dict[str, dict[str, Any]] = {}
+        self._read: set[str] = set()
+        self.spent: Counter[tuple[str, str]] = Counter()
+
+    def draw(self, wanted: Sequence[Wanted], steps: Steps, doing: str) -> None:
+        """Draws and counts; of labelled images so many as there are."""
+        orders = [order for one in wanted for order in self._orders(one)]
+        if not orders:
+            return
+        table = pa.Table.from_pylist(orders, ORDERS)
+        self._read_new()
+        ids = pc.list_flatten(table["round_id"]).to_pylist()
+        if missing := set(ids).difference(self.known):
+            mine = [bool(missing.intersection(order["round_id"])) for order in orders]
+            self._run.begin_writing()
+            with steps.step(doing) as on_progress:
+                self._stage.run(table.filter(pa.array(mine)), on_progress)
+            self._read_new()
+        for order in orders:
+            for round_id in order["round_id"]:
+                self._add(self.known[round_id], order["label"])
+
+    def counts(self, caption: Candidate, classifier: str, stage: str, part: str) -> Counts:
+        return self._counts[caption.caption_id, stage, part, classifier]
+
+    def examples(self, caption: Candidate, classifier: str) -> list[dict[str, Any]]:
+        """Failures of discovery whose images were kept (`schemas.EXAMPLE`)."""
+        return self._examples[caption.caption_id, classifier]
+
+    def sample(self, caption: Candidate) -> list[dict[str, Any]]:
+        """The images of the part `sample` (`schemas.EXAMPLE`), failures and others."""
+        return self._samples[caption.caption_id]
+
+    def left(self, caption: Candidate, stage: str) -> int | None:
+        """How many draws a caption of labelled images still has; None where they have no end."""
+        rows = self._source.rows(caption, stage)
+        return None if rows is None else len(rows) - self._next[caption.caption_id, stage]
+
+    def _orders(self, one: Wanted) -> list[dict[str, Any]]:
+        key, left = (one.caption.caption_id, one.stage), self.left(one.caption, one.stage)
+        draws = one.draws if left is None else min(one.draws, left)
+        begin, end = self._next[key], self._next[key] + draws
+        self._next[key] = end
+        self.spent[one.stage, one.part] += draws
+        starts = range(begin, end, self._size)
+        return [self._order(one, first, min(self._size, end - first)) for first in starts]
+
+    def _order(self, one: Wanted, first: int, draws: int) -> dict[str, Any]:
+        caption = one.caption
+        rows = self._source.rows(caption, one.stage)
+        mine = None if rows is None else list(rows[first : first + draws])
+        enough = self._enough(caption)
+        settings = (caption.caption_id, caption.text, one.stage, one.part, first, draws, one.examples, enough, mine)
+        order_id = content_id("order", self._source.name, self._source.revision, self._stage.seed, *settings)
+        return {
+            "round_id": [decider.round_id(order_id, caption.label) for decider in self.deciders],
+            "order_id": order_id,
+            "caption_id": caption.caption_id,
+            "label": caption.label,
+            "text": caption.text,
+            "stage": one.stage,
+            "part": one.part,
+            "generator": self._source.name,
+            "first": first,
+            "draws": draws,
+            "examples": one.examples,
+            "enough": enough,
+            "rows": mine,
+        }
+
+    def _enough(self, caption: Candidate) -> list[str]:
+        kinds = Counter(
+            kind_of(decider.classifier, example["predicted"])
+            for decider in self.deciders
+            for example in self._examples[caption.caption_id, decider.classifier]
+        )
+        return sorted(kind for kind, kept in kinds.items() if kept >= ENOUGH)
+
+    def _read_new(self) -> None:
+        """The rounds that the run holds and this process has not read."""
+        if not self._run.has("rounds"):
+            return
+        parts = opened(self._run.location("rounds"))
+        for name in parts.names():
+            if name not in self._read:
+                self._read.add(name)
+                self.known.update({row["round_id"]: row for row in parts.read(name).to_pylist()})
+
+    def _add(self, row: Mapping[str, Any], label: str) -> None:
+        counts = self._counts[row["caption_id"], row["stage"], row["part"], row["classifier"]]
+        counts.draws += row["draws"]
+        counts.failures += row["failures"]
+        counts.unusable += row["unusable"]
+        counts.taken_for.update(dict(zip(row["predicted"], row["counts"], strict=True)))
+        if row["part"] == SAMPLE:
+            self._samples[row["caption_id"]] = row["examples"]
+        elif row["stage"] == DISCOVERY:
+            self._examples[row["caption_id"], row["classifier"]] += row["examples"]

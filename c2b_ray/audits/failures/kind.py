@@ -1,0 +1,26 @@
+"""Runs of `c2b failures`: their tables, and what writes their report and summary."""
+
+from __future__ import annotations
+
+from c2b_ray import schemas
+from c2b_ray.store.failures_run import FAILURES, FailuresManifest
+from c2b_ray.store.kinds import RunKind
+
+KIND = RunKind(
+    name=FAILURES,
+    command="c2b failures",
+    tables={
+        "candidates": schemas.CANDIDATES,
+        "rounds": schemas.ROUNDS,
+        "descriptions": schemas.DESCRIPTIONS,
+        "hypotheses": schemas.HYPOTHESES,
+        "reliability": schemas.RELIABILITY,
+        "transfers": schemas.TRANSFERS,
+    },
+    in_parts=frozenset({"rounds", "descriptions"}),
+    needed=frozenset({"hypotheses"}),  # without it a page would say that nothing was found
+    manifest=FailuresManifest,
+    run="c2b_ray.store.failures_run:FailuresRun",
+    report="c2b_ray.report.failures.report:write_report",
+    summary="c2b_ray.report.failures.summary:summary",
+)

@@ -1,0 +1,103 @@
+"""The labels of a run: in the classifiers' label spaces, in the hierarchy, and in baseline captions.
+
+It asks models for their descriptions and loads none that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.config.hierarchy import Ancestry, read_hierarchy
+from c2b_ray.errors import ConfigError
+from c2b_ray.models import catalog
+from c2b_ray.pipelines.rounds import Contender
+from c2b_ray.roles import Description
+from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.steps.discovery.hierarchy import Hierarchy
+from c2b_ray.steps.discovery.rounds import Decider
+from c2b_ray.steps.discovery.rules import Truth, check_rule, needs_parents
+from c2b_ray.steps.discovery.sentences import baseline, check_prompt
+from c2b_ray.steps.predict import classification
+
+
+def with_labels(config: FailuresConfig) -> FailuresConfig:
+    """The config with its labels named, where it asks for all."""
+    if config.labels:
+        return config
+    if isinstance(config.label_map, dict):
+        return config.model_copy(update={"labels": list(config.label_map)})
+    spec = next(iter(config.specs.values()))
+    labels = list(dict.fromkeys(catalog.described("classifier", spec).labels))
+    return config.model_copy(update={"labels": labels})
+
+
+def ancestry_of(config: FailuresConfig) -> Ancestry | None:
+    return None if config.hierarchy is None else read_hierarchy(config.hierarchy)
+
+
+def decider(config: FailuresConfig, name: str, known: Description, ancestry: Ancestry | None) -> Decider:
+    """What the answers of a classifier mean. ConfigError where it has no label for one of the run's, or where no answer
+    could fail by the run's rule."""
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    groups = classification(name, known, config.labels, label_map).labels_of_class
+    names = list(known.labels)
+    for label, positions in zip(config.labels, groups, strict=True):
+        for position in positions:
+            names[position] = label
+    hierarchy = None if ancestry is None else Hierarchy(ancestry, known.labels)
+    truths = {
+        label: _truth(config, positions, len(names), hierarchy)
+        for label, positions in zip(config.labels, groups, strict=True)
+    }
+    for label, truth in truths.items():
+        check_rule(config.rule, truth, label)
+    _check_targets(config, name, names)
+    return Decider(name, known.revision, tuple(names), truths, config.rule, config.confidence)
+
+
+def _truth(config: FailuresConfig, positions: Sequence[int], labels: int, hierarchy: Hierarchy | None) -> Truth:
+    own = np.zeros(labels, bool)
+    own[list(positions)] = True
+    if hierarchy is None or not needs_parents(config.rule):
+        return Truth(own)
+    return Truth(own, hierarchy.kin(positions))
+
+
+def _check_targets(config: FailuresConfig, classifier: str, names: Sequence[str]) -> None:
+    for label, targets in (config.targets or {}).items():
+        for target in targets:
+            if target not in names:
+                raise ConfigError(f"targets.{label}", f"{classifier} has no label {target!r}")
+            if target == label:
+                raise ConfigError(f"targets.{label}", "a label taken for itself is no failure")
+
+
+def contenders(config: FailuresConfig, models: Backend) -> tuple[Contender, ...]:
+    """The classifiers of a run, in the order of its config."""
+    ancestry = ancestry_of(config)
+    return tuple(
+        Contender(models.classifier(spec), decider(config, name, models.describe("classifier", spec), ancestry))
+        for name, spec in config.specs.items()
+    )
+
+
+def baselines(config: FailuresConfig) -> dict[str, Candidate]:
+    """The baseline caption of each label. ConfigError where the hierarchy lacks one of them."""
+    check_prompt(config.prompt)
+    ancestry = ancestry_of(config)
+    hierarchy = None if ancestry is None else Hierarchy(ancestry)
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    if hierarchy is not None and label_map is None:
+        hierarchy.check(config.labels)
+    return {
+        label: Candidate(label, baseline(config.prompt, label, _parent(hierarchy, label)), (), "baseline")
+        for label in config.labels
+    }
+
+
+def _parent(hierarchy: Hierarchy | None, label: str) -> str | None:
+    return None if hierarchy is None else hierarchy.parent_name(label)

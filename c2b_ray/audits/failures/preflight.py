@@ -1,0 +1,62 @@
+"""What can be known of a run before anything starts: that its models, files, labels and captions are there and fit.
+
+It loads no weights: a classifier whose labels only the loaded model knows is checked when the run begins.
+"""
+
+from __future__ import annotations
+
+from c2b_ray.audits.failures.labels import ancestry_of, baselines, decider, with_labels
+from c2b_ray.audits.kit.backend import check_via
+from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.filesystems.spec_paths import paths
+from c2b_ray.models import catalog
+from c2b_ray.steps.discovery.candidates import written
+
+
+def checked(config: FailuresConfig, via: str) -> FailuresConfig:
+    """The config with its labels named, once all that can be checked of it has been."""
+    check_via(via)
+    check_specs(config)
+    config = with_labels(config)
+    check(config)
+    return config
+
+
+def check_specs(config: FailuresConfig) -> None:
+    """Each spec's scheme is known, and the files that it names are there."""
+    for field, role, spec in specs_of(config):
+        check_spec(field, role, spec)
+
+
+def check(config: FailuresConfig) -> None:
+    """Raises what the run itself would, before anything is started or written."""
+    baselines(config)
+    for text in config.captions:
+        written(text, config.labels, "file", "captions")
+    ancestry = ancestry_of(config)
+    for name, spec in config.specs.items():
+        known = catalog.describe("classifier", spec)
+        if known is not None:
+            decider(config, name, known, ancestry)
+
+
+def specs_of(config: FailuresConfig) -> list[tuple[str, str, str]]:
+    """(field, role, spec) of each model."""
+    specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
+    if config.images.generate is not None:
+        specs.append(("images.generate.model", "image_generator", config.images.generate.model))
+    for field, role in (("captioner", "captioner"), ("verifier", "captioner"), ("language_model", "language_model")):
+        if (spec := getattr(config, field)) is not None:
+            specs.append((field, role, spec))
+    others = config.generalise.generators if config.generalise else ()
+    return specs + [("generalise.generators", "image_generator", spec) for spec in others]
+
+
+def paths_read(config: FailuresConfig) -> dict[str, str]:
+    """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
+    specs = specs_of(config)
+    read = {path: field for field, role, spec in specs if role != "language_model" for _, path in paths(spec)}
+    if config.images.labelled is not None:
+        read[config.images.labelled.table] = "images.labelled.table"
+    return read

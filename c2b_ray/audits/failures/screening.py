@@ -1,0 +1,90 @@
+"""Captions that may fail more often are drawn, few images first and more of what fails, on the seeds of discovery.
+
+What it counts decides which captions are worth confirming, and nothing else: rates are measured on other draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Counts, Wanted
+from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
+
+FIRST, GROWTH = 64, 2.0
+GOAL = 6
+"""Failures after which a rate is known well enough to go on with."""
+WORTH = 2.0
+"""The least ratio to the baseline's rate that a caption is drawn on for."""
+
+
+@dataclass
+class Purse:
+    """Draws that are left."""
+
+    left: int
+
+    def take(self, draws: int) -> None:
+        self.left -= draws
+
+
+def baseline_rate(work: Work, kind: Kind) -> float:
+    """The kind's rate among the label's baseline images of discovery, a little above 0 where none failed."""
+    counts = work.drawing.counts(work.baselines[kind.label], kind.classifier, DISCOVERY, SEARCH)
+    return (counts.towards(kind.target) + 0.5) / (counts.draws + 1)
+
+
+def seen(work: Work, one: Hypothesis) -> tuple[int, int]:
+    """Failures and draws of a hypothesis on the seeds of discovery."""
+    counts: Counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
+    return counts.towards(one.kind.target), counts.draws
+
+
+def rate(work: Work, one: Hypothesis) -> float:
+    failures, draws = seen(work, one)
+    return failures / draws if draws else 0.0
+
+
+def screen(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int, goal: int = GOAL) -> None:
+    """Draws each caption until it has `goal` failures, shows no promise, or has had `most` draws."""
+    draw_while(work, hypotheses, purse, most, lambda one: _worth_more(work, one, goal))
+
+
+def draw_while(
+    work: Work,
+    hypotheses: Sequence[Hypothesis],
+    purse: Purse,
+    most: int,
+    is_open: Callable[[Hypothesis], bool],
+) -> None:
+    """Doubles the draws of every caption with an open hypothesis, what fails most first, while draws are left."""
+    by_caption: dict[str, list[Hypothesis]] = {}
+    for one in hypotheses:
+        by_caption.setdefault(one.caption.caption_id, []).append(one)
+    while True:
+        wanted: list[tuple[float, Wanted]] = []
+        for group in by_caption.values():
+            draws = seen(work, group[0])[1]
+            if draws < most and any(is_open(one) for one in group):
+                more = min(max(FIRST, int(draws * (GROWTH - 1))), most - draws)
+                promise = max((seen(work, one)[0] + 0.5) / (draws + 1) for one in group)
+                wanted.append((promise, Wanted(group[0].caption, DISCOVERY, SEARCH, more, examples=2)))
+        chosen = []
+        for _, one_wanted in sorted(wanted, key=lambda item: -item[0]):
+            if one_wanted.draws <= purse.left:
+                purse.take(one_wanted.draws)
+                chosen.append(one_wanted)
+        if not chosen:
+            return
+        before = [work.drawing.spent[DISCOVERY, SEARCH]]
+        work.drawing.draw(chosen, work.steps, "draw captions that may fail")
+        if work.drawing.spent[DISCOVERY, SEARCH] == before[0]:  # labelled images that have come to their end
+            return
+
+
+def _worth_more(work: Work, one: Hypothesis, goal: int) -> bool:
+    failures, draws = seen(work, one)
+    if failures >= goal:
+        return False
+    # Were it worth it, as few failures as that would be rare.
+    return draws * WORTH * baseline_rate(work, one.kind) < failures + 3

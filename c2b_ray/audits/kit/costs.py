@@ -1,0 +1,65 @@
+"""What work would cost, by a short trial of each model in this process: lines of an estimate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.models import catalog
+from c2b_ray.roles import GenerationRequest, Question
+
+TRIAL = 32
+_SIDE = 224
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One line of an estimate: `least` and `most` rows, rows a second on trial (None: not tried), and what is meant."""
+
+    what: str
+    least: int
+    most: int
+    per_second: float | None = None
+    note: str = ""
+
+    @property
+    def seconds(self) -> tuple[float, float] | None:
+        return None if self.per_second is None else (self.least / self.per_second, self.most / self.per_second)
+
+
+def _per_second(work: Callable[[], object], rows: int) -> float:
+    work()  # the first call also allocates and compiles
+    began = time.perf_counter()
+    work()
+    return rows / (time.perf_counter() - began)
+
+
+def _pictures() -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+    random = np.random.default_rng(0)
+    return [random.integers(0, 256, (_SIDE, _SIDE, 3), np.uint8) for _ in range(TRIAL)]
+
+
+def classifications(spec: str) -> float | None:
+    if catalog.parse(spec).scheme in ("http", "https", "table"):
+        return None  # a service is not asked for nothing, a table knows no such pictures
+    model = catalog.classifier(spec)
+    pictures, keys = _pictures(), [str(row) for row in range(TRIAL)]
+    return _per_second(lambda: model.logits(pictures, keys), TRIAL)
+
+
+def answers(spec: str) -> float | None:
+    if catalog.parse(spec).scheme in ("openai", "scripted"):
+        return None
+    model = catalog.captioner(spec)
+    pictures, questions = _pictures(), [Question("Is it day or night?", ("day", "night"))] * TRIAL
+    return _per_second(lambda: model.answer(pictures, questions), TRIAL)
+
+
+def generations(spec: str) -> float:
+    model = catalog.image_generator(spec)
+    requests = [GenerationRequest("a photo of a bus", row) for row in range(4)]
+    return _per_second(lambda: model.generate(requests), len(requests))

@@ -1,0 +1,72 @@
+"""`c2b failures`: the captions that make a classifier fail, and how often."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from c2b_ray.cli import progress, show
+from c2b_ray.cli.audit import Json, Via, show_run
+from c2b_ray.cli.session import Placement
+from c2b_ray.errors import ConfigError
+
+RUN = "run"
+
+
+class _RunsByDefault(TyperGroup):
+    """`c2b failures CONFIG` is `c2b failures run CONFIG`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(help="Find the captions that make a classifier fail.", no_args_is_help=True, cls=_RunsByDefault)
+
+
+@app.command(RUN)
+def run(
+    file: Annotated[str | None, typer.Argument(metavar="FAILURES.yaml", help="The failures file.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/failures-<id>.")] = None,
+    via: Via = "auto",
+    placement: Placement = None,
+    as_json: Json = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Say what it would cost, by a short trial of its models, and stop.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Begin at once, without saying first what it would cost.")] = False,
+    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a failures file and stop.")] = False,
+) -> None:
+    """Find the captions that make a classifier fail; `c2b failures FAILURES.yaml` is enough."""
+    if print_schema:
+        from c2b_ray.config.failures import FailuresConfig
+
+        print(json.dumps(FailuresConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is None:
+        raise ConfigError("", "name a failures file; c2b failures --print-schema shows what it holds")
+    if estimate:
+        _show_estimate(file, via, as_json)
+        return
+    if not yes and not as_json:
+        _show_estimate(file, via, as_json)
+    from c2b_ray.audits.failures.audit import find_failures
+
+    with progress.shown() as bar:
+        result = find_failures(file, out, via, bar, placement)
+    show_run(result, as_json)
+
+
+def _show_estimate(file: str, via: str, as_json: bool) -> None:
+    from c2b_ray.audits.failures.estimate import estimate
+
+    costs = estimate(file, via)
+    if as_json:
+        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
+    else:
+        show.out().print(show.cost_table(costs))

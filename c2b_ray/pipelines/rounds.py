@@ -1,0 +1,94 @@
+"""The stage that draws rounds: each process holds a generator and all classifiers; only counts come back.
+
+It is placed like the stage that generates images, and leaves reading, writing and resuming to `stage`. Another one
+describes the failures whose images were kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from c2b_ray.pipelines.images import VERIFY, OnProgress
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
+from c2b_ray.roles import Captioner, Classifier
+from c2b_ray.schemas import DESCRIPTIONS, ROUNDS
+from c2b_ray.steps.discovery.describe import describe
+from c2b_ray.steps.discovery.rounds import Decider, Draws, RoundModels, draw_rounds
+from c2b_ray.steps.predict import check_revision
+
+DRAWS_AT_ONCE = 4096
+"""Of the rounds that a process gets at once."""
+ROUND_STAGE = StageConfig(ROUNDS, stage="generate", rows_per_file=64, most_weight=DRAWS_AT_ONCE)
+DESCRIBE = replace(VERIFY, schema=DESCRIPTIONS, weigh=None)
+_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A classifier of a run: how it is loaded, and what its answers mean."""
+
+    classifier: Callable[[], Classifier]
+    decider: Decider
+
+
+@dataclass(frozen=True)
+class RoundStage:
+    """Rounds of one source of draws. `seed`: the run's, from which its draws' seeds follow."""
+
+    runner: Runner
+    source: Callable[[], Draws]
+    contenders: tuple[Contender, ...]
+    out: str
+    seed: int
+
+    def run(self, orders: pa.Table, on_progress: OnProgress) -> None:
+        """Writes a round (`schemas.ROUNDS`) per order and classifier, of those that are not there."""
+        total = orders.num_rows * len(self.contenders)
+        blocks = [orders.slice(start, _BLOCK) for start in range(0, orders.num_rows, _BLOCK)]
+        config = replace(ROUND_STAGE, total=total, weigh=_draws)
+        load = partial(_loaded, self.source, self.contenders)
+        self.runner.run(
+            Rows(blocks, total=total),
+            draw_rounds,
+            load,
+            self.out,
+            id_column="round_id",
+            config=config,
+            on_progress=on_progress,
+        )
+
+
+def describe_all(
+    runner: Runner, images: pa.Table, captioner: Callable[[], Captioner], out: str, on_progress: OnProgress
+) -> None:
+    """A row of `schemas.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`."""
+    count = images.num_rows
+    blocks = [images.slice(start, _BLOCK) for start in range(0, count, _BLOCK)]
+    config = replace(DESCRIBE, total=count)
+    runner.run(
+        Rows(blocks, total=count),
+        describe,
+        captioner,
+        out,
+        id_column="description_id",
+        config=config,
+        on_progress=on_progress,
+    )
+
+
+def _draws(orders: pa.Table) -> Sequence[int]:
+    draws: list[int] = orders["draws"].to_pylist()
+    return draws
+
+
+def _loaded(source: Callable[[], Draws], contenders: Sequence[Contender]) -> RoundModels:
+    classifiers = []
+    for one in contenders:
+        classifier = one.classifier()
+        check_revision(one.decider.classifier, classifier.revision, one.decider.revision)
+        classifiers.append((classifier, one.decider))
+    return RoundModels(source(), tuple(classifiers))

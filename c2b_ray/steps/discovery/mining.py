@@ -1,0 +1,81 @@
+"""descriptions of failures → sets of sentences that failures have in common and other images have not.
+
+A set I of sentences that explains a of m failures, and that a share b of ordinary images has, gains
+
+    G(I) = a*log((a/m)/b) + (m-a)*log((1-a/m)/(1-b)) - COST*|I|        (a/m > b; the last term for m > 1)
+
+the log likelihood of the failures if those that have I are a share a/m of them, over that if they are as other images
+are. Of a single failure the whole description gains most. It knows sets of sentences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+LARGEST = 4
+COST = 2.0
+"""Nats that a sentence has to gain, for there are many that could be said."""
+
+Sentences = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mined:
+    """A set of sentences in the order of their description; `lift`: how much more frequent failures are with it."""
+
+    sentences: Sentences
+    support: int
+    lift: float
+    gain: float
+
+
+class Background:
+    """How frequent each sentence is among a label's ordinary images; sentences are taken for independent."""
+
+    def __init__(self, descriptions: Sequence[Sentences]) -> None:
+        self._count = Counter(sentence for one in descriptions for sentence in set(one))
+        self._images = len(descriptions)
+
+    def share(self, sentences: Sentences) -> float:
+        return math.prod((self._count[one] + 0.5) / (self._images + 1) for one in sentences)
+
+
+def mine(failures: Sequence[Sentences], background: Background, most: int) -> list[Mined]:
+    """At most `most` sets, best first; each explains failures that those before it do not."""
+    left = [one for one in failures if one]
+    result: list[Mined] = []
+    while left and len(result) < most:
+        best = max(_sets(left, background), key=lambda mined: (mined.gain, mined.sentences), default=None)
+        if best is None or best.gain <= 0:
+            break
+        result.append(best)
+        left = [one for one in left if not set(best.sentences) <= set(one)]
+    return result
+
+
+def _sets(failures: Sequence[Sentences], background: Background) -> list[Mined]:
+    """Every set of up to `LARGEST` sentences of a failure, and each whole description."""
+    support: Counter[frozenset[str]] = Counter()
+    order: dict[frozenset[str], Sentences] = {}
+    for one in failures:
+        distinct = tuple(dict.fromkeys(one))
+        sizes = range(1, min(LARGEST, len(distinct)) + 1)
+        sets = [chosen for size in sizes for chosen in combinations(distinct, size)]
+        for chosen in dict.fromkeys([*sets, distinct]):
+            order.setdefault(frozenset(chosen), chosen)
+            support[frozenset(chosen)] += 1
+    return [_mined(order[key], count, len(failures), background) for key, count in support.items()]
+
+
+def _mined(sentences: Sentences, support: int, failures: int, background: Background) -> Mined:
+    share, usual = support / failures, min(background.share(sentences), 0.999)
+    if share <= usual:
+        return Mined(sentences, support, share / usual, -math.inf)
+    gain = support * math.log(share / usual)
+    if share < 1:
+        gain += (failures - support) * math.log((1 - share) / (1 - usual))
+    return Mined(sentences, support, share / usual, gain - (COST * len(sentences) if failures > 1 else 0.0))

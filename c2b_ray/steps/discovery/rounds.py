@@ -1,0 +1,261 @@
+"""orders → rounds: images of a caption are drawn, classified and decided on where the models are; counts come back.
+
+    order (caption, stage, part, first, draws) → images → answers of all classifiers → counts of failures
+
+Images never leave this step, save the first few failures of each kind. The seed of a draw follows from the run's seed,
+the stage, the caption and the draw's number: neither batches nor processes change it, and rounds of discovery and of
+confirmation never share one. It knows neither why a caption is drawn nor what follows from the counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import simplejpeg
+from numpy.typing import NDArray
+
+from c2b_ray.config.failure_rule import FailureRule
+from c2b_ray.errors import ImageError, ServiceError, SourceError
+from c2b_ray.roles import Classifier, GenerationRequest, ImageGenerator, Pixels
+from c2b_ray.schemas import ROUNDS, content_id, seed_of
+from c2b_ray.steps.decode import decode
+from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
+from c2b_ray.steps.draw import ImageSource, checked, png
+
+BATCH = 64
+"""Images that are drawn and classified at once. Fixed, for a model's floats depend on it."""
+FEW = 8
+"""Draws of which some may be unusable without another one to show that the source works at all."""
+SAMPLE = "sample"
+"""The part of a run of whose rounds all images are kept, whether they fail or not."""
+_MOST_REASONS = 5
+_SMALL = 256 * 256
+
+ORDERS = pa.schema(
+    [
+        pa.field("round_id", pa.list_(pa.string()), nullable=False),  # `Decider.round_id` of each that is wanted
+        pa.field("order_id", pa.string(), nullable=False),  # hash of all that decides which images are drawn
+        pa.field("caption_id", pa.string(), nullable=False),
+        pa.field("label", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("generator", pa.string(), nullable=False),
+        pa.field("first", pa.int64(), nullable=False),
+        pa.field("draws", pa.int64(), nullable=False),
+        pa.field("examples", pa.int64(), nullable=False),  # at most so many failures are kept of each predicted label
+        pa.field("enough", pa.list_(pa.string()), nullable=False),  # `kind_of` failures of which none is kept any more
+        pa.field("rows", pa.list_(pa.int64())),  # of labelled images, those that stand in for the draws
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw: its seed (of labelled images, its row), what its source calls it, and pixels or the reason for none."""
+
+    seed: int
+    key: str
+    pixels: Pixels | None
+    error: str | None
+
+
+class Draws(Protocol):
+    def draw(self, order: Mapping[str, Any], numbers: Sequence[int]) -> list[Drawn]:
+        """The draws of these numbers of the order's caption."""
+        ...
+
+
+@dataclass(frozen=True)
+class GeneratedDraws:
+    """Draws of a generator: number i of a caption is made with the seed `seed_of("failures", seed, stage, text, i)`."""
+
+    generator: ImageGenerator
+    seed: int
+
+    def draw(self, order: Mapping[str, Any], numbers: Sequence[int]) -> list[Drawn]:
+        text, stage = order["text"], order["stage"]
+        seeds = [seed_of("failures", self.seed, stage, text, number) for number in numbers]
+        images = self.generator.generate([GenerationRequest(text, seed) for seed in seeds])
+        if len(images) != len(seeds):
+            raise ServiceError(f"the generator answered {len(seeds)} prompts with {len(images)} images")
+        drawn = []
+        for seed, image in zip(seeds, images, strict=True):
+            made = checked(image)
+            drawn.append(Drawn(seed, f"{text} (seed {seed})", made.pixels, made.error))
+        return drawn
+
+
+@dataclass(frozen=True)
+class LabelledDraws:
+    """Labelled images in the place of draws: number i of an order is the i-th of its `rows`."""
+
+    source: ImageSource
+
+    def draw(self, order: Mapping[str, Any], numbers: Sequence[int]) -> list[Drawn]:
+        rows = [order["rows"][number - order["first"]] for number in numbers]
+        images = self.source.fetch(rows)
+        errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
+        drawn = []
+        for row, key, data, error in zip(
+            rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True
+        ):
+            pixels, reason = (None, error) if error is not None else _decoded(data)
+            drawn.append(Drawn(row, key, pixels, reason))
+        return drawn
+
+
+@dataclass(frozen=True)
+class Decider:
+    """What a classifier's answers mean: `names` of its labels, by position; the `truths` of each label of the run."""
+
+    classifier: str
+    revision: str
+    names: tuple[str, ...]
+    truths: Mapping[str, Truth]
+    rule: FailureRule = "top1"
+    confidence: float = 0.0
+
+    def decide(self, logits: NDArray[np.floating], label: str) -> Decisions:
+        return decide(logits, self.truths[label], self.rule, self.confidence)
+
+    def round_id(self, order_id: str, label: str) -> str:
+        truth = self.truths[label]
+        kin = None if truth.kin is None else np.flatnonzero(truth.kin).tolist()
+        settings = (list(self.names), np.flatnonzero(truth.own).tolist(), kin, self.rule, self.confidence)
+        return content_id("round", order_id, self.classifier, self.revision, *settings)
+
+
+@dataclass(frozen=True)
+class RoundModels:
+    """Where draws come from, and who classifies them."""
+
+    source: Draws
+    classifiers: tuple[tuple[Classifier, Decider], ...]
+
+
+@dataclass
+class _Tally:
+    """The counts of one classifier in one round."""
+
+    draws: int = 0
+    failures: int = 0
+    taken_for: Counter[str] = field(default_factory=Counter)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    kept: Counter[str | None] = field(default_factory=Counter)
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+def kind_of(classifier: str, predicted: str | None) -> str:
+    """Failures of one classifier that were taken for one label; for no single one, where several are likeliest."""
+    return f"{classifier}\n{predicted or ''}"
+
+
+def draw_rounds(orders: pa.Table, models: RoundModels) -> pa.Table:
+    """A table of `schemas.ROUNDS`: a row per order and classifier, of those ids that the order still has.
+
+    `orders`: a table of `ORDERS`. SourceError where a source gives no usable image, or a classifier no answer, for a
+    whole round of `FEW` draws or more.
+    """
+    rows = [row for order in orders.to_pylist() for row in _round(order, models)]
+    return pa.Table.from_pylist(rows, ROUNDS)
+
+
+def _round(order: dict[str, Any], models: RoundModels) -> list[dict[str, Any]]:
+    began = time.monotonic()
+    tallies = [_Tally() for _ in models.classifiers]
+    end = order["first"] + order["draws"]
+    for start in range(order["first"], end, BATCH):
+        drawn = models.source.draw(order, range(start, min(start + BATCH, end)))
+        usable = [one for one in drawn if one.pixels is not None]
+        reasons = [str(one.error) for one in drawn if one.pixels is None]
+        for (classifier, decider), tally in zip(models.classifiers, tallies, strict=True):
+            tally.reasons.update(dict.fromkeys(reasons))
+            if usable:
+                _count(usable, classifier, decider, order, tally)
+    seconds = time.monotonic() - began
+    return [
+        _row(order, decider, tally, seconds)
+        for (_, decider), tally in zip(models.classifiers, tallies, strict=True)
+        if decider.round_id(order["order_id"], order["label"]) in order["round_id"]
+    ]
+
+
+def _count(
+    usable: list[Drawn], classifier: Classifier, decider: Decider, order: Mapping[str, Any], tally: _Tally
+) -> None:
+    pixels = [one.pixels for one in usable if one.pixels is not None]
+    decisions = decider.decide(classifier.logits(pixels, [one.key for one in usable]), order["label"])
+    tally.draws += int(decisions.answered.sum())
+    tally.failures += int(decisions.failed.sum())
+    if not decisions.answered.all():
+        tally.reasons["the classifier gave no answer (its logits are not numbers)"] = None
+    is_sample = order["part"] == SAMPLE
+    for place in range(len(usable)) if is_sample else np.flatnonzero(decisions.failed).tolist():
+        position = int(decisions.predicted[place])
+        name = None if position < 0 else decider.names[position]
+        if name is not None and decisions.failed[place]:
+            tally.taken_for[name] += 1
+        if is_sample:
+            tally.examples.append(_example(usable[place], name, decisions, place, decider))
+        elif tally.kept[name] < order["examples"] and kind_of(decider.classifier, name) not in order["enough"]:
+            tally.kept[name] += 1
+            tally.examples.append(_example(usable[place], name, decisions, place, decider))
+
+
+def _example(drawn: Drawn, name: str | None, decisions: Decisions, place: int, decider: Decider) -> dict[str, Any]:
+    assert drawn.pixels is not None
+    return {
+        "seed": drawn.seed,
+        "predicted": name,
+        "top3": [decider.names[label] for label in decisions.top3[place].tolist() if label >= 0],
+        "confidence": float(decisions.confidence[place]),
+        "image": _encoded(drawn.pixels),
+    }
+
+
+def _row(order: Mapping[str, Any], decider: Decider, tally: _Tally, seconds: float) -> dict[str, Any]:
+    reasons = list(tally.reasons)[:_MOST_REASONS]
+    if tally.draws == 0 and order["draws"] >= FEW:
+        why = "; ".join(reasons)
+        raise SourceError(
+            f"{order['generator']}: none of {order['draws']} images of {order['text']!r} can be used by "
+            f"{decider.classifier}: {why}. A generator that returns black or NaN images, or a classifier whose answers "
+            "are not numbers, has no failure rate; mend it and run again"
+        )
+    taken_for = dict(sorted(tally.taken_for.items()))
+    return {
+        "round_id": decider.round_id(order["order_id"], order["label"]),
+        **{name: order[name] for name in ("caption_id", "stage", "part", "generator", "first")},
+        "classifier": decider.classifier,
+        "draws": tally.draws,
+        "unusable": order["draws"] - tally.draws,
+        "reasons": reasons,
+        "failures": tally.failures,
+        "predicted": list(taken_for),
+        "counts": list(taken_for.values()),
+        "examples": tally.examples,
+        "seconds": seconds,
+    }
+
+
+def _encoded(pixels: Pixels) -> bytes:
+    """PNG of small images, which costs little; JPEG of others."""
+    if pixels.shape[0] * pixels.shape[1] <= _SMALL:
+        return png(pixels)
+    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality=92, colorsubsampling="444"))
+
+
+def _decoded(data: bytes | None) -> tuple[Pixels | None, str | None]:
+    try:
+        if data is None:
+            raise ImageError("no bytes")
+        return decode(data), None
+    except ImageError as reason:
+        return None, str(reason)

@@ -1,0 +1,118 @@
+"""`c2b_ray.find_failures` on the world, without Ray: a planted failure is found and confirmed on fresh seeds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from planted_renders import PlantedRenders, known_renders
+
+import c2b_ray
+from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.world import CLASSES
+from c2b_ray.world.reader import read
+
+CONFIG = {
+    "labels": ["bus"],
+    "images": {"generate": {"model": "world:renderer"}},
+    "captioner": "world:clip",
+    "hierarchy": "world",
+    "budget": {"draws": 4000},
+}
+VALUES = {"lighting": "night", "weather": "snow"}
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    with known_renders() as known:
+        yield known
+
+
+def find(scenes, out, listener=None, **changes):
+    model = c2b_ray.InMemory(PlantedRenders(scenes, "bus", VALUES, "boat", 0.5), CLASSES, revision="planted")
+    return c2b_ray.find_failures({**CONFIG, **changes}, out, listener=listener, classifier={"planted": model})
+
+
+@pytest.fixture(scope="module")
+def run(scenes, tmp_path_factory):
+    return find(scenes, tmp_path_factory.mktemp("failures") / "run")
+
+
+def test_the_planted_failure_is_found_and_its_rate_holds_the_truth(run):
+    findings = [row for row in run.hypotheses.to_pylist() if row["verdict"] == "failure"]
+    said = [{k: v for k, v in read(row["caption"]).items() if k != "target_class"} for row in findings]
+    assert VALUES in said
+    exact = findings[said.index(VALUES)]
+    assert exact["stage"] == "confirmation"
+    assert exact["rate_low"] <= 0.5 <= exact["rate_high"]
+    assert exact["baseline_rate"] < 0.1 < 1 / exact["p_value"]
+    assert exact["q_value"] <= 0.05
+    assert sum(run.manifest["spent"].values()) <= 4000
+
+
+def test_discovery_and_confirmation_share_no_draw(run):
+    rounds = run.rounds.select(["caption_id", "stage", "part", "first", "draws", "unusable"]).to_pylist()
+    taken = {}
+    for row in rounds:
+        numbers = range(row["first"], row["first"] + row["draws"] + row["unusable"])
+        here = taken.setdefault((row["caption_id"], row["stage"]), set())
+        assert here.isdisjoint(numbers)
+        here.update(numbers)
+    assert {row["stage"] for row in rounds} == {"discovery", "confirmation"}
+
+
+def test_a_run_that_is_killed_anywhere_ends_with_the_same_table(scenes, run, tmp_path):
+    class Killed(BaseException):
+        pass
+
+    began = []
+
+    def dies_at(step):
+        def listen(event):
+            if event.kind == "begin":
+                began.append(event.step)
+                if len(began) == step:
+                    raise Killed
+
+        return listen
+
+    for step in (2, 5, 9):
+        began.clear()
+        with pytest.raises(Killed):
+            find(scenes, tmp_path / "run", dies_at(step))
+    again = find(scenes, tmp_path / "run")
+    assert again.hypotheses.equals(run.hypotheses)
+    assert again.candidates.equals(run.candidates)
+    assert find(scenes, tmp_path / "run").hypotheses.equals(run.hypotheses)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"labels": ["tram"], "hierarchy": None}, "no label of planted is 'tram'"),
+        ({"budget": {"draws": 0}}, "budget.draws"),
+        ({"captions": ["in the snow"]}, "has no label"),
+        ({"hierarchy": {"boat": "vehicle"}}, "has no label 'bus'"),
+        ({"prompt": "a photo"}, "must hold {label}"),
+        ({"captioner": None}, "give `captioner`, `captions`, or both"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(scenes, tmp_path, changes, said):
+    if isinstance(changes.get("hierarchy"), dict):
+        path = tmp_path / "hierarchy.yaml"
+        path.write_text(json.dumps(changes["hierarchy"]))
+        changes = {"hierarchy": str(path)}
+    with pytest.raises(InputError) as refused:
+        find(scenes, tmp_path / "run", **changes)
+    assert said in str(refused.value)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_directory_of_another_config_is_refused(scenes, run):
+    with pytest.raises(InputError, match="its seed differs"):
+        find(scenes, run.path, seed=1)
+
+
+def test_a_classifier_in_memory_answers_here_alone(scenes):
+    with pytest.raises(ConfigError, match="via"):
+        c2b_ray.find_failures(CONFIG, via="serve", classifier=lambda images: images, labels=CLASSES)
