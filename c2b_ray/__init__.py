@@ -7,6 +7,8 @@
 >>> run.scores                               # tables as Arrow
 >>> c2b_ray.load_run("runs/demo/run").report
 >>> c2b_ray.compare("runs/old", "runs/new").cells
+>>> c2b_ray.build_dataset("dataset.yaml", "failures").rows
+>>> c2b_ray.load_dataset("failures").count_rows()
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from c2b_ray.audits.c2b.audit import audit
     from c2b_ray.audits.c2b.comparison import Comparison
     from c2b_ray.audits.failures.audit import find_failures
+    from c2b_ray.commands.dataset.build import build_dataset
+    from c2b_ray.commands.dataset.load import load_dataset
     from c2b_ray.commands.runs import compare
     from c2b_ray.config import AuditConfig
     from c2b_ray.models.memory_classifier import InMemory, Preprocess
@@ -25,15 +29,17 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "AuditConfig", "Comparison", "InMemory", "Preprocess", "Run", "__version__", "audit", "compare", "find_failures",
-    "load_run",
+    "AuditConfig", "Comparison", "InMemory", "Preprocess", "Run", "__version__", "audit", "build_dataset", "compare",
+    "find_failures", "load_dataset", "load_run",
 ]  # fmt: skip
 
 _PLACES = {
     "audit": "c2b_ray.audits.c2b.audit",
     "Comparison": "c2b_ray.audits.c2b.comparison",
+    "build_dataset": "c2b_ray.commands.dataset.build",
     "compare": "c2b_ray.commands.runs",
     "find_failures": "c2b_ray.audits.failures.audit",
+    "load_dataset": "c2b_ray.commands.dataset.load",
     "AuditConfig": "c2b_ray.config",
     "InMemory": "c2b_ray.models.memory_classifier",
     "Preprocess": "c2b_ray.models.memory_classifier",

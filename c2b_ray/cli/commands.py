@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from c2b_ray import __version__
-from c2b_ray.cli import ask, audit, compare, export, failures, index, models, serve, world
+from c2b_ray.cli import ask, audit, compare, dataset, export, failures, index, models, serve, world
 from c2b_ray.errors import C2BError, InputError, StorageError
 from c2b_ray.text import visible, without_credentials
 
@@ -26,6 +26,7 @@ app.command("compare")(compare.compare)
 app.command("gate")(compare.gate)
 app.command("export")(export.export)
 app.add_typer(failures.app, name="failures")
+app.add_typer(dataset.app, name="dataset")
 app.add_typer(index.app, name="index")
 app.command("models")(models.models)
 app.add_typer(world.app, name="world")

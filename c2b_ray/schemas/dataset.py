@@ -49,5 +49,20 @@ DROPS = pa.schema(
         # not_failed, no_image, no_answer, label_not_verified, near_duplicate, over_cap
         pa.field("reason", _text, nullable=False),
         pa.field("detail", _text),  # the image_id that it repeats, the error, what the verifier saw
+        pa.field("image_id", _text),  # of a failure that was left out for what others are; null of all else
+        pa.field("fingerprint", pa.uint64()),  # of the same: later failures are compared with it too
+    ]
+)
+CANDIDATE = "candidate"
+"""In place of a reason, while the second pass is still to come: a failure that shows its label."""
+
+PLANNED = pa.schema(
+    [
+        pa.field("label", _text, nullable=False),
+        pa.field("caption", _text, nullable=False),
+        pa.field("label_number", pa.int32(), nullable=False),  # of the distinct labels, in their order in the plan
+        pa.field("first", _count, nullable=False),  # the position of its first draw, in the whole plan
+        pa.field("draws", _count, nullable=False),
+        pa.field("rows", pa.list_(_count)),  # of a labelled table, the images that stand in for its draws
     ]
 )

@@ -1,0 +1,12 @@
+"""`c2b dataset`: datasets of failures, built, checked, and used. Each command, or few of them, has a module."""
+
+from __future__ import annotations
+
+import typer
+
+from c2b_ray.cli import dataset_build, dataset_export
+
+app = typer.Typer(help="Datasets of images that a classifier fails on.", no_args_is_help=True)
+app.command("build")(dataset_build.build)
+app.command("verify")(dataset_build.verify)
+app.command("export")(dataset_export.export)

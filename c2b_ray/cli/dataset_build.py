@@ -1,0 +1,70 @@
+"""`c2b dataset build` and `c2b dataset verify`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from c2b_ray.cli import progress, show
+from c2b_ray.cli.session import Placement, session
+from c2b_ray.errors import ConfigError
+from c2b_ray.text import visible
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def build(
+    file: Annotated[str | None, typer.Argument(metavar="CONFIG.yaml", help="The dataset file.")] = None,
+    out: Annotated[str | None, typer.Option(help="The dataset's directory, local or on s3://.")] = None,
+    via: Annotated[
+        str, typer.Option(help="Where models run: here, actors (of Ray) or serve; auto: here for small datasets.")
+    ] = "auto",
+    placement: Placement = None,
+    as_json: Json = False,
+    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a dataset file and stop.")] = False,
+) -> None:
+    """Draw images of captions, keep those that a classifier fails on; interrupted, the same command goes on."""
+    if print_schema:
+        from c2b_ray.config.dataset import DatasetConfig
+
+        print(json.dumps(DatasetConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is None or out is None:
+        raise ConfigError("", "name a dataset file and --out DIR; c2b dataset build --print-schema shows the fields")
+    from c2b_ray.commands.dataset.build import build as run_build
+    from c2b_ray.config.dataset_file import read_dataset_config
+
+    with progress.shown() as bar:
+        built = run_build(read_dataset_config(file), out, session(via, placement, bar))
+    if as_json:
+        show.print_json(asdict(built))
+        return
+    left_out = ", ".join(f"{count} {reason}" for reason, count in built.drops.items()) or "none"
+    show.line(f"{built.rows} of {built.draws} images in {built.shards} shards at {built.out}; left out: {left_out}")
+    if built.repeated["tasks"]:
+        show.line(f"done again after deaths or interrupts: {built.repeated['tasks']} tasks")
+
+
+def verify(
+    dataset: Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures, local or on s3://.")],
+    as_json: Json = False,
+) -> None:
+    """Check every shard against the manifest, that ids are unique, and that images decode; 1 where one is not."""
+    from c2b_ray.commands.dataset.verify import verify as run_verify
+
+    with progress.shown() as bar:
+        verified = run_verify(dataset, bar)
+    if as_json:
+        show.print_json(asdict(verified))
+    else:
+        for problem in verified.problems:
+            print(visible(problem))
+        said = f"{len(verified.problems)} problems" if verified.problems else "whole"
+        show.line(f"{dataset}: {said}; {verified.rows} rows of {verified.draws} draws in {verified.shards} shards")
+        if verified.problems:
+            show.line("run the same c2b dataset build again: it makes anew what is damaged or missing")
+    if verified.problems:
+        raise typer.Exit(1)

@@ -1,0 +1,254 @@
+"""Builds a dataset of failures: what `c2b dataset build` calls.
+
+    captions → plan → first pass → second pass → manifest
+
+Each arrow goes on where the last build ended. It composes the passes and the directory, and knows no row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.manifest import versions
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.commands.dataset import captions as origins
+from c2b_ray.commands.dataset.models import crew_of, open_table
+from c2b_ray.config.dataset import DatasetConfig
+from c2b_ray.config.dataset_file import read_dataset_config
+from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.pipelines.progress import Progress
+from c2b_ray.pipelines.shards.here import Crews, CrewsHere
+from c2b_ray.pipelines.shards.passes import OnUnits, Passes
+from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions, write_captions
+from c2b_ray.pipelines.shards.workshop import Recipe, Task
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.dataset.plan import Plan
+from c2b_ray.store.dataset_build import DatasetBuild, building
+from c2b_ray.store.manifest import differences
+
+if TYPE_CHECKING:
+    from c2b_ray.models.memory_classifier import InMemory, Model
+
+
+@dataclass(frozen=True)
+class Built:
+    """`rows` of `draws` stayed, the others were left out by reason. `made`: shards that this call wrote."""
+
+    out: str
+    draws: int
+    rows: int
+    shards: int
+    drops: dict[str, int]
+    made: int
+    repeated: dict[str, int]
+    seconds: float
+
+
+def build_dataset(
+    config: str | Path | dict[str, Any] | DatasetConfig,
+    out: str | Path,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: str | Path | dict[str, Any] | PlacementConfig | None = None,
+    *,
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    labels: Sequence[str] | None = None,
+) -> Built:
+    """Builds a dataset of failures at `out`, or what is left of it, and returns what it holds.
+
+    `config`: a dataset file's path, a mapping of its fields, or a `DatasetConfig`; the other arguments are those of
+    `c2b_ray.audit`. A directory that is finished is checked, and what is damaged or missing made anew. RunError where
+    `out` holds the dataset of another config, other files, or another process builds in it.
+    """
+    in_memory = held_in_memory(classifier, labels, via)  # held until the build ends
+    session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
+    return build(read_dataset_config(config, specs_of(in_memory)), str(out), session)
+
+
+def build(config: DatasetConfig, out: str, session: Session) -> Built:
+    began, steps = time.monotonic(), Steps(session.listener)
+    with building(out) as directory:
+        fields = config.model_dump(mode="json")
+        config_hash = content_id("dataset", fields, origins.inputs_of(config))
+        _refuse_another(directory, fields, config_hash)
+        with session.backend(lambda: _draws(directory, config)) as models:
+            models.runner.check_paths(out, {})
+            plan, recipe = _begin(config, directory, models, steps, (fields, config_hash))
+            passes = _Build(directory, recipe, session, steps)
+            return passes.run(plan, began)
+
+
+def _refuse_another(directory: DatasetBuild, fields: dict[str, Any], config_hash: str) -> None:
+    about = directory.about
+    if about is not None and about["config_hash"] != config_hash:
+        changed = differences(about["config"], fields) if about["config"] != fields else "file of captions"
+        raise RunError(
+            f"{directory.location} holds the dataset of another config: its hash is {about['config_hash']}, this one's "
+            f"is {config_hash} (the {changed} differs); choose another --out, or delete it",
+            run=directory.location,
+        )
+
+
+def _draws(directory: DatasetBuild, config: DatasetConfig) -> int | None:
+    about = directory.about
+    return None if about is None else int(about["plan"]["draws"])
+
+
+def _begin(
+    config: DatasetConfig,
+    directory: DatasetBuild,
+    models: Backend,
+    steps: Steps,
+    identity: tuple[dict[str, Any], str],
+) -> tuple[Plan, Recipe]:
+    """The plan, made now or read, and what workers need to know. RunError where a model is another than before."""
+    fields, config_hash = identity
+    about = directory.about
+    if about is None:
+        with steps.step("plan"):
+            about = _planned(config, directory)
+    with steps.step("describe the models"):
+        crew = crew_of(config, about["labels"], models)
+    for name, revision in about.get("models", {}).items():
+        if crew.revisions().get(name) != revision:
+            raise RunError(
+                f"{directory.location} was begun with another model: {name} had revision {revision}, now it has "
+                f"{crew.revisions().get(name)}; put the former files back, or choose another --out",
+                run=directory.location,
+            )
+    if "models" not in about:
+        about |= {"config": fields, "config_hash": config_hash, "models": crew.revisions(), "versions": versions()}
+        directory.begin(about)
+    size = about["plan"]
+    dataset_id = content_id("dataset", config_hash, about["models"], about["captions_sha256"])
+    plan = Plan(dataset_id, size["draws"], config.shard_draws, config.batch)
+    sources, distance = config.images.sources, config.near_duplicates
+    recipe = Recipe(directory.files, plan, crew.load, sources, config.seed, distance, config.cap_per_caption)
+    return plan, recipe
+
+
+def _planned(config: DatasetConfig, directory: DatasetBuild) -> dict[str, Any]:
+    """Writes the captions, and returns what dataset.json says of them."""
+    numbered = origins.Numbered(config.draws_per_caption * config.images.sources)
+    write_captions(directory.files, numbered.tables(_captions(config)))
+    if not numbered.total:
+        raise SourceError(f"{directory.location}: there is no caption to draw images of")
+    return {
+        "labels": list(numbered.labels),
+        "captions_sha256": directory.files.digest(CAPTIONS).sha256,
+        "plan": {"captions": numbered.captions, "draws": numbered.total, "shard_draws": config.shard_draws},
+    }
+
+
+def _captions(config: DatasetConfig) -> Any:
+    if config.images.labelled is not None:
+        labelled = config.images.labelled
+        table = open_table(labelled.table, dict(labelled.columns or {}))
+        wanted = list(config.label_map) if isinstance(config.label_map, dict) else []
+        return origins.of_table(labelled, table, wanted)
+    assert config.captions is not None
+    if config.captions.file is not None:
+        return origins.with_rows(origins.of_file(config.captions.file))
+    if config.captions.run is not None:
+        return origins.with_rows(origins.of_run(config.captions.run))
+    raise SourceError("captions of a language model or captioner are not there yet")
+
+
+class _Build:
+    """One build, from where the directory is to its manifest."""
+
+    def __init__(self, directory: DatasetBuild, recipe: Recipe, session: Session, steps: Steps) -> None:
+        self._directory, self._recipe, self._session, self._steps = directory, recipe, session, steps
+        self._crews: Crews = CrewsHere(recipe)
+
+    def run(self, plan: Plan, began: float) -> Built:
+        captions = PlannedCaptions(self._recipe.files)
+        try:
+            self._discard_damaged(plan)
+            passes = Passes(self._recipe, self._crews, captions)
+            made = passes.left
+            with self._steps.step("draw and classify") as on_progress:
+                passes.run_first(self._units(on_progress))
+            with self._steps.step("leave out near-duplicates, write shards") as on_progress:
+                passes.run_second(self._units(on_progress))
+            manifest = self._manifest(plan, began, made)
+        finally:
+            self._crews.close()
+        return Built(
+            self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], made,
+            manifest["repeated"], manifest["seconds"],
+        )  # fmt: skip
+
+    def _units(self, on_progress: Callable[[Progress], None]) -> OnUnits:
+        began, first = time.monotonic(), [-1]
+
+        def tell(done: int, total: int, sums: dict[str, float]) -> None:
+            if first[0] < 0:
+                first[0] = done
+            self._directory.lost(self._crews.lost, self._crews.repeated)
+            rate = (done - first[0]) / max(time.monotonic() - began, 1e-9)
+            errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))
+            on_progress(Progress(done, errors, first[0], total, rate, done))
+
+        return tell
+
+    def _discard_damaged(self, plan: Plan) -> None:
+        """Of a finished dataset, removes each file that is not as its manifest says."""
+        manifest = self._directory.manifest
+        if manifest is None:
+            return
+        entries = manifest["shards"]
+        damaged: list[str] = []
+
+        def checked(_: Task, names: list[str]) -> None:
+            damaged.extend(names)
+
+        tasks = (
+            Task("check", group, [entries[number] for number in plan.shards_of_group(group)])
+            for group in range(plan.groups)
+        )
+        with self._steps.step("check what is there"):
+            self._crews.run(tasks, checked, lambda sums: None)
+        for name in damaged:
+            self._steps.warn(f"{name} is damaged; it is made anew")
+            self._directory.files.remove(name)
+
+    def _manifest(self, plan: Plan, began: float, made: int) -> dict[str, Any]:
+        old = self._directory.manifest
+        if old is not None and not made:
+            self._directory.clear()
+            return old
+        listed: dict[int, list[dict[str, Any]]] = {}
+
+        def summed(task: Task, entries: list[dict[str, Any]]) -> None:
+            listed[task.number] = entries
+
+        with self._steps.step("list the shards"):
+            self._crews.run((Task("listed", group) for group in range(plan.groups)), summed, lambda sums: None)
+        shards = [entry for group in sorted(listed) for entry in listed[group]]
+        drops: Counter[str] = Counter()
+        for entry in shards:
+            drops.update(entry["drops"]["reasons"])
+        manifest = {
+            "format": 1,
+            "config_hash": (self._directory.about or {})["config_hash"],
+            "rows": sum(entry["rows"] for entry in shards),
+            "draws": plan.draws,
+            "drops": dict(sorted(drops.items())),
+            "repeated": self._directory.repeated(),
+            "seconds": round(time.monotonic() - began, 3),
+            "versions": versions(),
+            "shards": shards,
+        }
+        self._directory.finish(manifest)
+        return manifest

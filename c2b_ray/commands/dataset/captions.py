@@ -1,0 +1,166 @@
+"""The captions of a dataset, from wherever its config says: numbered, each once, every one with its label.
+
+They are written down before anything is drawn, so that a language model or captioner is asked once in a dataset's life.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from c2b_ray.config.dataset import DatasetConfig, Labelled
+from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.filesystems import resolve
+from c2b_ray.models.text.captioned import contains_label
+from c2b_ray.names import normalise
+from c2b_ray.schemas.dataset import PLANNED
+from c2b_ray.steps.labels import TARGET, column_of, compared
+from c2b_ray.store import files
+from c2b_ray.store.labelled import LabelledTable
+
+Pairs = Iterable[tuple[str, str]]
+AT_ONCE = 4096
+
+
+@dataclass
+class Numbered:
+    """Numbers captions in their order, each text of a label once; `labels` are those that have been met."""
+
+    draws: int
+    labels: dict[str, int] = field(default_factory=dict)
+    captions: int = 0
+    total: int = 0
+    repeated: int = 0
+    _met: set[bytes] = field(default_factory=set)
+
+    def tables(self, pairs: Iterable[tuple[str, str, list[int] | None]]) -> Iterator[pa.Table]:
+        """Tables of `schemas.dataset.PLANNED` of (label, caption, rows). A caption with rows has a draw for each."""
+        held: list[dict[str, Any]] = []
+        for label, caption, rows in pairs:
+            mark = hashlib.blake2b(f"{label}\0{caption}".encode(), digest_size=12).digest()
+            if mark in self._met:
+                self.repeated += 1
+                continue
+            self._met.add(mark)
+            number = self.labels.setdefault(label, len(self.labels))
+            draws = self.draws if rows is None else len(rows)
+            held.append(
+                {
+                    "label": label, "caption": caption, "label_number": number, "first": self.total, "draws": draws,
+                    "rows": rows,
+                }
+            )  # fmt: skip
+            self.captions, self.total = self.captions + 1, self.total + draws
+            if len(held) == AT_ONCE:
+                yield pa.Table.from_pylist(held, PLANNED)
+                held = []
+        if held:
+            yield pa.Table.from_pylist(held, PLANNED)
+
+
+def of_file(location: str) -> Iterator[tuple[str, str]]:
+    """(label, caption) of a CSV or Parquet file. ConfigError names the row whose caption lacks its label."""
+    row = 0
+    for table in _tables_of_file(location):
+        for name in ("label", "caption"):
+            if name not in table.column_names:
+                known = nearest(name, table.column_names)
+                raise ConfigError("captions.file", f"{location} has no column {name!r}; {known}")
+        texts = (table[name].cast(pa.string()).to_pylist() for name in ("label", "caption"))
+        for label, caption in zip(*texts, strict=True):
+            row += 1
+            if not label or not caption or not label.strip() or not caption.strip():
+                raise ConfigError("captions.file", f"{location}, row {row}: label or caption is empty")
+            label, caption = label.strip(), " ".join(caption.split())
+            if not names_label(caption, label):
+                raise ConfigError(
+                    "captions.file",
+                    f"{location}, row {row}: the caption {caption[:200]!r} does not name its label {label!r}: a "
+                    "picture of it would show something else",
+                )
+            yield label, caption
+
+
+def names_label(caption: str, label: str) -> bool:
+    """Whether a caption names its label, or one of the names that a label such as "tench, Tinca tinca" has."""
+    return any(contains_label(caption, name) for name in label.split(",") if name.strip())
+
+
+def _tables_of_file(location: str) -> Iterator[pa.Table]:
+    filesystem, path = resolve(location)
+    try:
+        with files.reading(location, "file of captions"), filesystem.open_input_file(path) as stream:
+            if location.lower().endswith(".parquet"):
+                for batch in pq.ParquetFile(stream).iter_batches(AT_ONCE):
+                    yield pa.Table.from_batches([batch])
+                return
+            as_text = pyarrow.csv.ConvertOptions(column_types={"label": pa.string(), "caption": pa.string()})
+            parsed = pyarrow.csv.ParseOptions(newlines_in_values=True)
+            for batch in pyarrow.csv.open_csv(stream, parse_options=parsed, convert_options=as_text):
+                yield pa.Table.from_batches([batch])
+    except pa.ArrowException as error:
+        why = " ".join(str(error).split())
+        raise SourceError(f"{location}: is no CSV or Parquet file of captions: {why}", location=location) from error
+
+
+def of_run(location: str) -> Iterator[tuple[str, str]]:
+    """(label, caption) of the failing captions of a run of `c2b failures`: those that it confirmed."""
+    table = files.read_table(f"{location.rstrip('/')}/hypotheses.parquet")
+    rows = [row for row in table.to_pylist() if row["stage"] == "confirmation" and row["verdict"] == "failure"]
+    if not rows:
+        raise SourceError(
+            f"{location}: its hypotheses hold no confirmed failure, so there is no caption to draw; give it a larger "
+            "budget, or name captions.file",
+            location=location,
+        )
+    for row in rows:
+        yield row["label"], row["caption"]
+
+
+def of_table(
+    config: Labelled, table: LabelledTable, label_names: Iterable[str]
+) -> Iterator[tuple[str, str, list[int]]]:
+    """(label, caption, rows) of a labelled table: of each label, or of each of its combinations of values of `by`.
+
+    `label_names`: those that are wanted, in their order; the table's own where there are none.
+    """
+    labels = table.labels
+    targets = compared(labels, TARGET)
+    columns = {name: compared(labels, column_of(labels, name)) for name in config.by}
+    wanted = list(label_names) or sorted({str(name) for name in labels[TARGET].unique().to_pylist() if name})
+    for label in wanted:
+        of_label = targets == normalise(label)
+        values = [sorted({value for value in column[of_label] if value is not None}) for column in columns.values()]
+        for chosen in product(*values):
+            mask = of_label.copy()
+            for value, column in zip(chosen, columns.values(), strict=True):
+                mask &= column == value
+            rows = np.flatnonzero(mask).tolist()
+            if rows:
+                said = "".join(f", {name}: {value}" for name, value in zip(columns, chosen, strict=True))
+                yield label, f"a photo of a {label}{said}", rows
+
+
+def inputs_of(config: DatasetConfig) -> dict[str, str]:
+    """What the config names by a path and takes captions from → a hash of what is there."""
+    captions = config.captions
+    if captions is None:
+        return {}
+    if captions.file is not None:
+        return {"captions.file": hashlib.sha256(files.read_bytes(captions.file)).hexdigest()}
+    if captions.run is not None:
+        hypotheses = f"{captions.run.rstrip('/')}/hypotheses.parquet"
+        return {"captions.run": hashlib.sha256(files.read_bytes(hypotheses)).hexdigest()}
+    return {}
+
+
+def with_rows(pairs: Pairs) -> Iterator[tuple[str, str, list[int] | None]]:
+    return ((label, caption, None) for label, caption in pairs)

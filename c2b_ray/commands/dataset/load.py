@@ -1,0 +1,28 @@
+"""A dataset of failures as Arrow's `Dataset`, which reads from its shards what is asked of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from c2b_ray.filesystems import resolve
+from c2b_ray.schemas.dataset import DATASET_ROWS
+from c2b_ray.store.failure_dataset import classifiers_of, open_dataset
+
+
+def load_dataset(location: str | Path, classifier: str | None = None) -> ds.Dataset:
+    """The rows of a finished dataset, of `schemas.dataset.DATASET_ROWS`; nothing is read yet.
+
+    `classifier`: only the rows that this one of its classifiers fails on; the columns stay as they are, and its answer
+    is in `answers`. SourceError where there is no finished dataset; ConfigError for an unknown classifier.
+    """
+    dataset = open_dataset(str(location), classifier)
+    filesystem, path = resolve(location)
+    names = [f"{path}/shards/{shard.name}" for shard in dataset.shards]
+    rows = ds.dataset(names, schema=DATASET_ROWS, format="parquet", filesystem=filesystem)
+    if classifier is None:
+        return rows
+    place = classifiers_of(dataset).index(classifier)
+    return rows.filter(pc.struct_field(pc.list_element(ds.field("answers"), place), "failed"))

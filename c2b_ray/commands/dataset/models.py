@@ -1,0 +1,78 @@
+"""The models of a dataset, described before any of them is loaded: their revisions, labels, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config.dataset import DatasetConfig
+from c2b_ray.config.hierarchy import read_hierarchy
+from c2b_ray.errors import ConfigError
+from c2b_ray.pipelines.shards.crew import CrewThere, GeneratorThere, IndexThere, JudgeThere, TableThere, VerifierThere
+from c2b_ray.roles import Description
+from c2b_ray.steps.discovery.hierarchy import Hierarchy
+from c2b_ray.steps.discovery.rules import Truth, check_rule
+from c2b_ray.steps.predict import classification
+from c2b_ray.steps.search import check_encoder
+from c2b_ray.store.labelled import LabelledTable
+
+TABLE_FIELD = "images.labelled.table"
+
+
+def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> CrewThere:
+    """ConfigError names what does not fit: a label that a classifier or the hierarchy lacks, a rule without one."""
+    judges = tuple(_judge(config, name, spec, labels, models) for name, spec in config.specs.items())
+    verifier = None
+    if config.verify is not None:
+        spec = config.verify.captioner
+        revision = models.describe("captioner", spec).revision
+        verifier = VerifierThere(spec, revision, tuple(labels), models.captioner(spec))
+    return CrewThere(_sources(config, models), judges, verifier, config.rule, config.confidence)
+
+
+def _sources(config: DatasetConfig, models: Backend) -> tuple[GeneratorThere | IndexThere | TableThere, ...]:
+    images = config.images
+    if images.labelled is not None:
+        opened = partial(open_table, images.labelled.table, dict(images.labelled.columns or {}))
+        return (TableThere(images.labelled.table, opened().revision, opened),)
+    sources: list[GeneratorThere | IndexThere | TableThere] = [
+        GeneratorThere(spec, models.describe("image_generator", spec).revision, models.image_generator(spec))
+        for spec in images.generators
+    ]
+    if images.index is not None:
+        known = models.describe("index", images.index)
+        check_encoder(models.describe("encoder", known.encoder), known)
+        encoder, index = models.encoder(known.encoder), models.index(images.index)
+        sources.append(IndexThere(images.index, known.revision, index, encoder, config.draws_per_caption))
+    return tuple(sources)
+
+
+def open_table(location: str, columns: dict[str, str]) -> LabelledTable:
+    return LabelledTable(location, TABLE_FIELD, columns)
+
+
+def _judge(config: DatasetConfig, name: str, spec: str, labels: Sequence[str], models: Backend) -> JudgeThere:
+    known = models.describe("classifier", spec)
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    positions = classification(name, known, labels, label_map).labels_of_class
+    truths = truths_of(config, name, known, dict(zip(labels, positions, strict=True)))
+    return JudgeThere(name, known.revision, known.labels, truths, models.classifier(spec))
+
+
+def truths_of(
+    config: DatasetConfig, name: str, known: Description, positions: dict[str, tuple[int, ...]]
+) -> dict[str, Truth]:
+    """What each label is among a classifier's. ConfigError where the rule could never fail."""
+    hierarchy = None if config.hierarchy is None else Hierarchy(read_hierarchy(config.hierarchy), known.labels)
+    truths = {}
+    for label, places in positions.items():
+        own = np.zeros(len(known.labels), bool)
+        own[list(places)] = True
+        truths[label] = Truth(own, None if hierarchy is None else hierarchy.kin(places))
+        check_rule(config.rule, truths[label], label)
+    if not truths:
+        raise ConfigError("captions", f"no caption has a label that {name} could be asked about")
+    return truths

@@ -1,0 +1,28 @@
+"""What a build has done so far, counted live in each process that works on it. It knows names and numbers."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+DRAWS, KEPT, DROPPED = "draws", "kept", "dropped"
+IMAGES, SECONDS = "images", "seconds"
+"""Names of counters: alone, or before a colon and what they count, such as `dropped:not_failed`, `images:generate`."""
+
+
+class Counters:
+    """Sums by name; several threads may add."""
+
+    def __init__(self) -> None:
+        self._sums: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, sums: Mapping[str, float]) -> None:
+        with self._lock:
+            for name, value in sums.items():
+                self._sums[name] += value  # type: ignore[assignment]
+
+    def snapshot(self) -> dict[str, float]:
+        with self._lock:
+            return dict(self._sums)

@@ -1,0 +1,107 @@
+"""The models of a dataset, loaded where a worker is: from factories that can be sent there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from c2b_ray.config.failure_rule import FailureRule
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, TextEncoder
+from c2b_ray.steps.dataset.shard import Crew, Judge, LabelCheck
+from c2b_ray.steps.dataset.sources import DrawSource, FromTable, Generated, Nearest
+from c2b_ray.steps.discovery.rules import Truth
+from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.predict import check_revision
+
+
+@dataclass(frozen=True)
+class GeneratorThere:
+    name: str
+    revision: str
+    load: Callable[[], ImageGenerator]
+
+    def source(self) -> DrawSource:
+        generator = self.load()
+        check_revision(self.name, generator.revision, self.revision)
+        return Generated(self.name, generator)
+
+
+@dataclass(frozen=True)
+class IndexThere:
+    name: str
+    revision: str
+    index: Callable[[], ImageIndex]
+    encoder: Callable[[], TextEncoder]
+    most: int
+
+    def source(self) -> DrawSource:
+        index = self.index()
+        check_revision(self.name, index.revision, self.revision)
+        return Nearest(self.name, self.encoder(), index, self.most)
+
+
+@dataclass(frozen=True)
+class TableThere:
+    name: str
+    revision: str
+    table: Callable[[], ImageSource]
+
+    def source(self) -> DrawSource:
+        table = self.table()
+        check_revision(self.name, table.revision, self.revision)
+        return FromTable(self.name, table)
+
+
+@dataclass(frozen=True)
+class JudgeThere:
+    """`truths`: what each label of the dataset is among the classifier's."""
+
+    name: str
+    revision: str
+    names: tuple[str, ...]
+    truths: dict[str, Truth]
+    load: Callable[[], Classifier]
+
+    def judge(self) -> Judge:
+        classifier = self.load()
+        check_revision(self.name, classifier.revision, self.revision)
+        return Judge(self.name, self.revision, self.names, self.truths, classifier)
+
+
+@dataclass(frozen=True)
+class VerifierThere:
+    name: str
+    revision: str
+    labels: tuple[str, ...]
+    load: Callable[[], Captioner]
+
+    def check(self) -> LabelCheck:
+        captioner = self.load()
+        check_revision(self.name, captioner.revision, self.revision)
+        return LabelCheck(captioner, self.labels)
+
+
+@dataclass(frozen=True)
+class CrewThere:
+    """All models of a dataset, and what counts as a failure; `load` loads them."""
+
+    sources: tuple[GeneratorThere | IndexThere | TableThere, ...]
+    judges: tuple[JudgeThere, ...]
+    verifier: VerifierThere | None
+    rule: FailureRule
+    confidence: float
+
+    def load(self) -> Crew:
+        return Crew(
+            tuple(there.source() for there in self.sources),
+            tuple(there.judge() for there in self.judges),
+            None if self.verifier is None else self.verifier.check(),
+            self.rule,
+            self.confidence,
+        )
+
+    def revisions(self) -> dict[str, str]:
+        """The revision of each model, by what it does and its name."""
+        result = {f"images {there.name}": there.revision for there in self.sources}
+        result |= {f"classifier {there.name}": there.revision for there in self.judges}
+        return result if self.verifier is None else {**result, f"verifier {self.verifier.name}": self.verifier.revision}

@@ -1,0 +1,69 @@
+"""Tasks of a build in this process: threads share the models, and each has a shard under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, Protocol
+
+from c2b_ray.pipelines.shards.counters import Counters
+from c2b_ray.pipelines.shards.workshop import Cancelled, Recipe, Task, Workshop
+from c2b_ray.pipelines.stage import cores
+
+TOLD_EVERY_S = 0.5
+OnDone = Callable[[Task, Any], None]
+OnCounts = Callable[[dict[str, float]], None]
+
+
+class Crews(Protocol):
+    """Workers that do tasks. `lost`: how many of them died; `repeated`: tasks that had to be done again for it."""
+
+    lost: int
+    repeated: int
+
+    def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
+        """Does all tasks, in any order, and tells of each that is done, and now and then of all counts so far.
+
+        What a task raises is raised as itself, and ends the others at their next batch.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets the workers go."""
+
+
+class CrewsHere:
+    def __init__(self, recipe: Recipe, threads: int | None = None) -> None:
+        self.lost = self.repeated = 0
+        self._stopped = threading.Event()
+        self._counters = Counters()
+        self._threads = threads or min(16, cores())
+        self._workshop = Workshop(recipe, self._counters, self._check)
+
+    def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
+        coming = iter(tasks)
+        under_way: dict[Future[Any], Task] = {}
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
+            try:
+                while True:
+                    while len(under_way) < self._threads and (task := next(coming, None)) is not None:
+                        under_way[pool.submit(self._workshop.do, task)] = task
+                    if not under_way:
+                        break
+                    done, _ = wait(under_way, TOLD_EVERY_S, FIRST_COMPLETED)
+                    for future in done:
+                        on_done(under_way.pop(future), future.result())
+                    on_counts(self._counters.snapshot())
+            except BaseException:
+                self._stopped.set()
+                for future in under_way:
+                    future.cancel()
+                raise
+
+    def close(self) -> None:
+        self._stopped.set()
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise Cancelled

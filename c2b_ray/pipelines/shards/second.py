@@ -1,0 +1,184 @@
+"""The second pass: which failures are near-duplicates of earlier ones, of all shards and in no process all at once.
+
+    scatter G     a group of shards  → its fingerprints, by the bucket of each of their bands
+    compare B     a bucket           → the earliest near-duplicate of each failure there, by the group that it is in
+    gather G      a group            → what all buckets say of it, and how many failures are left of its last captions
+
+A shard that is finished already, as where another one is made anew, gives its fingerprints from its rows and drops. It
+knows files and arrays of numbers, never an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import patiently
+from c2b_ray.pipelines.shards.planned import PlannedCaptions
+from c2b_ray.schemas.dataset import CANDIDATE
+from c2b_ray.schemas.dataset import DROPS as DROP_ROWS
+from c2b_ray.steps.dataset import repeats
+from c2b_ray.steps.dataset.fingerprint import bands
+from c2b_ray.steps.dataset.plan import Ints, Plan
+from c2b_ray.steps.dataset.repeats import NONE, Marks, bucket_of, earliest_in_band
+from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
+from c2b_ray.store.shards import DRAWS as OF_DRAWS
+
+_ENTRIES = pa.schema(
+    [("position", pa.int64()), ("label", pa.int32()), ("hash", pa.uint64()), ("band", pa.int8()), ("id", pa.string())]
+)
+_FOUND = pa.schema([("position", pa.int64()), ("earliest", pa.int64()), ("id", pa.string())])
+_WANTED = ["caption_number", "draw", "image_id", "fingerprint"]
+_FAILURES = pa.schema([DROP_ROWS.field(name) for name in _WANTED])
+
+
+class Second:
+    def __init__(self, location: ShardFiles, plan: Plan, captions: PlannedCaptions, distance: int | None) -> None:
+        self._files, self._plan, self._captions = location, plan, captions
+        self._distance = distance
+
+    def do(self, method: str, number: int, argument: Any) -> Any:
+        if method == "check":
+            return self.check(argument)
+        methods: dict[str, Callable[[int], Any]] = {
+            "scatter": self.scatter,
+            "compare": self.compare,
+            "gather": self.gather,
+            "listed": self.listed,
+        }
+        return methods[method](number)
+
+    def listed(self, group: int) -> list[dict[str, Any]]:
+        """What the manifest says of each shard of a group."""
+        return [self._entry(number) for number in self._plan.shards_of_group(group)]
+
+    def _entry(self, number: int) -> dict[str, Any]:
+        name = f"{self._plan.name(number)}{ENDING}"
+        about, drops = self._files.about(f"{DROPS}/{name}"), self._files.digest(f"{DROPS}/{name}")
+        of_drops = {"reasons": about["reasons"], "bytes": drops.bytes, "sha256": drops.sha256}
+        return {"name": name, **about["shard"], "drops": of_drops}
+
+    def check(self, entries: list[dict[str, Any]]) -> list[str]:
+        """The files of these entries of a manifest that are missing or other files than it lists."""
+        damaged = []
+        for entry in entries:
+            for folder, written in ((SHARDS, entry), (DROPS, entry["drops"])):
+                name = f"{folder}/{entry['name']}"
+                if not self._files.exists(name) or self._files.digest(name).sha256 != written["sha256"]:
+                    damaged.append(name)
+        return damaged
+
+    @property
+    def _buckets(self) -> int:
+        return 0 if self._distance is None else self._plan.buckets(self._distance)
+
+    def scatter(self, group: int) -> None:
+        assert self._distance is not None
+        failures = pa.concat_tables([self._failures(number) for number in self._plan.shards_of_group(group)])
+        marks = self._marks(failures)
+        ids = failures["image_id"].combine_chunks()
+        entries, buckets = [], []
+        for number, band in enumerate(bands(marks.hashes, self._distance + 1)):
+            columns = [marks.positions, marks.labels, marks.hashes, np.full(len(marks), number, np.int8)]
+            entries.append(pa.table([*map(pa.array, columns), ids], schema=_ENTRIES))
+            buckets.append(bucket_of(marks.labels, band, number, self._buckets))
+        self._put_parts(f"marks-{group:04d}", pa.concat_tables(entries), np.concatenate(buckets), self._buckets)
+
+    def compare(self, bucket: int) -> None:
+        assert self._distance is not None
+        parts = [self._part(f"marks-{group:04d}", bucket) for group in range(self._plan.groups)]
+        entries = pa.concat_tables(parts).combine_chunks()
+        positions, band = entries["position"].to_numpy(), entries["band"].to_numpy()
+        marks = Marks(positions, entries["label"].to_numpy(), entries["hash"].to_numpy())
+        earliest = np.full(len(marks), NONE, np.int64)
+        for number in range(self._distance + 1):
+            of_band = np.flatnonzero(band == number)
+            part = marks.take(of_band)
+            bits = bands(part.hashes, self._distance + 1)[number]
+            earliest[of_band] = earliest_in_band(part, bits, self._distance)
+        hit = np.flatnonzero(earliest < NONE)
+        order = np.argsort(positions, kind="stable")
+        at = order[np.searchsorted(positions, earliest[hit], sorter=order)]
+        ids = entries["id"].combine_chunks().take(pa.array(at))
+        found = pa.table([pa.array(positions[hit]), pa.array(earliest[hit]), ids], schema=_FOUND)
+        self._put_parts(f"found-{bucket:05d}", found, self._plan.groups_of(positions[hit]), self._plan.groups)
+
+    def gather(self, group: int) -> list[int]:
+        """Of each shard of the group how many failures are left of its last caption, repeats left out."""
+        parts = [self._part(f"found-{bucket:05d}", group) for bucket in range(self._buckets)]
+        found = pa.concat_tables([_FOUND.empty_table(), *parts])
+        found = found.sort_by([("position", "ascending"), ("earliest", "ascending")])
+        positions = found["position"].to_numpy()
+        first = np.ones(len(positions), bool)
+        first[1:] = positions[1:] != positions[:-1]
+        found = found.filter(pa.array(first))
+        shards = self._plan.shards_of_group(group)
+        of_shard = found["position"].to_numpy() // self._plan.shard_draws - shards.start
+        self._put_parts(f"group-{group:04d}", found, of_shard, len(shards))
+        return [self._left_of_last(number, found["position"].to_numpy()) for number in shards]
+
+    def repeats_of(self, number: int) -> dict[int, str]:
+        """Position → id of the earliest near-duplicate, of the failures of a shard that have one."""
+        group = int(self._plan.groups_of(np.array([self._plan.bounds(number)[0]]))[0])
+        found = self._part(f"group-{group:04d}", number - self._plan.shards_of_group(group).start)
+        return dict(zip(found["position"].to_pylist(), found["id"].to_pylist(), strict=True))
+
+    def within_cap(self, captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:
+        return repeats.within_cap(captions, unique, cap, before)
+
+    def _left_of_last(self, number: int, repeated: Ints) -> int:
+        last = self._plan.bounds(number)[1] - 1
+        caption = int(np.searchsorted(self._captions.firsts, last, side="right")) - 1
+        failures = self._failures(number)
+        of_last = failures["caption_number"].to_numpy() == caption
+        return int((of_last & ~np.isin(self._positions(failures), repeated)).sum())
+
+    def _failures(self, number: int) -> pa.Table:
+        """The failures of a shard, in the order of their draws."""
+        name = self._plan.name(number)
+        if self._files.exists(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}"):
+            table = self._files.read(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", [*_WANTED, "reason"])
+            return table.filter(pc.equal(table["reason"], CANDIDATE)).select(_WANTED).cast(_FAILURES)
+        rows = self._files.read(f"{SHARDS}/{name}{ENDING}", _WANTED).select(_WANTED)
+        drops = self._files.read(f"{DROPS}/{name}{ENDING}", _WANTED).select(_WANTED)
+        drops = drops.filter(pc.is_valid(drops["image_id"])).cast(_FAILURES)
+        return pa.concat_tables([rows.cast(_FAILURES), drops]).sort_by(
+            [("caption_number", "ascending"), ("draw", "ascending")]
+        )
+
+    def _positions(self, failures: pa.Table) -> Ints:
+        positions: Ints = self._captions.firsts[failures["caption_number"].to_numpy()] + failures["draw"].to_numpy()
+        return positions
+
+    def _marks(self, failures: pa.Table) -> Marks:
+        labels = self._captions.label_numbers[failures["caption_number"].to_numpy()]
+        return Marks(self._positions(failures), labels, failures["fingerprint"].to_numpy())
+
+    def _put_parts(self, name: str, table: pa.Table, part_of: Ints, count: int) -> None:
+        """The table, cut by `part_of` (rows,) in [0, count), so that one part can be read alone."""
+        order = np.argsort(part_of, kind="stable")
+        table = table.take(pa.array(order)).combine_chunks()
+        bounds = np.searchsorted(part_of[order], np.arange(count + 1))
+
+        def fill(path: str) -> None:
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+                    part = table.slice(start, stop - start).to_batches()
+                    writer.write_batch(part[0] if part else pa.RecordBatch.from_pylist([], table.schema))
+
+        self._files.put_file(f"{REPEATS}/{name}.arrow", fill)
+
+    def _part(self, name: str, number: int) -> pa.Table:
+        filesystem, path = resolve(self._files.at(f"{REPEATS}/{name}.arrow"))
+
+        def read() -> pa.Table:
+            with filesystem.open_input_file(path) as stream, pa.ipc.open_file(stream) as reader:
+                return pa.Table.from_batches([reader.get_batch(number)])
+
+        return patiently(self._files.location, read, reached=True)

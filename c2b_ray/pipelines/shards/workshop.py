@@ -1,0 +1,217 @@
+"""A worker of a build: it holds the models and makes shards, of which it is told the numbers.
+
+    first     draws a shard's images, has them judged, and keeps the failures
+    finish    leaves out what the second pass found, and writes a shard's rows and drops
+    restore   draws the rows of a shard anew that its drops say were there
+
+What it does is a function of the dataset's files alone: any worker may do any task, again and at once with another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from c2b_ray.errors import InputError, RunError
+from c2b_ray.pipelines.shards.counters import DRAWS, DROPPED, IMAGES, KEPT, SECONDS, Counters
+from c2b_ray.pipelines.shards.planned import PlannedCaptions
+from c2b_ray.pipelines.shards.second import Second
+from c2b_ray.schemas.dataset import CANDIDATE, DATASET_ROWS
+from c2b_ray.steps.dataset.kept import ShardDraws
+from c2b_ray.steps.dataset.plan import Ints, Plan, caption_of, seed_of_draw
+from c2b_ray.steps.dataset.shard import CODE, NEAR_DUPLICATE, OVER_CAP, Crew, Outcome, draw_batch, rows
+from c2b_ray.steps.dataset.sources import Wanted
+from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, SHARDS, RowsFile, ShardFiles
+from c2b_ray.store.shards import DRAWS as OF_DRAWS
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a worker needs to know of a dataset. `crew` loads the models; `sources`: how many draw in turn."""
+
+    files: ShardFiles
+    plan: Plan
+    crew: Callable[[], Crew]
+    sources: int
+    seed: int
+    distance: int | None
+    cap: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """`method` of a `Workshop`, with the number of a shard, group or bucket."""
+
+    method: str
+    number: int
+    argument: Any = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}-{self.number:06d}"
+
+
+class Cancelled(Exception):
+    """The build was told to stop."""
+
+
+class Workshop:
+    """Does tasks, several at once where threads ask for them. `check` is called before each batch, and may raise."""
+
+    def __init__(self, recipe: Recipe, counters: Counters, check: Callable[[], None]) -> None:
+        self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
+        self._counters, self._check = counters, check
+        self._captions = PlannedCaptions(recipe.files)
+        self._second = Second(recipe.files, recipe.plan, self._captions, recipe.distance)
+        self._crew: Crew | None = None
+        self._loading = threading.Lock()
+
+    def do(self, task: Task) -> Any:
+        with self._files.busy(task.name):
+            match task.method:
+                case "first":
+                    return self.first(task.number)
+                case "finish":
+                    return self.finish(task.number, task.argument)
+                case "restore":
+                    return self.restore(task.number)
+            return self._second.do(task.method, task.number, task.argument)
+
+    def first(self, number: int) -> None:
+        name, plan = self._plan.name(number), self._plan
+        start, stop = plan.bounds(number)
+        captions, draws = caption_of(self._captions.firsts, np.arange(start, stop))
+        labels = self._captions.label_numbers[captions]
+        shard = ShardDraws(stop - start, self._recipe.distance, self._recipe.cap)
+        with self._files.rows(f"{CANDIDATES}/{name}{ENDING}", DATASET_ROWS) as kept:
+            for first, end in plan.batches(number):
+                piece = slice(first - start, end - start)
+                outcome = self._draw(captions[piece], draws[piece])
+                kept.add(rows(shard.add(outcome, labels[piece]), self._models().rule))
+        written = kept.written
+        about = {"rows": written.rows, "bytes": written.bytes, "sha256": written.sha256}
+        self._files.put_table(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", shard.table(captions, draws), about)
+
+    def finish(self, number: int, before: int) -> None:
+        """`before`: how many failures of the shard's first caption stand in earlier shards, repeats left out."""
+        name = self._plan.name(number)
+        of_draws = self._files.read(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}")
+        failed = pc.equal(of_draws["reason"], CANDIDATE).to_numpy()
+        start, _ = self._plan.bounds(number)
+        places = np.flatnonzero(failed)
+        repeats = self._second.repeats_of(number)
+        earliest = [repeats.get(start + place) for place in places.tolist()]
+        unique = np.array([one is None for one in earliest], bool)
+        kept = self._second.within_cap(of_draws["caption_number"].to_numpy()[places], unique, self._recipe.cap, before)
+        reasons, details = of_draws["reason"].to_pylist(), of_draws["detail"].to_pylist()
+        for place, stays, repeated in zip(places.tolist(), kept.tolist(), earliest, strict=True):
+            if not stays:
+                reasons[place] = OVER_CAP if repeated is None else NEAR_DUPLICATE
+                details[place] = repeated
+        wanted = start + places[kept]
+        with self._files.rows(f"{SHARDS}/{name}{ENDING}", DATASET_ROWS) as out:
+            self._copy(number, wanted, out)
+        changed = of_draws.set_column(2, of_draws.schema.field(2), pa.array(reasons, pa.string()))
+        changed = changed.set_column(3, changed.schema.field(3), pa.array(details, pa.string()))
+        dropped = np.ones(len(reasons), bool)
+        dropped[places[kept]] = False
+        self._put_drops(name, changed.filter(pa.array(dropped)), out)
+
+    def restore(self, number: int) -> None:
+        name = self._plan.name(number)
+        drops = self._files.read(f"{DROPS}/{name}{ENDING}")
+        start, stop = self._plan.bounds(number)
+        gone = self._captions.firsts[drops["caption_number"].to_numpy()] + drops["draw"].to_numpy()
+        with self._files.rows(f"{SHARDS}/{name}{ENDING}", DATASET_ROWS) as out:
+            for table in self._drawn_anew(number, np.setdiff1d(np.arange(start, stop), gone)):
+                out.add(table)
+        self._files.remove(f"{DROPS}/{name}{ENDING}")
+        self._put_drops(name, drops, out)
+
+    def _put_drops(self, name: str, drops: pa.Table, out: RowsFile) -> None:
+        reasons = dict(sorted(Counter(drops["reason"].to_pylist()).items()))
+        written = out.written
+        shard = {"rows": written.rows, "bytes": written.bytes, "sha256": written.sha256}
+        self._files.put_table(f"{DROPS}/{name}{ENDING}", drops, {"shard": shard, "reasons": reasons})
+
+    def _copy(self, number: int, wanted: Ints, out: RowsFile) -> None:
+        """The rows at these positions: those that the first pass kept, and the others drawn anew."""
+        name = f"{CANDIDATES}/{self._plan.name(number)}{ENDING}"
+        there = self._positions_of(number, name)
+        if there is not None and np.isin(wanted, there).all():
+            for table in self._files.pieces(name):
+                mask = np.isin(self._positions(table), wanted)
+                out.add(table.filter(pa.array(mask)))
+            return
+        known = np.zeros(0, np.int64) if there is None else there
+        kept = [] if there is None else list(self._files.pieces(name))
+        anew = self._drawn_anew(number, np.setdiff1d(wanted, known))
+        whole = pa.concat_tables([DATASET_ROWS.empty_table(), *kept, *anew])
+        order = np.argsort(self._positions(whole), kind="stable")
+        whole = whole.take(pa.array(order))
+        out.add(whole.filter(pa.array(np.isin(self._positions(whole), wanted))))
+
+    def _positions_of(self, number: int, name: str) -> Ints | None:
+        """The positions of the rows that the first pass kept; None where they are gone or damaged."""
+        about = self._files.about(f"{CANDIDATES}/{self._plan.name(number)}{OF_DRAWS}{ENDING}")
+        try:
+            if self._files.digest(name).sha256 != about["sha256"]:
+                return None
+            return self._positions(self._files.read(name, ["caption_number", "draw"]))
+        except InputError:
+            return None
+
+    def _positions(self, table: pa.Table) -> Ints:
+        positions: Ints = self._captions.firsts[table["caption_number"].to_numpy()] + table["draw"].to_numpy()
+        return positions
+
+    def _drawn_anew(self, number: int, wanted: Ints) -> Iterator[pa.Table]:
+        """The rows at these positions, whose batches are drawn whole, for an answer depends on its batch."""
+        for first, end in self._plan.batches(number):
+            places = wanted[(wanted >= first) & (wanted < end)] - first
+            if not len(places):
+                continue
+            outcome = self._draw(*caption_of(self._captions.firsts, np.arange(first, end)))
+            if not (outcome.codes[places] == CODE[CANDIDATE]).all():
+                name = self._plan.name(number)
+                raise RunError(
+                    f"{self._files.location}: images of shard {name} are no failures here, as they were when it was "
+                    f"made: its models answer otherwise on this machine; delete {DROPS}/{name}{ENDING} as well, and "
+                    "the shard is made anew by what they answer now",
+                    run=self._files.location,
+                )
+            chosen = set(places.tolist())
+            yield rows([one for one in outcome.candidates if one.place in chosen], self._models().rule)
+
+    def _draw(self, captions: Ints, draws: Ints) -> Outcome:
+        self._check()
+        crew, sources = self._models(), self._recipe.sources
+        wanted = []
+        for number, draw in zip(captions.tolist(), draws.tolist(), strict=True):
+            caption = self._captions[number]
+            wanted.append(Wanted(caption, draw, draw // sources, seed_of_draw(self._recipe.seed, caption.text, draw)))
+        outcome = draw_batch(wanted, crew, self._staged)
+        sums: Counter[str] = Counter(
+            KEPT if reason == CANDIDATE else f"{DROPPED}:{reason}" for reason in outcome.reasons()
+        )
+        self._counters.add({DRAWS: len(wanted), **sums})
+        return outcome
+
+    def _staged(self, stage: str, images: int, seconds: float) -> None:
+        self._counters.add({f"{IMAGES}:{stage}": images, f"{SECONDS}:{stage}": seconds})
+
+    def _models(self) -> Crew:
+        with self._loading:
+            if self._crew is None:
+                self._crew = self._recipe.crew()
+            return self._crew

@@ -1,0 +1,43 @@
+"""A picture's perceptual hash: 64 bits of which few change when it is saved again, at another size or quality.
+
+dHash (Krawetz 2013): whether a picture of 9 × 8 grey cells grows lighter from each cell to the next. Where two cells
+are equal, as in a sky or on a white ground, dHash says nothing; here such a bit says whether the cell is lighter than
+the picture on average, so that a pale object on a plain ground is told from one elsewhere. All is decided on whole
+numbers, alike on every machine. It knows pixels, not what is done with hashes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from c2b_ray.roles import Pixels
+
+BITS = 64
+Hashes = NDArray[np.uint64]
+
+
+def fingerprint(pixels: Pixels) -> int:
+    """The hash of an image, in [0, 2**64). A picture of one colour has 0."""
+    grey = Image.fromarray(pixels).convert("L").resize((9, 8), Image.Resampling.BOX)
+    cells = np.asarray(grey, np.int64)
+    left, right = cells[:, :-1], cells[:, 1:]
+    bits = np.where(left == right, left * cells.size > cells.sum(), right > left)
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def differing_bits(a: Hashes, b: Hashes) -> NDArray[np.uint8]:
+    """The Hamming distance of hashes, in [0, 64], with NumPy's broadcasting."""
+    distance: NDArray[np.uint8] = np.bitwise_count(a ^ b)
+    return distance
+
+
+def bands(hashes: Hashes, count: int) -> list[Hashes]:
+    """The hashes' bits dealt out into `count` bands. Two hashes that differ in fewer than `count` bits have the same
+    bits in some band.
+
+    Neighbouring bits, which tend to be alike, go to different bands, so that few pictures share a band by chance.
+    """
+    masks = [sum(1 << bit for bit in range(band, BITS, count)) for band in range(count)]
+    return [hashes & np.uint64(mask) for mask in masks]

@@ -1,0 +1,82 @@
+"""What a shard keeps of its draws while it is made: what became of each, and the images that may become rows.
+
+An image of a failure that is a near-duplicate of an earlier one of the shard, or beyond its caption's cap within the
+shard, is not kept: the second pass leaves it out, or, where it does not after all, has it drawn again. So a shard never
+holds more images of a caption than the cap. It knows outcomes and numbers, not files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.schemas.dataset import CANDIDATE, DROPS
+from c2b_ray.steps.dataset.fingerprint import differing_bits
+from c2b_ray.steps.dataset.plan import Ints
+from c2b_ray.steps.dataset.shard import CODE, REASONS, Candidate, Outcome
+
+
+class ShardDraws:
+    """The draws of one shard, batch by batch. `distance`: of near-duplicates; None: these stay. `cap`: per caption."""
+
+    def __init__(self, draws: int, distance: int | None, cap: int) -> None:
+        self._distance, self._cap = distance, cap
+        self._codes = np.zeros(draws, np.uint8)
+        self._hashes, self._labels = np.zeros(draws, np.uint64), np.zeros(draws, np.int32)
+        self._ids: dict[int, str] = {}
+        self._details: dict[int, str] = {}
+        self._failures: list[int] = []
+        self._kept: Counter[int] = Counter()
+        self._seen = 0
+
+    def add(self, outcome: Outcome, label_numbers: NDArray[np.int32]) -> list[Candidate]:
+        """Notes the next batch; returns those of its candidates whose images are kept. `label_numbers`: by draw."""
+        first, count = self._seen, len(outcome.codes)
+        self._seen += count
+        self._codes[first : self._seen] = outcome.codes
+        self._labels[first : self._seen] = label_numbers
+        self._details |= {first + place: detail for place, detail in outcome.details.items()}
+        for candidate in outcome.candidates:
+            self._hashes[first + candidate.place] = candidate.hash
+            self._ids[first + candidate.place] = candidate.image_id
+        new = [first + candidate.place for candidate in outcome.candidates]
+        repeated = self._repeated(new)
+        self._failures += new
+        return [
+            one for one, again in zip(outcome.candidates, repeated, strict=True) if not again and self._within_cap(one)
+        ]
+
+    def table(self, caption_numbers: Ints, draws: Ints) -> pa.Table:
+        """A row per draw, of `schemas.dataset.DROPS`, whose reason is `CANDIDATE` where it may become a row."""
+        count = len(self._codes)
+        columns = {
+            "caption_number": pa.array(caption_numbers, pa.int32()),
+            "draw": pa.array(draws, pa.int64()),
+            "reason": pa.array(REASONS, pa.string()).take(pa.array(self._codes)),
+            "detail": pa.array([self._details.get(place) for place in range(count)], pa.string()),
+            "image_id": pa.array([self._ids.get(place) for place in range(count)], pa.string()),
+            "fingerprint": pa.array(self._hashes, pa.uint64(), mask=self._codes != CODE[CANDIDATE]),
+        }
+        return pa.table(columns, schema=DROPS)
+
+    def counts(self) -> dict[str, int]:
+        """Draws by what became of them."""
+        numbers = np.bincount(self._codes, minlength=len(REASONS)).tolist()
+        return {reason: number for reason, number in zip(REASONS, numbers, strict=True) if number}
+
+    def _repeated(self, new: list[int]) -> list[bool]:
+        if self._distance is None or not new:
+            return [False] * len(new)
+        others = np.array([*self._failures, *new], np.int64)
+        near = differing_bits(self._hashes[new][:, None], self._hashes[others][None, :]) <= self._distance
+        near &= self._labels[new][:, None] == self._labels[others][None, :]
+        near &= others[None, :] < np.array(new)[:, None]
+        return [bool(row.any()) for row in near]
+
+    def _within_cap(self, candidate: Candidate) -> bool:
+        number = candidate.wanted.caption.number
+        self._kept[number] += 1
+        return self._kept[number] <= self._cap

@@ -1,0 +1,152 @@
+"""Near-duplicates: failures of which an earlier one of the same label has almost the same fingerprint.
+
+Whether an image is left out depends on all earlier failures of its label, those that are left out themselves included:
+so no order of work, and no partition of it, changes the result. Pairs are looked for where a band of bits agrees, and
+bands can be compared apart (`fingerprint.bands`); the earliest of what they find is the result. It knows hashes, labels
+and positions, not where they are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.steps.dataset.fingerprint import Hashes, bands, differing_bits
+from c2b_ray.steps.dataset.plan import Ints
+
+NONE = np.iinfo(np.int64).max
+"""In place of the position of an earlier failure, where there is none."""
+
+_LONG = 64
+"""Entries with one band in common that are compared all at once rather than in step with all others."""
+_BLOCK, _CHUNK = 1024, 2048
+
+Ids = NDArray[np.bytes_]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Failures, of each what it takes to find its near-duplicates. All arrays have one length."""
+
+    positions: Ints  # in the plan
+    labels: NDArray[np.int32]
+    hashes: Hashes
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Marks:
+        return Marks(self.positions[rows], self.labels[rows], self.hashes[rows])
+
+    @staticmethod
+    def joined(parts: list[Marks]) -> Marks:
+        empty = Marks(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint64))
+        parts = parts or [empty]
+        return Marks(
+            np.concatenate([part.positions for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.hashes for part in parts]),
+        )
+
+
+def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int) -> Ints:
+    """In which bucket the entries of band `number` are compared: one and the same for equal labels and bits."""
+    mixed = band ^ (labels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(number * 0x2545F491)
+    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53), (33, 1)):  # murmur3's finaliser
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return (mixed % np.uint64(buckets)).astype(np.int64)
+
+
+def earliest_repeats(marks: Marks, distance: int) -> Ints:
+    """Of each failure the position of the earliest one of its label that differs in at most `distance` bits and comes
+    before it; NONE where there is none."""
+    result = np.full(len(marks), NONE, np.int64)
+    for band in bands(marks.hashes, distance + 1):
+        result = np.minimum(result, earliest_in_band(marks, band, distance))
+    return result
+
+
+def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
+    """As `earliest_repeats`, among the failures whose `band` is the same."""
+    result = np.full(len(marks), NONE, np.int64)
+    if not len(marks):
+        return result
+    order = np.lexsort((marks.positions, marks.hashes, band, marks.labels))
+    ordered, bits = marks.take(order), band[order]
+    new_hash = np.ones(len(order), bool)
+    same_label = ordered.labels[1:] == ordered.labels[:-1]
+    new_hash[1:] = (ordered.hashes[1:] != ordered.hashes[:-1]) | ~same_label
+    first = np.flatnonzero(new_hash)[np.cumsum(new_hash) - 1]
+    # Equal hashes are compared once: of a thousand blank pictures each pair would be.
+    ones = np.flatnonzero(new_hash)
+    of_ones = np.full(len(order), NONE, np.int64)
+    of_ones[ones] = _earliest_of_distinct(ordered.take(ones), bits[ones], distance)
+    earliest = of_ones[first]
+    repeated = ~new_hash
+    earliest[repeated] = np.minimum(earliest[repeated], ordered.positions[first[repeated]])
+    result[order] = earliest
+    return result
+
+
+def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
+    """Of failures whose hashes differ, sorted so that those with equal labels and bands stand side by side."""
+    result = np.full(len(marks), NONE, np.int64)
+    order = np.lexsort((marks.positions, band, marks.labels))
+    marks, band = marks.take(order), band[order]
+    starts = np.ones(len(marks), bool)
+    starts[1:] = (marks.labels[1:] != marks.labels[:-1]) | (band[1:] != band[:-1])
+    begins = np.flatnonzero(starts)
+    lengths = np.diff(np.append(begins, len(marks)))
+    short = np.repeat(lengths <= _LONG, lengths)
+    run = np.cumsum(starts) - 1
+    found = np.full(len(marks), NONE, np.int64)
+    active = np.flatnonzero(short)
+    for step in range(1, int(lengths[lengths <= _LONG].max(initial=1))):
+        active = active[active >= step]
+        active = active[run[active - step] == run[active]]
+        near = differing_bits(marks.hashes[active], marks.hashes[active - step]) <= distance
+        hit = active[near]
+        found[hit] = marks.positions[hit - step]  # of ever earlier ones, so the last is the earliest
+    for begin, length in zip(begins[lengths > _LONG].tolist(), lengths[lengths > _LONG].tolist(), strict=True):
+        piece = slice(begin, begin + length)
+        found[piece] = _earliest_in_run(marks.positions[piece], marks.hashes[piece], distance)
+    result[order] = found
+    return result
+
+
+def _earliest_in_run(positions: Ints, hashes: Hashes, distance: int) -> Ints:
+    """Of failures of one label and band in the order of their positions: all are compared with all before them, from
+    the first on, until one is near."""
+    found = np.full(len(hashes), NONE, np.int64)
+    for start in range(0, len(hashes), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(hashes)))
+        for chunk in range(0, start + len(rows), _CHUNK):
+            others = slice(chunk, min(chunk + _CHUNK, start + len(rows)))
+            near = differing_bits(hashes[rows][:, None], hashes[None, others]) <= distance
+            near &= positions[None, others] < positions[rows][:, None]
+            hit = near.any(axis=1)
+            found[rows[hit]] = positions[others][near[hit].argmax(axis=1)]
+            rows = rows[~hit]
+            if not len(rows):
+                break
+    return found
+
+
+def within_cap(captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:
+    """Which failures the cap of their caption leaves, `cap` of the `unique` ones in the order of draws.
+
+    `captions`: the caption number of each failure, ascending. `before`: how many unique ones of the first caption stand
+    in earlier shards.
+    """
+    counted = np.cumsum(unique)
+    starts = np.ones(len(captions), bool)
+    starts[1:] = captions[1:] != captions[:-1]
+    begins = np.flatnonzero(starts)
+    earlier = np.where(begins > 0, counted[begins - 1], 0)
+    rank = counted - np.repeat(earlier, np.diff(np.append(begins, len(captions))))
+    if len(captions):
+        rank[captions == captions[0]] += before
+    stays: NDArray[np.bool_] = unique & (rank <= cap)
+    return stays

@@ -1,0 +1,252 @@
+"""draws → failures: the images of a batch of draws are made, classified and judged; what fails may become a row.
+
+Every draw gets one reason, `CANDIDATE` or why it is left out, and nothing is kept of an image that is left out. Whether
+an image that is a candidate stays one, its shard decides (`ShardDraws`), and then the second pass. It knows roles and
+numbers; not shards' files, nor where anything runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.config.failure_rule import FailureRule
+from c2b_ray.errors import ServiceError
+from c2b_ray.roles import Captioner, Classifier, Floats, Pixels, Question
+from c2b_ray.schemas import content_id
+from c2b_ray.schemas.dataset import CANDIDATE, DATASET_ROWS
+from c2b_ray.steps.dataset.fingerprint import fingerprint
+from c2b_ray.steps.dataset.sources import Drawn, DrawSource, Wanted
+from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
+from c2b_ray.steps.verify import OTHER, THING, weighed
+
+NOT_FAILED, NO_IMAGE, NO_ANSWER, NOT_VERIFIED = "not_failed", "no_image", "no_answer", "label_not_verified"
+NEAR_DUPLICATE, OVER_CAP = "near_duplicate", "over_cap"
+REASONS = (CANDIDATE, NOT_FAILED, NO_IMAGE, NO_ANSWER, NOT_VERIFIED, NEAR_DUPLICATE, OVER_CAP)
+CODE = {reason: code for code, reason in enumerate(REASONS)}
+
+OnStage = Callable[[str, int, float], None]
+"""Is told what was done (`generate`, `classify`, …), to how many images, in how many seconds."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A classifier and what its answers mean: `names` of its labels, by position; the `truths` of the labels."""
+
+    name: str
+    revision: str
+    names: tuple[str, ...]
+    truths: Mapping[str, Truth]
+    classifier: Classifier
+
+
+@dataclass(frozen=True)
+class LabelCheck:
+    """Whether failures show their label: a captioner says which of `labels` it sees, or something else."""
+
+    captioner: Captioner
+    labels: tuple[str, ...]
+
+    def question(self) -> Question:
+        texts = {label: f"a photo of a {label}" for label in self.labels} | {OTHER: THING}
+        return Question("What does the picture show?", tuple(texts), tuple(texts.values()))
+
+    def seen(self, images: Sequence[Pixels]) -> list[tuple[str | None, str | None]]:
+        """The label that each image shows, or why none is known."""
+        question = self.question()
+        answers = self.captioner.answer(images, [question] * len(images))
+        if len(answers) != len(images):
+            raise ServiceError(f"the verifier answered {len(images)} questions with {len(answers)} answers")
+        answers = [weighed(answer, question) for answer in answers]
+        return [(answer.choice, answer.error) for answer in answers]
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The models of a dataset, and what counts as a failure."""
+
+    sources: tuple[DrawSource, ...]
+    judges: tuple[Judge, ...]
+    verifier: LabelCheck | None
+    rule: FailureRule
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one judge says of a batch of images."""
+
+    judge: Judge
+    logits: Floats
+    decisions: Decisions
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A failure: which draw of its batch it is, its image, and what all judges say of it, in their row `row`."""
+
+    place: int
+    wanted: Wanted
+    drawn: Drawn
+    source: DrawSource
+    verdicts: Sequence[Verdict]
+    row: int
+    verified: str | None
+    hash: int
+
+    @property
+    def image_id(self) -> str:
+        one, source = self.wanted, self.source
+        # The label is part of it: one text may be a caption of two labels.
+        return content_id("failure", source.name, source.revision, one.caption.label, one.caption.text, self.drawn.seed)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a batch of draws: a code of `REASONS` for each, details by their places, and the candidates."""
+
+    codes: NDArray[np.uint8]
+    details: dict[int, str]
+    candidates: list[Candidate]
+
+    def reasons(self) -> list[str]:
+        return [REASONS[code] for code in self.codes.tolist()]
+
+
+def _unheard(stage: str, images: int, seconds: float) -> None:
+    """Nobody listens."""
+
+
+@dataclass
+class _Batch:
+    """One batch on its way through the models."""
+
+    wanted: Sequence[Wanted]
+    crew: Crew
+    on_stage: OnStage
+    details: dict[int, str] = field(default_factory=dict)
+
+    def run(self) -> Outcome:
+        codes = np.full(len(self.wanted), CODE[NOT_FAILED], np.uint8)
+        drawn = self._draw()
+        for place, one in enumerate(drawn):
+            if one.pixels is None:
+                codes[place] = CODE[NO_IMAGE]
+                self.details[place] = str(one.error)
+        usable = np.flatnonzero(codes == CODE[NOT_FAILED])
+        if not len(usable):
+            return Outcome(codes, self.details, [])
+        verdicts = self._judge([drawn[place] for place in usable.tolist()], usable)
+        failed = np.any([verdict.decisions.failed for verdict in verdicts], axis=0)
+        silent = ~np.all([verdict.decisions.answered for verdict in verdicts], axis=0) & ~failed
+        codes[usable[silent]] = CODE[NO_ANSWER]
+        candidates = []
+        rows = np.flatnonzero(failed).tolist()
+        places = usable[rows].tolist()
+        for row, place, verified in zip(rows, places, self._verify(drawn, places), strict=True):
+            if verified is not None and verified != self.wanted[place].caption.label:
+                codes[place], self.details[place] = CODE[NOT_VERIFIED], verified
+                continue
+            codes[place] = CODE[CANDIDATE]
+            source = self.crew.sources[self.wanted[place].draw % len(self.crew.sources)]
+            image = drawn[place]
+            assert image.pixels is not None
+            mark = fingerprint(image.pixels)
+            candidates.append(Candidate(place, self.wanted[place], image, source, verdicts, row, verified, mark))
+        return Outcome(codes, self.details, candidates)
+
+    def _draw(self) -> list[Drawn]:
+        began, sources = time.monotonic(), self.crew.sources
+        if len(sources) == 1:
+            drawn = sources[0].draw(self.wanted)
+        else:
+            in_turn: dict[int, Drawn] = {}
+            for number, source in enumerate(sources):
+                places = [place for place, one in enumerate(self.wanted) if one.draw % len(sources) == number]
+                of_source = source.draw([self.wanted[place] for place in places]) if places else []
+                in_turn.update(zip(places, of_source, strict=True))
+            drawn = [in_turn[place] for place in range(len(self.wanted))]
+        self.on_stage("generate", len(drawn), time.monotonic() - began)
+        return drawn
+
+    def _judge(self, drawn: Sequence[Drawn], places: NDArray[np.int64]) -> list[Verdict]:
+        began = time.monotonic()
+        pixels, keys = [one.pixels for one in drawn if one.pixels is not None], [one.key for one in drawn]
+        labels = [self.wanted[place].caption.label for place in places.tolist()]
+        verdicts = []
+        for judge in self.crew.judges:
+            logits = judge.classifier.logits(pixels, keys)
+            truths = [judge.truths[label] for label in labels]
+            truth = truths[0] if len(set(labels)) == 1 else Truth.stacked(truths)
+            verdicts.append(Verdict(judge, logits, decide(logits, truth, self.crew.rule, self.crew.confidence)))
+        self.on_stage("classify", len(drawn) * len(self.crew.judges), time.monotonic() - began)
+        return verdicts
+
+    def _verify(self, drawn: Sequence[Drawn], places: Sequence[int]) -> list[str | None]:
+        """What the verifier sees in these images: a label, or why it sees none; None where there is no verifier."""
+        if self.crew.verifier is None or not places:
+            return [None] * len(places)
+        began = time.monotonic()
+        images = [pixels for place in places if (pixels := drawn[place].pixels) is not None]
+        seen = self.crew.verifier.seen(images)
+        self.on_stage("verify", len(places), time.monotonic() - began)
+        return [label or f"no answer: {error}" for label, error in seen]
+
+
+def draw_batch(wanted: Sequence[Wanted], crew: Crew, on_stage: OnStage = _unheard) -> Outcome:
+    """Draws, classifies and judges one batch."""
+    return _Batch(wanted, crew, on_stage).run()
+
+
+def rows(candidates: Sequence[Candidate], rule: FailureRule) -> pa.Table:
+    """A table of `schemas.dataset.DATASET_ROWS`, a row per candidate."""
+    return pa.Table.from_pylist([_row(candidate, rule) for candidate in candidates], DATASET_ROWS)
+
+
+def _row(candidate: Candidate, rule: FailureRule) -> dict[str, Any]:
+    answers = [_answer(verdict, candidate.row) for verdict in candidate.verdicts]
+    first = next(answer for answer in answers if answer["failed"])
+    taken = "nothing for certain" if first["predicted"] is None else first["predicted"]
+    wanted, source = candidate.wanted, candidate.source
+    return {
+        "image_id": candidate.image_id,
+        "image": candidate.drawn.encoded(),
+        "label": wanted.caption.label,
+        "caption": wanted.caption.text,
+        "prompt": wanted.caption.text,
+        "seed": candidate.drawn.seed,
+        "generator": source.name,
+        "generator_revision": source.revision,
+        "classifier": first["classifier"],
+        "classifier_revision": first["revision"],
+        "rule": rule,
+        **{name: first[name] for name in ("predicted", "top3", "probabilities")},
+        "answers": answers,
+        "kept_because": f"{rule}: taken for {taken} by {first['classifier']}",
+        "verified": candidate.verified,
+        "fingerprint": candidate.hash,
+        "caption_number": wanted.caption.number,
+        "draw": wanted.draw,
+    }
+
+
+def _answer(verdict: Verdict, row: int) -> dict[str, Any]:
+    judge, decisions = verdict.judge, verdict.decisions
+    position = int(decisions.predicted[row])
+    top3 = [place for place in decisions.top3[row].tolist() if place >= 0]
+    logits = verdict.logits[row].astype(np.float64)
+    shares = np.exp(logits[top3] - np.logaddexp.reduce(logits)) if top3 else np.zeros(0)
+    return {
+        "classifier": judge.name,
+        "revision": judge.revision,
+        "predicted": None if position < 0 else judge.names[position],
+        "top3": [judge.names[place] for place in top3],
+        "probabilities": shares.astype(np.float32).tolist(),
+        "failed": bool(decisions.failed[row]),
+    }

@@ -1,0 +1,165 @@
+"""Where a dataset's images come from: a generator, the nearest images of an index, or rows of a labelled table.
+
+All give draws: image number `draw` of a caption, the same one whenever it is asked for. It does not know what is done
+with the images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Protocol
+
+import pyarrow as pa
+from PIL import Image
+
+from c2b_ray.errors import ImageError, ServiceError
+from c2b_ray.image_check import checked_image
+from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextEncoder
+from c2b_ray.steps.decode import decode
+from c2b_ray.steps.draw import ImageSource
+
+PNG_LEVEL = 3
+"""Of zlib. Higher ones take twice the time for a hundredth of the bytes."""
+
+
+@dataclass(frozen=True)
+class Caption:
+    """`number`: in the plan, from 0. `rows`: of a labelled table, the images that stand in for its draws."""
+
+    number: int
+    label: str
+    text: str
+    rows: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One image to be drawn. `draw`: its number among the caption's; `of_source`: among those of its source."""
+
+    caption: Caption
+    draw: int
+    of_source: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw: `seed` (of an image that was not generated, its row), what its source calls it, and `pixels` or the
+    reason in `error` why there are none. `data`: the image as its source encodes it; None: it has to be encoded."""
+
+    seed: int
+    key: str
+    pixels: Pixels | None
+    data: bytes | None = None
+    error: str | None = None
+
+    def encoded(self) -> bytes:
+        if self.data is not None:
+            return self.data
+        assert self.pixels is not None
+        sink = BytesIO()
+        Image.fromarray(self.pixels).save(sink, "PNG", compress_level=PNG_LEVEL)
+        return sink.getvalue()
+
+
+class DrawSource(Protocol):
+    @property
+    def name(self) -> str:
+        """The generator's spec, or the path of what the images are from."""
+        ...
+
+    @property
+    def revision(self) -> str: ...
+
+    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+        """One image for each that is wanted, in their order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Generated:
+    name: str
+    generator: ImageGenerator
+
+    @property
+    def revision(self) -> str:
+        return self.generator.revision
+
+    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+        images = self.generator.generate([GenerationRequest(one.caption.text, one.seed) for one in wanted])
+        if len(images) != len(wanted):
+            raise ServiceError(f"{self.name} answered {len(wanted)} prompts with {len(images)} images; one each is due")
+        return [_drawn(one, image) for one, image in zip(wanted, images, strict=True)]
+
+
+def _drawn(one: Wanted, image: GeneratedImage) -> Drawn:
+    if image.error is None and image.pixels is not None:
+        image = checked_image(image.pixels, None)
+    error = image.error or (None if image.pixels is not None else "the generator gave neither an image nor a reason")
+    return Drawn(one.seed, f"{one.caption.text} (seed {one.seed})", image.pixels, error=error)
+
+
+@dataclass(frozen=True)
+class FromTable:
+    """Draw i of a caption is the i-th of its rows."""
+
+    name: str
+    table: ImageSource
+
+    @property
+    def revision(self) -> str:
+        return self.table.revision
+
+    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+        rows = [one.caption.rows[one.of_source] for one in wanted if one.caption.rows is not None]
+        return _decoded(rows, self.table.fetch(rows))
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Draw i of a caption is its i-th nearest image in an index. `most`: the draws of a caption."""
+
+    name: str
+    encoder: TextEncoder
+    index: ImageIndex
+    most: int
+    _ranked: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def revision(self) -> str:
+        return self.index.revision
+
+    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+        texts = list(dict.fromkeys(one.caption.text for one in wanted))
+        for stale in [text for text in self._ranked if text not in texts]:
+            del self._ranked[stale]
+        for text in texts:
+            if text not in self._ranked:
+                near = self.index.search(self.encoder.encode_texts([text]), self.most)
+                self._ranked[text] = [number for number in near.ids[0].tolist() if number >= 0]
+        ids = [_at(self._ranked[one.caption.text], one.of_source) for one in wanted]
+        there = [number for number in ids if number is not None]
+        fetched = iter(_decoded(there, self.index.fetch(there)) if there else [])
+        none = Drawn(-1, "", None, error="the index has no more images")
+        return [none if number is None else next(fetched) for number in ids]
+
+
+def _at(ids: list[int], place: int) -> int | None:
+    return ids[place] if place < len(ids) else None
+
+
+def _decoded(rows: Sequence[int], images: pa.Table) -> list[Drawn]:
+    errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
+    drawn = []
+    for row, key, data, error in zip(rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True):
+        pixels = None
+        try:
+            if data is None:
+                raise ImageError(error or "no bytes")
+            pixels = decode(data)
+        except ImageError as reason:
+            error = str(reason)
+        drawn.append(Drawn(row, key, pixels, data, error))
+    return drawn

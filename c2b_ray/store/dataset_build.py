@@ -1,0 +1,139 @@
+"""A dataset's directory while it is built: by one process at a time, of one config, whatever died before.
+
+    dataset.json     what is built; another config is refused
+    history.json     each process that built here, and what had to be done again because it or its workers died
+
+It knows these documents, not how shards are made.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.store import files, writer
+from c2b_ray.store.shards import CANDIDATES, REPEATS, WORK, ShardFiles
+
+ABOUT, MANIFEST, HISTORY = "dataset.json", "manifest.json", "history.json"
+FORMAT = 1
+BUSY = "busy-"
+
+
+@dataclass
+class DatasetBuild:
+    """`still_ours` raises a RunError where another process has taken over. `about`: dataset.json, where it is there."""
+
+    files: ShardFiles
+    still_ours: Callable[[], None]
+    history: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def location(self) -> str:
+        return self.files.location
+
+    @property
+    def about(self) -> dict[str, Any] | None:
+        return read_document(self.files, ABOUT)
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        return read_document(self.files, MANIFEST)
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        self._write(ABOUT, {"format": FORMAT, **about})
+
+    def finish(self, manifest: Mapping[str, Any]) -> None:
+        """Writes the manifest, and removes what only the build needed."""
+        self._write(MANIFEST, manifest)
+        self.clear()
+
+    def clear(self) -> None:
+        for folder in (CANDIDATES, REPEATS):
+            if self.files.names(folder):
+                files.remove_directory(self.files.at(folder))
+        self.files.make_folders()
+
+    def lost(self, workers: int, repeated: int) -> None:
+        """Notes how many workers have died in this process's time, and how many tasks were done again for it."""
+        entry = self.history[self.files.writer]
+        if (entry["workers_lost"], entry["repeated"]) != (workers, repeated):
+            entry["workers_lost"], entry["repeated"] = workers, repeated
+            self._write(HISTORY, self.history)
+
+    def repeated(self) -> dict[str, int]:
+        """What all builds here had to do again: tasks that were under way when a process died or was stopped."""
+        entries = self.history.values()
+        return {
+            "builds": len(self.history),
+            "builds_ended_early": sum(entry["ended"] != "finished" for entry in entries if entry["ended"]),
+            "workers_lost": sum(entry["workers_lost"] for entry in entries),
+            "tasks": sum(entry["repeated"] for entry in entries),
+        }
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        self.still_ours()
+        data = json.dumps(document, indent=1, ensure_ascii=False).encode()
+        files.write_bytes(self.files.at(name), data)
+
+    def _begin_writing(self) -> None:
+        self.history = read_document(self.files, HISTORY) or {}
+        left = [name for name in self.files.names(WORK) if name != self.files.writer]
+        for other in left:
+            self._settle(other, "killed")
+        self.files.begin_writing()
+        self.history[self.files.writer] = {"ended": None, "workers_lost": 0, "repeated": 0}
+        self._write(HISTORY, self.history)
+        for other in left:
+            files.remove_directory(self.files.at(f"{WORK}/{other}"))
+
+    def _end_writing(self, how: str) -> None:
+        self._settle(self.files.writer, how)
+        self._write(HISTORY, self.history)
+        files.remove_directory(self.files.at(f"{WORK}/{self.files.writer}"))
+
+    def _settle(self, process: str, how: str) -> None:
+        """Counts what a process had under way, once."""
+        entry = self.history.setdefault(process, {"ended": None, "workers_lost": 0, "repeated": 0})
+        if entry["ended"] is None:
+            notes = self.files.names(f"{WORK}/{process}")
+            entry["ended"] = how
+            entry["repeated"] += sum(note.startswith(BUSY) for note in notes)
+
+
+@contextmanager
+def building(location: str) -> Iterator[DatasetBuild]:
+    """The directory, for this process alone to build in. RunError where another one does, or it holds other files."""
+    files.make_directory(location)
+    with writer.single_writer(location) as still_ours:
+        build = DatasetBuild(ShardFiles(location.rstrip("/"), uuid.uuid4().hex), still_ours)
+        if build.about is None:
+            ours = {*writer.FILES, "captions.parquet", HISTORY, WORK, CANDIDATES, REPEATS, "shards", "drops"}
+            if others := [name for name in files.entries(location) if name not in ours and ".tmp-" not in name]:
+                raise RunError(
+                    f"{location} is not empty and holds no dataset ({others[0]} …); choose an empty --out", run=location
+                )
+        build._begin_writing()
+        try:
+            yield build
+        except BaseException:
+            build._end_writing("stopped")
+            raise
+        build._end_writing("finished")
+
+
+def read_document(location: ShardFiles, name: str) -> dict[str, Any] | None:
+    """A JSON document of a dataset; None where it is not there. SourceError where it is damaged."""
+    if not location.exists(name):
+        return None
+    try:
+        document = json.loads(files.read_bytes(location.at(name)))
+    except ValueError as error:
+        raise SourceError(
+            f"{location.at(name)}: is not JSON ({error}); delete it and build again", location=location.at(name)
+        ) from error
+    return dict(document)

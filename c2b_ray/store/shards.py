@@ -1,0 +1,276 @@
+"""The files of a dataset of failures: each is whole or absent, and named by its shard.
+
+    captions.parquet                 the plan's captions, written before dataset.json
+    dataset.json                     config, its hash, models, plan: written first
+    candidates/NAME.parquet          failures of a shard after the first pass
+    candidates/NAME.draws.parquet    what became of each of its draws; there last: the shard is done
+    repeats/                         what the second pass compares, and what it finds
+    shards/NAME.parquet              the rows that stay
+    drops/NAME.parquet               the draws that do not, and why; there last
+    manifest.json                    written last of all
+    work/WRITER/                     of the process that writes: what its workers are at, and their unfinished files
+
+Rows are written a few at a time, so that no process holds a shard's images; a local file gets its name by a rename, an
+object store's by one conditional put. It knows files and Parquet, not what rows mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from c2b_ray.errors import RunError, StorageError
+from c2b_ray.filesystems import Stores, refusal, resolve, s3, sealed
+from c2b_ray.filesystems.patience import patiently
+from c2b_ray.store import files
+
+CANDIDATES, DRAWS = "candidates", ".draws"
+SHARDS, DROPS, REPEATS, WORK = "shards", "drops", "repeats", "work"
+ENDING = ".parquet"
+GROUP_BYTES = 32 * 2**20
+"""Of images in one row group, about: what a reader of a dataset holds of it at once."""
+_ABOUT = b"c2b_ray"
+_READ = 2**20
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file as it was written."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ShardFiles:
+    """The files below `location`. `writer` names the process that writes; empty for a reader.
+
+    It can be sent to workers, which then reach stores as the driver does.
+    """
+
+    location: str
+    writer: str = ""
+    stores: Stores = field(default_factory=Stores)
+
+    @property
+    def local(self) -> bool:
+        return not self.location.startswith(s3.SCHEME)
+
+    def at(self, name: str) -> str:
+        return f"{self.location.rstrip('/')}/{name}"
+
+    def make_folders(self) -> None:
+        if self.local:  # an object store has none
+            for folder in (CANDIDATES, SHARDS, DROPS, REPEATS, f"{WORK}/{self.writer}"):
+                files.make_directory(self.at(folder))
+
+    def names(self, folder: str) -> list[str]:
+        return files.entries(self.at(folder))
+
+    def exists(self, name: str) -> bool:
+        return files.exists(self.at(name))
+
+    def remove(self, name: str) -> None:
+        """Nothing where it is gone already."""
+        with suppress(FileNotFoundError):
+            files.remove_file(self.at(name))
+
+    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """A Parquet file. SourceError where it is not there or damaged."""
+        return files.read_table(self.at(name), None if columns is None else list(columns))
+
+    def pieces(self, name: str) -> Iterator[pa.Table]:
+        """The row groups of a Parquet file, one after the other."""
+        filesystem, path = resolve(self.at(name))
+        with files.reading(self.at(name), "table"), filesystem.open_input_file(path) as stream:
+            file = patiently(self.location, lambda: pq.ParquetFile(stream, page_checksum_verification=True))
+            for group in range(file.num_row_groups):
+                yield patiently(self.location, partial(file.read_row_group, group), reached=True)
+
+    def about(self, name: str) -> dict[str, Any]:
+        """What `put_table` wrote about a file; only its end is read."""
+        filesystem, path = resolve(self.at(name))
+
+        def metadata() -> dict[str, Any]:
+            with filesystem.open_input_file(path) as stream:
+                schema = sealed.Sealed(stream).metadata.schema.to_arrow_schema()
+            return dict(json.loads((schema.metadata or {})[_ABOUT]))
+
+        with files.reading(self.at(name), "table"):
+            return patiently(self.at(name), metadata, reached=True)
+
+    def put_table(self, name: str, table: pa.Table, about: Mapping[str, Any]) -> None:
+        """Writes a small table with a note `about` it."""
+        note = {_ABOUT: json.dumps(dict(about)).encode()}
+        data = sealed.encoded(table.replace_schema_metadata(note), compression="zstd")
+        with self._temporary(name) as temporary:
+            with files.refusals(self.at(name)):
+                Path(temporary).write_bytes(data)
+            self._publish(temporary, name, once=True)
+
+    @contextmanager
+    def rows(self, name: str, schema: pa.Schema) -> Iterator[RowsFile]:
+        """A file whose rows are added a few at a time, and that is there once the body has ended without an error."""
+        with self._temporary(name) as temporary:
+            with files.refusals(self.at(name)):
+                rows = RowsFile(temporary, schema)
+            try:
+                with files.refusals(self.at(name)):
+                    yield rows
+                    rows.close()
+            finally:
+                rows.abandon()
+            self._publish(temporary, name)
+
+    def put_file(self, name: str, fill: Callable[[str], None]) -> None:
+        """Writes a file that `fill` makes at a local path."""
+        with self._temporary(name) as temporary:
+            with files.refusals(self.at(name)):
+                fill(temporary)
+            self._publish(temporary, name)
+
+    @contextmanager
+    def _temporary(self, name: str) -> Iterator[str]:
+        """A local path for a file that is to become `name`; gone afterwards."""
+        if self.local:
+            path = resolve(self.at(f"{WORK}/{self.writer}"))[1] + f"/{Path(name).name}-{uuid.uuid4().hex[:8]}"
+        else:
+            descriptor, path = tempfile.mkstemp(prefix="c2b-ray-")
+            os.close(descriptor)
+        try:
+            yield path
+        except FileNotFoundError as error:
+            raise self._taken_over() from error
+        finally:
+            Path(path).unlink(missing_ok=True)
+
+    def _publish(self, temporary: str, name: str, once: bool = False) -> None:
+        if self.local:
+            with files.refusals(self.at(name)):
+                with open(temporary, "rb+") as stream:
+                    os.fsync(stream.fileno())
+                os.replace(temporary, resolve(self.at(name))[1])
+            return
+        if not self.exists(f"{WORK}/{self.writer}/writer"):
+            raise self._taken_over()
+        _put_object(self.at(name), temporary, once)
+
+    def _taken_over(self) -> RunError:
+        return RunError(
+            f"{self.location}: another build has taken over this directory, or it is not the same directory on every "
+            "node of the cluster; use a shared file system or an object store",
+            run=self.location,
+        )
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Notes what a worker is at, so that a later build knows what the death of this one cost."""
+        note = f"{WORK}/{self.writer}/busy-{what}"
+        self._note(note)
+        yield
+        self.remove(note)  # left where the body ended with an error: it is to be done again
+
+    def _note(self, name: str) -> None:
+        filesystem, path = resolve(self.at(name))
+        try:
+            with files.refusals(self.at(name)):
+                patiently(self.location, lambda: files.put(filesystem, path, b"-"), reached=True)
+        except FileNotFoundError as error:
+            raise self._taken_over() from error
+
+    def begin_writing(self) -> None:
+        self.make_folders()
+        self._note(f"{WORK}/{self.writer}/writer")
+
+    def digest(self, name: str) -> Written:
+        """Bytes and SHA-256 of a file, which is read through; its rows are not counted."""
+        filesystem, path = resolve(self.at(name))
+
+        def read() -> Written:
+            total, size = hashlib.sha256(), 0
+            with filesystem.open_input_stream(path) as stream:
+                while block := stream.read(_READ):
+                    total.update(block)
+                    size += len(block)
+            return Written(0, size, total.hexdigest())
+
+        with files.reading(self.at(name)):
+            return patiently(self.at(name), read, reached=True)
+
+
+class RowsFile:
+    """A Parquet file that is being written at a local path; `written` says what it holds once it is closed."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path, self._schema = path, schema
+        small = {f.name: "zstd" for f in schema if not pa.types.is_binary(f.type)}
+        plain = [f.name for f in schema if not (pa.types.is_binary(f.type) or pa.types.is_nested(f.type))]
+        compression = {f.name: small.get(f.name, "none") for f in schema if not pa.types.is_nested(f.type)}
+        self._writer: pq.ParquetWriter | None = pq.ParquetWriter(
+            path, schema, compression=compression, use_dictionary=plain, write_page_checksum=True
+        )
+        self._held: list[pa.Table] = []
+        self._held_bytes = 0
+        self.count = 0
+        self.written = Written(0, 0, "")
+
+    def add(self, table: pa.Table) -> None:
+        self._held.append(table)
+        self._held_bytes += table.nbytes
+        self.count += table.num_rows
+        if self._held_bytes >= GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._flush()
+            self._writer.close()
+            self._writer = None
+            with open(self._path, "rb") as stream:
+                total = hashlib.file_digest(stream, "sha256").hexdigest()
+            self.written = Written(self.count, os.path.getsize(self._path), total)
+
+    def abandon(self) -> None:
+        """Lets go of what is written, where it is not closed."""
+        if self._writer is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer = None
+
+    def _flush(self) -> None:
+        assert self._writer is not None
+        if self._held:
+            self._writer.write_table(pa.concat_tables(self._held).combine_chunks(), row_group_size=self.count or 1)
+            self._held, self._held_bytes = [], 0
+
+
+def _put_object(location: str, path: str, once: bool) -> None:
+    """One put; `once`: an object that is there is left, for its name says what is in it."""
+    place = {"Bucket": s3.bucket_of(location), "Key": s3.key_of(location)}
+    condition = {"IfNoneMatch": "*"} if once else {}
+
+    def put() -> None:
+        with open(path, "rb") as stream:
+            s3.client().put_object(**place, Body=stream, **condition)
+
+    try:
+        patiently(location, put, reached=True)
+    except s3.refusals() as error:
+        response = getattr(error, "response", None)
+        if once and isinstance(response, dict) and response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 412:
+            return
+        words = refusal(location, error) or f"{location}: {s3.without_secrets(str(error))}"
+        raise StorageError(words, location=location) from error

@@ -1,0 +1,125 @@
+"""Datasets of failures, built without Ray: what is in them, and that no interruption changes it."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import c2b_ray
+from c2b_ray.commands.dataset.verify import verify
+from c2b_ray.errors import RunError
+from c2b_ray.roles import GenerationRequest
+from c2b_ray.steps.decode import decode
+from c2b_ray.world.reader import read
+from c2b_ray.world.renderer import Renderer
+
+CAPTIONS = "label,caption\nboat,a photo of a boat at night\nmug,a photo of a striped mug\nboat,a boat on the beach\n"
+
+
+def answer(images):
+    """A classifier that looks at one pixel: what it is shown is a boat where that pixel is dark, else a mug."""
+    dark = np.array([image[3, 3].astype(int).sum() < 300 for image in images])
+    return np.stack([dark * 4.0, ~dark * 4.0], axis=1).astype(np.float32)
+
+
+def config(tmp_path, **changes):
+    (tmp_path / "captions.csv").write_text(CAPTIONS)
+    return {
+        "captions": {"file": str(tmp_path / "captions.csv")},
+        "images": {"generate": {"model": "world:renderer"}},
+        "classifier": "set by the test",
+        "draws_per_caption": 50,
+        "cap_per_caption": 9,
+        "shard_draws": 40,
+        "batch": 16,
+        **changes,
+    }
+
+
+def built(tmp_path, name="out", **changes):
+    model = c2b_ray.InMemory(answer, ["boat", "mug"], revision="pixel")
+    return c2b_ray.build_dataset(config(tmp_path, **changes), tmp_path / name, classifier={"pixel": model})
+
+
+def canonical(location):
+    """All rows and drops, in order, as Python's."""
+    rows = c2b_ray.load_dataset(location).to_table().to_pylist()
+    drops = [row for path in sorted((location / "drops").iterdir()) for row in pq.read_table(path).to_pylist()]
+    return sorted(rows, key=lambda row: (row["caption_number"], row["draw"])), drops
+
+
+def test_the_failures_and_no_others_are_kept_and_every_drop_has_its_reason(tmp_path):
+    result = built(tmp_path)
+    rows, drops = canonical(tmp_path / "out")
+    assert verify(str(tmp_path / "out")).problems == []
+    assert len(rows) == result.rows
+    assert len(rows) + len(drops) == result.draws == 150
+    assert sum(result.drops.values()) == len(drops)
+    renderer = Renderer()
+    for row in rows:
+        (image,) = renderer.generate([GenerationRequest(row["prompt"], row["seed"])])
+        assert np.array_equal(decode(row["image"]), image.pixels)
+        said = ["boat", "mug"][int(answer([image.pixels]).argmax())]
+        assert row["predicted"] == said != row["label"] == read(row["caption"])["target_class"]
+    assert len({row["image_id"] for row in rows}) == len(rows)
+    per_caption = np.bincount([row["caption_number"] for row in rows])
+    assert per_caption.max() <= 9
+    assert {"not_failed", "over_cap"} <= set(result.drops)
+
+
+def test_a_build_killed_anywhere_ends_with_the_same_rows(tmp_path, monkeypatch):
+    built(tmp_path, "whole")
+    from c2b_ray.store.shards import ShardFiles
+
+    publish, left = ShardFiles._publish, [0]
+
+    def killed(self, *args, **kwargs):
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        publish(self, *args, **kwargs)
+
+    monkeypatch.setattr(ShardFiles, "_publish", killed)
+    kills = 0
+    while True:
+        left[0] = 4 + kills % 3  # so many files are written before the next kill
+        try:
+            built(tmp_path, "killed")
+        except KeyboardInterrupt:
+            kills += 1
+            assert kills < 60
+            continue
+        break
+    assert kills >= 4
+    assert canonical(tmp_path / "killed") == canonical(tmp_path / "whole")
+    manifest = json.loads((tmp_path / "killed" / "manifest.json").read_text())
+    assert manifest["repeated"]["builds_ended_early"] == kills
+
+
+def test_a_damaged_or_lost_file_is_found_and_made_anew(tmp_path):
+    built(tmp_path)
+    before = {
+        path: path.read_bytes() for folder in ("shards", "drops") for path in (tmp_path / "out" / folder).iterdir()
+    }
+    shards = sorted((tmp_path / "out" / "shards").iterdir())
+    drops = sorted((tmp_path / "out" / "drops").iterdir())
+    data = bytearray(shards[0].read_bytes())
+    data[len(data) // 2] ^= 1
+    shards[0].write_bytes(data)
+    shards[1].write_bytes(shards[1].read_bytes()[:-100])
+    drops[1].unlink()
+    drops[2].write_bytes(b"")
+    problems = verify(str(tmp_path / "out")).problems
+    assert len(problems) == 4
+    assert all(any(path.name in line for line in problems) for path in (shards[0], drops[2]))
+    built(tmp_path)
+    assert {path: path.read_bytes() for path in before} == before
+    assert verify(str(tmp_path / "out")).problems == []
+
+
+def test_another_config_is_refused_with_both_hashes(tmp_path):
+    built(tmp_path)
+    theirs = json.loads((tmp_path / "out" / "dataset.json").read_text())["config_hash"]
+    with pytest.raises(RunError, match=f"its hash is {theirs}, this one's is [0-9a-f]{{20}} .the seed differs"):
+        built(tmp_path, seed=1)
