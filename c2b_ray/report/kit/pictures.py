@@ -1,11 +1,11 @@
-"""The bytes of a few images of a run, without reading the others into memory.
+"""Some rows of a run's large tables, such as the bytes of a few images, without reading the others into memory.
 
-Knows where a run keeps its images; knows nothing of what they show.
+Knows how a run keeps its tables; knows nothing of what pictures show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,29 +19,41 @@ from c2b_ray.store.run import Run
 
 def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
     """The encoded bytes of the images that are there; ids of images without bytes are left out."""
-    wanted = pa.array(image_ids, pa.string())
     pictures: dict[str, bytes] = {}
-    if not image_ids:
-        return pictures
-    filesystem, path = resolve(run.location("images"))
-    for name in files.entries(run.location("images")):
-        if name.startswith("part-") and name.endswith(".parquet"):
-            with files.reading(run.location("images")), filesystem.open_input_file(f"{path}/{name}") as stream:
-                try:
-                    _read_part(Sealed(stream), wanted, pictures)
-                except pa.ArrowException as error:
-                    location = run.location(f"images/{name}")
-                    raise SourceError(
-                        f"{location} is damaged ({error}); delete it and run the c2b audit again"
-                    ) from error
+    for rows in chosen_rows(run, "images", "image_id", image_ids, ["image_id", "bytes"]):
+        rows = rows.filter(pc.is_valid(rows["bytes"]))
+        pictures.update(zip(rows["image_id"].to_pylist(), rows["bytes"].to_pylist(), strict=True))
     return pictures
 
 
-def _read_part(part: Sealed, wanted: pa.Array, pictures: dict[str, bytes]) -> None:
+def chosen_rows(
+    run: Run, table: str, id_column: str, wanted: Sequence[str], columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """The rows whose id is wanted, as many at a time as a row group has."""
+    if not wanted or not run.has(table):
+        return
+    ids = pa.array(wanted, pa.string())
+    for location in _locations(run, table):
+        filesystem, path = resolve(location)
+        with files.reading(location), filesystem.open_input_file(path) as stream:
+            try:
+                yield from _chosen(Sealed(stream), id_column, ids, list(columns))
+            except pa.ArrowException as error:
+                raise SourceError(
+                    f"{location} is damaged ({error}); delete it and run the {run.kind.command} again"
+                ) from error
+
+
+def _locations(run: Run, table: str) -> list[str]:
+    if not run.in_parts(table):
+        return [run.location(f"{table}.parquet")]
+    names = files.entries(run.location(table))
+    return [run.location(f"{table}/{name}") for name in names if name.startswith("part-") and name.endswith(".parquet")]
+
+
+def _chosen(part: Sealed, id_column: str, wanted: pa.Array, columns: list[str]) -> Iterator[pa.Table]:
     for group in range(part.metadata.num_row_groups):
-        ids = part.read_groups([group], ["image_id"])["image_id"]
-        if not pc.any(pc.is_in(ids, wanted)).as_py():
-            continue
-        rows = part.read_groups([group], ["image_id", "bytes"])
-        chosen = rows.filter(pc.and_(pc.is_in(rows["image_id"], wanted), pc.is_valid(rows["bytes"])))
-        pictures.update(zip(chosen["image_id"].to_pylist(), chosen["bytes"].to_pylist(), strict=True))
+        ids = part.read_groups([group], [id_column])[id_column]
+        if pc.any(pc.is_in(ids, wanted)).as_py():
+            rows = part.read_groups([group], columns)
+            yield rows.filter(pc.is_in(rows[id_column], wanted))

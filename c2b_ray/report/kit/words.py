@@ -37,6 +37,41 @@ def _percent_digits(share: float) -> str:
     return digits
 
 
+def rate(share: float) -> str:
+    """A share that may be tiny, to two digits: 0.0072 → 0.72 %, 0.0000022 → 0.00022 %. Only 0 and 1 themselves are
+    written 0 % and 100 %."""
+    return UNKNOWN if math.isnan(share) else f"{_rate_digits(share)}{THIN}%"
+
+
+def rate_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{_rate_digits(low)}–{_rate_digits(high)}{THIN}%"
+
+
+def _rate_digits(share: float) -> str:
+    percentage = 100 * share
+    if share == 0 or percentage >= 10:
+        return _percent_digits(share)
+    percentage = float(f"{percentage:.2g}")
+    return f"{percentage:.{max(1 - math.floor(math.log10(percentage)), 0)}f}"
+
+
+def times(ratio: float) -> str:
+    """How many times as often: 514, 13.5, ∞."""
+    if math.isnan(ratio):
+        return UNKNOWN
+    if math.isinf(ratio):
+        return "∞"
+    return count(round(ratio)) if ratio >= 99.95 else f"{ratio:.1f}"
+
+
+def times_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{times(low)} to {times(high)}"
+
+
 def signed(value: float) -> str:
     """−0.55 and +0.31, to two decimals; 0.00 has no sign."""
     if math.isnan(value):

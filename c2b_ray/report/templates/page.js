@@ -37,6 +37,7 @@
   }
   const rowsOf = (list) => [...(list.tBodies ? list.tBodies[0].rows : list.children)];
   const choices = (rows, name) => [...new Set(rows.flatMap((row) => (row.dataset[name] || "").split("\n")))].sort();
+  const FILTERS = ["class", "attribute", "label", "target", "classifier", "verdict"];
   const WORDS = { none: "clear" };
 
   for (const group of lists.values()) {
@@ -45,7 +46,7 @@
     if (rows.length < 2) continue;
     let all = false;
     const text = make("input", { type: "search", placeholder: "Filter by text", ariaLabel: "Filter by text" });
-    const selects = ["class", "attribute", "verdict"].map((name) => {
+    const selects = FILTERS.map((name) => {
       const options = choices(rows, name).filter(Boolean);
       const every = make("option", { value: "", textContent: `every ${name}` });
       const select = make("select", { ariaLabel: `Filter by ${name}`, hidden: options.length < 2 }, every);
@@ -86,7 +87,10 @@
     const found = text.replace(/\u2212/g, "-").replace(/[\u202f\u00a0]/g, "").match(/[-+]?\d+(?:\.\d+)?/);
     return found ? Number(found[0]) : NaN;
   };
-  const textOf = (row, column) => (row.cells[column] ? row.cells[column].textContent.trim() : "");
+  const textOf = (row, column) => {
+    const cell = row.cells[column];
+    return cell ? cell.dataset.value || cell.textContent.trim() : "";
+  };
   const compare = (a, b) => {
     const [x, y] = [number(a), number(b)];
     if (a === "—" || b === "—") return (a === "—") - (b === "—");

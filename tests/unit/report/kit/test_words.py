@@ -88,3 +88,20 @@ def test_a_spec_keeps_what_tells_it_from_others_and_loses_its_places():
     assert [name[:-6] for name in names_of(urls).values()] == ["http://h/x?which=[removed] #"] * 2
     models = {f"classifier {spec}": {"spec": spec} for spec in ("onnx:/a/m.onnx", "onnx:/b/m.onnx")}
     assert len(cleaned(models)) == 2
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (0.0072, "0.72"), (0.0000022, "0.00022"), (0.0411, "4.1"), (0.178, "18"), (0.0996, "10"), (0.00999, "1.0"),
+        (0.0, "0"), (1.0, "100"), (0.9999, "99.9"), (1e-9, "0.00000010"),
+    ],
+)  # fmt: skip
+def test_a_rate_has_two_digits_however_small(share: float, shown: str) -> None:
+    assert words.rate(share) == f"{shown}\u202f%"
+
+
+def test_how_many_times_as_often() -> None:
+    assert [words.times(ratio) for ratio in (2264.3, 99.96, 13.49, 1.04, float("inf"), NAN)] == [
+        "2\u202f264", "100", "13.5", "1.0", "∞", "—",
+    ]  # fmt: skip

@@ -1,0 +1,130 @@
+"""Several classifiers on the same images: how often each fails at the baselines and on the captions of findings.
+
+The counterpart of Figure 4 of Wiles et al. 2022. Knows tallies and findings; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from c2b_ray.metrics.rates import failure_rates
+from c2b_ray.report.failures.facts import Facts
+from c2b_ray.report.failures.rows import Hypothesis
+from c2b_ray.report.failures.sentences import says, target_of
+from c2b_ray.report.failures.tallies import Tallies, share
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean
+
+MOST_ROWS = 60
+
+
+@dataclass(frozen=True)
+class ClassifierLine:
+    """`baseline_width`, `caption_width`: bars, of 100."""
+
+    name: str
+    findings: str
+    baseline: str
+    baseline_width: str
+    captions: str
+    caption_width: str
+
+
+@dataclass(frozen=True)
+class ComparedRate:
+    """`width`: of 100, of the largest rate in the row."""
+
+    rate: str
+    interval: str
+    baseline: str
+    width: str
+    found: bool
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    label: str
+    target: str
+    says: str
+    rates: tuple[ComparedRate, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    lines: tuple[ClassifierLine, ...]
+    rows: tuple[ComparedRow, ...]
+    more: int
+
+
+def compared(facts: Facts) -> Compared:
+    """A line per classifier; with several, a row per finding's caption with the rates of all of them."""
+    lines = _lines(facts)
+    if len(facts.names) < 2:
+        return Compared(lines, (), 0)
+    leads: dict[tuple[str, str | None, str], Hypothesis] = {}
+    for finding in facts.findings:
+        one = finding.lead
+        leads.setdefault((one.caption_id, one.target, one.generator), one)
+    rows = [_row(one, facts) for one in list(leads.values())[:MOST_ROWS]]
+    return Compared(lines, tuple(rows), max(len(leads) - MOST_ROWS, 0))
+
+
+def _lines(facts: Facts) -> tuple[ClassifierLine, ...]:
+    at_baselines = {each.caption_id for each in facts.baselines.values()}
+    on_captions = {finding.lead.caption_id for finding in facts.findings}
+    rates = {
+        name: (_mean(facts.tallies, name, at_baselines), _mean(facts.tallies, name, on_captions))
+        for name in facts.names
+    }
+    largest = max((rate for pair in rates.values() for rate in pair if rate == rate), default=0.0) or 1.0
+    return tuple(
+        ClassifierLine(
+            name=facts.names[classifier],
+            findings=words.count(sum(finding.lead.classifier == classifier for finding in facts.findings)),
+            baseline=words.rate(base),
+            baseline_width=_width(base, largest),
+            captions=words.rate(hard),
+            caption_width=_width(hard, largest),
+        )
+        for classifier, (base, hard) in rates.items()
+    )
+
+
+def _mean(tallies: Tallies, classifier: str, captions: set[str]) -> float:
+    """The mean over captions of how often any failure happens: each caption counts the same."""
+    rates = [
+        tally.failures / tally.draws
+        for (caption, name, _), tally in tallies.confirmed.items()
+        if name == classifier and caption in captions and tally.draws
+    ]
+    return sum(rates) / len(rates) if rates else math.nan
+
+
+def _row(one: Hypothesis, facts: Facts) -> ComparedRow:
+    tallies = {name: facts.tallies.of(one.caption_id, name, one.generator) for name in facts.names}
+    largest = max((share(each.towards(one.target), each.draws) for each in tallies.values() if each.draws), default=0.0)
+    found = {
+        each.classifier
+        for finding in facts.findings
+        for each in finding.captions
+        if (each.caption_id, each.target) == (one.caption_id, one.target)
+    }
+    entries = []
+    for name, tally in tallies.items():
+        base, failures = facts.at_baseline(one, name), tally.towards(one.target)
+        limits = failure_rates(failures, tally.draws, facts.confidence)
+        entries.append(
+            ComparedRate(
+                rate=words.rate(share(failures, tally.draws)),
+                interval=words.rate_range(float(limits.low), float(limits.high)) if tally.draws else "",
+                baseline=words.rate(share(base.towards(one.target), base.draws)),
+                width=_width(share(failures, tally.draws), largest or 1.0),
+                found=name in found,
+            )
+        )
+    return ComparedRow(clean(one.label), target_of(one), says(one), tuple(entries))
+
+
+def _width(rate: float, largest: float) -> str:
+    return "0" if rate != rate else f"{100 * rate / largest:.1f}"

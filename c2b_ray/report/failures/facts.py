@@ -1,0 +1,100 @@
+"""What a page of `c2b failures` is made from: a run's rows, findings and tallies, before any of it is text.
+
+Knows the tables of `schemas.failures` and a manifest, any part of which may be absent; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.report.failures.families import Finding, findings_of
+from c2b_ray.report.failures.rows import Baseline, Hypothesis, baselines_of, hypotheses_of
+from c2b_ray.report.failures.sentences import GENERATED, LABELLED, Wording
+from c2b_ray.report.failures.tallies import Tallies, Tally, TallyKey, tallies_of
+from c2b_ray.report.kit.method import mapping, number
+from c2b_ray.report.kit.redact import names_of
+
+MOST_DETAILED = 24
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a run; `rounds` of `tallies.COLUMNS`, without its pictures."""
+
+    candidates: pa.Table
+    rounds: pa.Table
+    hypotheses: pa.Table
+    reliability: pa.Table
+    transfers: pa.Table
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`names`, `generators`: what the page calls classifiers and generators; `confidence`: of intervals."""
+
+    manifest: Mapping[str, Any]
+    tables: Tables
+    hypotheses: Sequence[Hypothesis]
+    findings: Sequence[Finding]
+    baselines: Mapping[str, Baseline]
+    tallies: Tallies
+    names: Mapping[str, str]
+    generators: Mapping[str, str]
+    confidence: float
+    wording: Wording
+
+    @property
+    def detailed(self) -> Sequence[Finding]:
+        """The findings that are shown with a plot and pictures."""
+        return self.findings[:MOST_DETAILED]
+
+    def at_baseline(self, one: Hypothesis, classifier: str | None = None) -> Tally:
+        """Confirmation's images of the hypothesis's baseline, through the same generator."""
+        return self.tallies.of(*self.baseline_key(one, classifier))
+
+    def baseline_key(self, one: Hypothesis, classifier: str | None = None) -> TallyKey:
+        baseline = self.baselines.get(one.label)
+        return baseline.caption_id if baseline else "", classifier or one.classifier, one.generator
+
+    def shown(self) -> dict[TallyKey, set[str]]:
+        """The captions of which pictures are shown, and the labels that their findings are about."""
+        wanted: dict[TallyKey, set[str]] = {}
+        for one in (finding.lead for finding in self.detailed):
+            for caption_id in (one.caption_id, self.baseline_key(one)[0]):
+                for generator in self.generators:
+                    targets = wanted.setdefault((caption_id, one.classifier, generator), set())
+                    targets |= {one.target} if one.target is not None else set()
+        return wanted
+
+
+def facts_of(manifest: Mapping[str, Any], tables: Tables) -> Facts:
+    config = mapping(manifest.get("config"))
+    hypotheses = hypotheses_of(tables.hypotheses, tables.candidates)
+    classifiers = dict.fromkeys(
+        [*_specs(config), *(one.classifier for one in hypotheses), *tables.rounds["classifier"].unique().to_pylist()]
+    )
+    generators = dict.fromkeys(
+        [*(one.generator for one in hypotheses), *tables.rounds["generator"].unique().to_pylist()]
+    )
+    return Facts(
+        manifest=manifest,
+        tables=tables,
+        hypotheses=hypotheses,
+        findings=findings_of(hypotheses),
+        baselines=baselines_of(tables.candidates),
+        tallies=tallies_of(tables.rounds),
+        names=names_of(list(classifiers)),
+        generators=names_of(list(generators)),
+        confidence=1 - number(config.get("alpha"), 0.05),
+        wording=LABELLED if mapping(mapping(config.get("images")).get("labelled")) else GENERATED,
+    )
+
+
+def _specs(config: Mapping[str, Any]) -> list[str]:
+    """What hypotheses call the classifiers of a config: their specs, or the names that it gives them."""
+    named = config.get("classifier")
+    return [named] if isinstance(named, str) else [str(name) for name in named or ()]

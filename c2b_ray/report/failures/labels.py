@@ -1,0 +1,85 @@
+"""Each label at its baseline, before any caption: how often each classifier fails, and what it takes the label for.
+
+Knows tallies and hypotheses; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from c2b_ray.metrics.rates import failure_rates
+from c2b_ray.report.failures.facts import Facts
+from c2b_ray.report.failures.rows import CONFIRMATION, DISCOVERY
+from c2b_ray.report.failures.tallies import Tally
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean
+
+MOST_ROWS = 400
+MOST_TAKEN = 3
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    """`stage`: whose images these are; discovery's where confirmation drew none of the label."""
+
+    classifier: str
+    label: str
+    rate: str
+    interval: str
+    draws: str
+    stage: str
+    taken_for: str
+    captions: str
+    findings: str
+
+
+@dataclass(frozen=True)
+class Labels:
+    rows: tuple[LabelRow, ...]
+    more: int
+
+
+def labels(facts: Facts) -> Labels:
+    """A row per label and classifier, the label that fails most often first; images of all generators together."""
+    rows = [_row(label, classifier, facts) for label in facts.baselines for classifier in facts.names]
+    rows.sort(key=lambda pair: (pair[0], pair[1].label, pair[1].classifier))
+    return Labels(tuple(row for _, row in rows[:MOST_ROWS]), max(len(rows) - MOST_ROWS, 0))
+
+
+def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
+    """With what it is ordered by."""
+    caption_id = facts.baselines[label].caption_id
+    keys = [(caption_id, classifier, generator) for generator in facts.generators]
+    stage, counts = CONFIRMATION, _together([facts.tallies.of(*key) for key in keys])
+    if not counts.draws:
+        stage, counts = DISCOVERY, _together([facts.tallies.discovered.get(key, Tally()) for key in keys])
+    tried = {one.caption_id for one in facts.hypotheses if (one.label, one.classifier) == (label, classifier)}
+    found = sum((each.lead.label, each.lead.classifier) == (label, classifier) for each in facts.findings)
+    rate = failure_rates(counts.failures, counts.draws, facts.confidence)
+    row = LabelRow(
+        classifier=facts.names[classifier],
+        label=clean(label),
+        rate=words.rate(float(rate.value)),
+        interval=words.rate_range(float(rate.low), float(rate.high)) if counts.draws else "",
+        draws=words.count(counts.draws),
+        stage=stage,
+        taken_for=_taken(counts),
+        captions=words.count(len(tried)),
+        findings=words.count(found),
+    )
+    return -float(rate.value) if counts.draws else 1.0, row
+
+
+def _together(tallies: Sequence[Tally]) -> Tally:
+    whole = Tally()
+    for tally in tallies:
+        whole.draws += tally.draws
+        whole.failures += tally.failures
+        whole.taken.update(tally.taken)
+    return whole
+
+
+def _taken(tally: Tally) -> str:
+    ranked = sorted(tally.taken.items(), key=lambda item: (-item[1], item[0]))[:MOST_TAKEN]
+    return ", ".join(f"{clean(label)} ({words.percent(count / tally.failures)})" for label, count in ranked)

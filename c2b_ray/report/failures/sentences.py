@@ -1,0 +1,119 @@
+"""A finding as a sentence: who takes what for what, how many times as often, where the prompt says what.
+
+Knows findings and English; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from c2b_ray.report.failures.families import Finding
+from c2b_ray.report.failures.rows import Hypothesis
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean
+from c2b_ray.report.kit.sentence import Sentence, Span
+
+ANY = "any other label"
+LONGEST_SAYING = 160
+MOST_ALIKE = 3
+
+
+@dataclass(frozen=True)
+class Told:
+    """A finding in words. `title`: what is taken for what; `says`: what its caption adds to the baseline."""
+
+    link: str
+    classifier: str
+    label: str
+    target: str
+    says: str
+    title: str
+    sentence: Sentence
+    beneath: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How a run's captions are spoken of: generators get a prompt, labelled images have columns."""
+
+    where: str = "where the prompt says"
+    without: str = "the baseline prompt"
+
+
+GENERATED = Wording()
+LABELLED = Wording("among images labelled", "all images of the label")
+
+
+def told(finding: Finding, name: str, link: str, wording: Wording) -> Told:
+    """`name`: what the classifier is called."""
+    lead = finding.lead
+    return Told(
+        link=link,
+        classifier=name,
+        label=clean(lead.label),
+        target=target_of(lead),
+        says=says(lead),
+        title=clean(lead.label),
+        sentence=sentence(lead, name, wording),
+        beneath=tuple(_beneath(finding, wording)),
+        doubts=tuple(f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts),
+    )
+
+
+def target_of(one: Hypothesis) -> str:
+    return ANY if one.target is None else clean(one.target)
+
+
+def says(one: Hypothesis, most: int = LONGEST_SAYING) -> str:
+    """What the caption says beyond the baseline; all of it where it is a text of its own."""
+    text = ". ".join(sentence.strip().rstrip(".") for sentence in one.sentences) or one.caption
+    return words.shortened(clean(text), most)
+
+
+def sentence(lead: Hypothesis, name: str, wording: Wording) -> Sentence:
+    label = clean(lead.label)
+    doing = "fails on" if lead.target is None else "takes"
+    spans = [Span(f"{name} {doing} {words.article(label)}"), Span(label, strong=True)]
+    if lead.target is not None:
+        target = clean(lead.target)
+        spans += [Span(f" for {words.article(target)}"), Span(target, strong=True)]
+    return (*spans, Span(f"{_often(lead)}{wording.where} “"), Span(says(lead), strong=True), Span(_evidence(lead)))
+
+
+def _often(lead: Hypothesis) -> str:
+    if not math.isfinite(lead.ratio):
+        return " "
+    return f" {words.times(lead.ratio)} times as often "
+
+
+def _evidence(lead: Hypothesis) -> str:
+    rate = f"{words.rate(lead.rate)}, {words.rate_range(lead.rate_low, lead.rate_high)}"
+    if math.isfinite(lead.ratio):
+        return f"” ({rate}, against {words.rate(lead.baseline_rate)})."
+    least = f": at least {words.times(lead.ratio_low)} times as often" if lead.ratio_low > 1 else ""
+    return f"” ({rate}, against none in {words.plural(lead.baseline_draws, 'draw')} of the baseline{least})."
+
+
+def _beneath(finding: Finding, wording: Wording) -> Sequence[str]:
+    lead, lines = finding.lead, []
+    if lead.target is not None:
+        lines.append(_any_failure(finding))
+    if finding.alike:
+        shown = [f"“{says(one, 80)}” ({words.rate(one.rate)})" for one in finding.alike[:MOST_ALIKE]]
+        if more := len(finding.alike) - MOST_ALIKE:
+            shown += [f"{words.count(more)} more"] if more > 0 else []
+        lines.append(f"Confirmed too, and saying the same: {words.listed(shown)}.")
+    return lines
+
+
+def _any_failure(finding: Finding) -> str:
+    lead, anyhow = finding.lead, finding.anyhow
+    if anyhow is not None and math.isfinite(anyhow.ratio):
+        return (
+            f"Any failure: {words.rate(anyhow.rate)} against {words.rate(anyhow.baseline_rate)}, "
+            f"{words.times(anyhow.ratio)} times as often."
+        )
+    return f"Any failure: {words.rate(lead.any_failures / lead.draws if lead.draws else math.nan)}."

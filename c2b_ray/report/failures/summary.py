@@ -1,0 +1,93 @@
+"""What a terminal shows of a run of `c2b failures`: its findings, and how many hypotheses say what.
+
+Knows the report's facts and sentences; knows nothing of terminals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from c2b_ray.report.failures.facts import Facts
+from c2b_ray.report.failures.families import Finding
+from c2b_ray.report.failures.headline import absent, stages, tally
+from c2b_ray.report.failures.method import rule_line
+from c2b_ray.report.failures.report import read_facts
+from c2b_ray.report.failures.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis
+from c2b_ray.report.failures.sentences import says, target_of
+from c2b_ray.report.failures.spending import spending
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.method import mapping
+from c2b_ray.report.kit.summary import Column, Summary
+from c2b_ray.store.run import Run
+from c2b_ray.text import finite
+
+MOST_ROWS = 15
+LONGEST = 60  # characters of a caption
+COLUMNS = (
+    *(Column(name) for name in ("classifier", "label", "taken for", "the caption says")),
+    *(Column(name, number=True) for name in ("rate", "interval", "baseline", "times", "q")),
+    Column("in doubt"),
+)
+
+
+def summary(run: Run) -> Summary:
+    facts = read_facts(run)
+    of = Counter(one.verdict for one in facts.hypotheses)
+    rule = rule_line(mapping(facts.manifest.get("config")))
+    nothing = absent(facts)
+    lines = [
+        *([nothing] if nothing else []),
+        tally(facts.hypotheses, facts.findings),
+        stages(facts.tallies),
+        spending(facts.tallies, facts.manifest).line,
+        *([rule] if rule else []),
+        f"report: {run.report}",
+    ]
+    shown = facts.findings[:MOST_ROWS]
+    return Summary(
+        title=f"Findings ({len(shown)} of {len(facts.findings)})",
+        columns=COLUMNS,
+        rows=[_row(finding, facts) for finding in shown],
+        marks=["bad"] * len(shown),
+        lines=lines,
+        to_json={
+            "run": run.path,
+            "report": run.report,
+            "verdicts": {name: of[name] for name in (FAILURE, NOT_SHOWN, UNDETERMINED)},
+            "images": {
+                f"{stage} {part}": effort.images for (stage, part), effort in sorted(facts.tallies.efforts.items())
+            },
+            "findings": findings(facts.findings),
+        },
+    )
+
+
+def _row(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    lead = finding.lead
+    return (
+        facts.names[lead.classifier],
+        lead.label,
+        target_of(lead),
+        says(lead, LONGEST),
+        words.rate(lead.rate),
+        words.rate_range(lead.rate_low, lead.rate_high),
+        words.rate(lead.baseline_rate),
+        words.times(lead.ratio),
+        words.small_probability(lead.q_value),
+        "yes" if lead.doubts else "",
+    )
+
+
+def findings(several: Sequence[Finding]) -> list[Mapping[str, Any]]:
+    """For programs, in the order of the page; `alike`: the captions that say the same."""
+    return [{**_numbers(finding.lead), "alike": [one.caption for one in finding.alike]} for finding in several]
+
+
+def _numbers(one: Hypothesis) -> Mapping[str, Any]:
+    """The hypothesis's row, with null for what is not known."""
+    row: Mapping[str, Any] = finite(
+        {name: getattr(one, name) for name in Hypothesis.__dataclass_fields__ if name not in ("stage", "found")}
+    )
+    return row

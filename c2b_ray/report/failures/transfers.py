@@ -1,0 +1,106 @@
+"""The captions of findings on other images, from other generators or an index: the counterpart of Tables 5 and 6.
+
+Knows the table of `schemas.TRANSFERS`; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.report.failures.sentences import ANY
+from c2b_ray.report.failures.tallies import share
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean, names_of
+
+MOST_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Rates are means over runs ± their standard deviation, of the caption and of its baseline."""
+
+    classifier: str
+    source: str
+    label: str
+    target: str
+    says: str
+    baseline: str
+    rate: str
+    anyhow: str
+    images: str
+    runs: str
+    p: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Transfers:
+    present: bool
+    line: str = ""
+    rows: tuple[Transfer, ...] = ()
+    more: int = 0
+
+
+def transfers(table: pa.Table, says_of: Mapping[str, str], names: Mapping[str, str], alpha: float) -> Transfers:
+    """`says_of`: what each caption says, by its id; `names`: what each classifier is called."""
+    rows = table.to_pylist()
+    if not rows:
+        return Transfers(present=False)
+    sources = names_of([row["source"] for row in rows])
+    rows.sort(key=lambda row: (row["p_value"] is None or math.isnan(row["p_value"]), row["p_value"] or 0.0))
+    shown = tuple(
+        Transfer(
+            classifier=names.get(row["classifier"], clean(row["classifier"])),
+            source=sources[row["source"]],
+            label=clean(row["label"]),
+            target=ANY if row["target"] is None else clean(row["target"]),
+            says=says_of.get(row["caption_id"], words.UNKNOWN),
+            baseline=spread(row["baseline_rates"]),
+            rate=spread(row["rates"]),
+            anyhow=words.rate(share(row["any_failures"], row["draws"])),
+            images=words.count(row["draws"]),
+            runs=words.count(len(row["rates"])),
+            p=p_value(row["p_value"]),
+            holds=_holds(row, alpha),
+        )
+        for row in rows[:MOST_ROWS]
+    )
+    return Transfers(True, _line(rows, alpha), shown, max(len(rows) - MOST_ROWS, 0))
+
+
+def spread(rates: Sequence[float]) -> str:
+    """Mean ± standard deviation (n − 1), in percent; the mean alone of one run."""
+    known = [rate for rate in rates if rate is not None and not math.isnan(rate)]
+    if not known:
+        return words.UNKNOWN
+    mean = words.rate(statistics.fmean(known))
+    if len(known) < 2:
+        return mean
+    return f"{mean.removesuffix(f'{words.THIN}%')} ± {words.rate(statistics.stdev(known))}"
+
+
+def p_value(value: float | None) -> str:
+    """With two digits, however small."""
+    if value is None or math.isnan(value):
+        return words.UNKNOWN
+    return words.rate(value / 100).removesuffix(f"{words.THIN}%") if value else "0"
+
+
+def _holds(row: Mapping[str, Any], alpha: float) -> bool:
+    p = row["p_value"]
+    more = share(row["failures"], row["draws"]) > share(row["baseline_failures"], row["baseline_draws"])
+    return p is not None and p <= alpha and more
+
+
+def _line(rows: Sequence[Mapping[str, Any]], alpha: float) -> str:
+    holds = sum(_holds(row, alpha) for row in rows)
+    return (
+        f"{words.count(holds)} of {words.plural(len(rows), 'comparison')} show more failures under the caption than at "
+        f"its baseline, each taken alone (p at most {words.decimal(alpha)})."
+    )

@@ -1,0 +1,101 @@
+"""The report of `c2b failures` as a tree of frozen dataclasses that hold nothing but text: all counting ends here.
+
+Made by pure functions from Arrow tables and a manifest; it knows neither files nor HTML. The template below it only
+walks the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from c2b_ray.report.failures import headline
+from c2b_ray.report.failures.captions import MOST_ROWS, CaptionRow, caption_row, undecided_first
+from c2b_ray.report.failures.compared import Compared, compared
+from c2b_ray.report.failures.detail import Detail, details
+from c2b_ray.report.failures.examples import Examples
+from c2b_ray.report.failures.facts import MOST_DETAILED, Facts
+from c2b_ray.report.failures.headline import Headline
+from c2b_ray.report.failures.labels import Labels, labels
+from c2b_ray.report.failures.method import method, rule_line
+from c2b_ray.report.failures.reliability import Reliability, reliability
+from c2b_ray.report.failures.sentences import Told, says, told
+from c2b_ray.report.failures.spending import Spending, spending
+from c2b_ray.report.failures.transfers import Transfers, transfers
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.method import Method, mapping
+
+MOST_SENTENCES = 40
+
+
+@dataclass(frozen=True)
+class View:
+    headline: Headline
+    classifiers: tuple[str, ...]
+    several: bool
+    interval_name: str
+    alpha: str
+    rule: str
+    findings: tuple[Told, ...]
+    findings_more: int
+    captions: tuple[CaptionRow, ...]
+    captions_more: int
+    details: tuple[Detail, ...]
+    compared: Compared
+    labels: Labels
+    reliability: Reliability
+    transfers: Transfers
+    rest: tuple[CaptionRow, ...]
+    rest_line: str
+    rest_more: int
+    absent: str
+    spending: Spending
+    method: Method
+
+
+def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) -> View:
+    """`thumbnails`: a data: URI by an example's key; those that are absent are told in words."""
+    sentences = [
+        told(finding, facts.names[finding.lead.classifier], link, facts.wording)
+        for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)
+    ]
+    found = list(dict.fromkeys(one for finding in facts.findings for one in finding.confirmed))
+    found += [one for one in facts.hypotheses if one.found and one not in set(found)]
+    rest = undecided_first(facts.hypotheses)
+    return View(
+        headline=headline.headline(facts),
+        classifiers=tuple(facts.names.values()),
+        several=len(facts.names) > 1,
+        interval_name=words.percent(facts.confidence),
+        alpha=words.decimal(round(1 - facts.confidence, 10)),
+        rule=_rule(facts),
+        findings=tuple(sentences[:MOST_SENTENCES]),
+        findings_more=max(len(sentences) - MOST_SENTENCES, 0),
+        captions=tuple(caption_row(one, facts) for one in found[:MOST_ROWS]),
+        captions_more=max(len(found) - MOST_ROWS, 0),
+        details=details(facts, sentences, examples, thumbnails),
+        compared=compared(facts),
+        labels=labels(facts),
+        reliability=reliability(facts.tables.reliability, facts.generators),
+        transfers=transfers(facts.tables.transfers, _says(facts), facts.names, 1 - facts.confidence),
+        rest=tuple(caption_row(one, facts) for one in rest[:MOST_ROWS]),
+        rest_line=headline.rest_line(rest),
+        rest_more=max(len(rest) - MOST_ROWS, 0),
+        absent=headline.absent(facts),
+        spending=spending(facts.tallies, facts.manifest),
+        method=method(facts.manifest),
+    )
+
+
+def _links(findings: int) -> list[str]:
+    """The anchor of each finding that is shown in detail."""
+    return [f"finding-{at + 1}" if at < MOST_DETAILED else "" for at in range(findings)]
+
+
+def _rule(facts: Facts) -> str:
+    table = facts.tables.hypotheses
+    return rule_line(mapping(facts.manifest.get("config")), table["rule"][0].as_py() if table.num_rows else "")
+
+
+def _says(facts: Facts) -> dict[str, str]:
+    return {one.caption_id: says(one) for one in facts.hypotheses}

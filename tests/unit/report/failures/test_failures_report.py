@@ -1,0 +1,179 @@
+"""The report of `c2b failures`: what it says, from which draws, safe to open, and sensible with nothing to say."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from synthetic_failures import FLY, TABLES, Cause, Recipe, make_run, showcase
+
+from c2b_ray.report.failures.facts import Tables, facts_of
+from c2b_ray.report.failures.families import findings_of
+from c2b_ray.report.failures.report import read_facts, write_report
+from c2b_ray.report.failures.rows import Hypothesis
+from c2b_ray.report.failures.summary import summary
+from c2b_ray.store.run import Run
+
+EVIL = '<script>alert("x")</script>'
+
+
+def html_of(run: Run) -> str:
+    return Path(write_report(run)).read_text(encoding="utf-8")
+
+
+def text_of(html: str) -> str:
+    shown = re.sub(r"<(script|style)>.*?</\1>", "", html, flags=re.DOTALL)
+    return re.sub(r"[ \n]+", " ", unescape(re.sub(r"<[^>]+>", "", shown)))
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+    run = make_run(tmp_path_factory.mktemp("failures") / "run", showcase())
+    return run, html_of(run)
+
+
+def test_a_finding_is_one_sentence_with_its_numbers(shown: tuple[Run, str]) -> None:
+    run, html = shown
+    rows = run.read("hypotheses").to_pylist()
+    bees = [row for row in rows if row["target"] == "bee" and row["verdict"] == "failure"]
+    fly = next(row for row in bees if row["origin"] == "sentence")
+    times = f"{round(fly['ratio']):,}".replace(",", "\u202f")
+    told = f"takes a fly for a bee {times} times as often where the prompt says “it is on a flower” ("
+    assert told in text_of(html)
+    assert "takes a crayfish for a chainlink fence where the prompt says “it is in a net” (" in text_of(html)
+    assert "against none in 200\u202f000 draws of the baseline: at least" in text_of(html)
+    assert "In doubt: only 60 % of the generator's images of crayfish show one." in text_of(html)
+
+
+def test_which_draws_chose_and_which_measured_is_said(shown: tuple[Run, str]) -> None:
+    _, html = shown
+    assert re.search(r"Captions were chosen on [\d\u202f]+ images \(discovery\)", text_of(html))
+    assert "(confirmation), from other seeds, that had no part in choosing them" in text_of(html)
+
+
+def test_every_link_leads_somewhere_and_plots_are_whole(shown: tuple[Run, str]) -> None:
+    _, html = shown
+    for link in re.findall(r'href="#([^"]+)"', html):
+        assert f'id="{link}"' in html
+    plots = re.findall(r"<svg class=\"forest\".*?</svg>", html)
+    assert len(plots) == 6
+    for plot in plots:
+        ET.fromstring(plot)
+    links = re.findall(r'(?:src|href|url)\s*[=(]\s*["\']?([^"\'\s)>]+)', html.split("<script>")[0])
+    assert all(link.startswith(("data:image/jpeg;base64,", "#")) for link in links)
+    assert " style=" not in html
+    assert "/data/" not in html  # of the index's path no more than its last part
+
+
+def test_rates_and_pictures_come_from_the_measuring_part_of_confirmation(tmp_path: Path) -> None:
+    """What decides a hypothesis, and what it was made from, would bias its rate."""
+    run = make_run(tmp_path / "run", Recipe(causes=(FLY,)))
+    rounds = run.read("rounds")
+    other = [row for row in rounds.to_pylist() if row["part"] != "measure"]
+    for row in other:
+        row |= {"failures": row["draws"], "predicted": ["a wolf"], "counts": [row["draws"]]}
+        row["examples"] = [example | {"predicted": "a wolf"} for example in row["examples"]]
+    kept = rounds.filter(pc.equal(rounds["part"], "measure"))
+    spoilt = pa.concat_tables([kept, pa.Table.from_pylist(other, rounds.schema)])
+    before = read_facts(run)
+    after = facts_of(run.manifest, replace(before.tables, rounds=spoilt))
+    assert after.tallies.confirmed == before.tallies.confirmed
+    assert all("a wolf" not in tally.taken for tally in after.tallies.confirmed.values())
+
+
+def test_images_of_several_classifiers_are_counted_once(tmp_path: Path) -> None:
+    one, three = (make_run(tmp_path / str(n), Recipe(causes=(FLY,), classifiers=("a", "b", "c")[:n])) for n in (1, 3))
+    assert read_facts(one).tallies.efforts == read_facts(three).tallies.efforts
+
+
+def hypothesis(sentences: tuple[str, ...], rate: float, **fields: object) -> Hypothesis:
+    known = {
+        "classifier": "m", "generator": "g", "label": "fly", "target": "bee", "caption": ". ".join(sentences),
+        "caption_id": "/".join(sentences), "parent_caption": None, "origin": "sentence", "stage": "confirmation",
+        "draws": 1000, "failures": 9, "any_failures": 9, "baseline_rate": 0.001, "ratio": 9.0, "ratio_low": 3.0,
+        "ratio_high": 30.0, "p_value": 0.0, "e_value": 1e9, "q_value": 0.0, "verdict": "failure",
+        "baseline_draws": 1000, "baseline_failures": 1, "spent": 2000, "doubts": (),
+    }  # fmt: skip
+    return Hypothesis(**{**known, "sentences": sentences, "rate": rate, "rate_low": 0.8 * rate,
+                         "rate_high": 1.2 * rate, **fields})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("others", "findings"),
+    [
+        ([(("it is on a flower", "it is dark"), 0.02)], 1),  # more words, the same
+        ([(("it is on a yellow flower",), 0.02)], 1),  # an adjective
+        ([(("it is on a flower", "it is dark"), 0.2)], 2),  # ten times as often: more than the same
+        ([(("it is in a net",), 0.02)], 2),
+        ([(("it is on a flower pot",), 0.02)], 2),  # another thing
+    ],
+)
+def test_captions_that_say_the_same_are_one_finding(others: list[tuple[tuple[str, ...], float]], findings: int) -> None:
+    lead = hypothesis(("it is on a flower",), 0.015)
+    told = findings_of([*(hypothesis(*other) for other in others), lead])
+    assert len(told) == findings
+    assert lead in [finding.lead for finding in told]
+    assert sum(len(finding.captions) for finding in told) == 1 + len(others)  # none is lost
+
+
+def test_any_failure_stands_with_the_finding_of_the_same_caption_alone() -> None:
+    towards = hypothesis(("it is on a flower",), 0.015)
+    anyhow = hypothesis(("it is on a flower",), 0.04, target=None)
+    alone = hypothesis(("it is dark",), 0.04, target=None)
+    first, second = sorted(findings_of([anyhow, towards, alone]), key=lambda each: each.lead.target is None)
+    assert (first.lead, first.anyhow) == (towards, anyhow)
+    assert (second.lead, second.anyhow) == (alone, None)
+
+
+def test_text_from_outside_is_escaped(tmp_path: Path) -> None:
+    cause = Cause(EVIL, "b&b's </style>", f"<b>it</b> is {EVIL}", 0.02, 0.05, 0.001)
+    html = html_of(
+        make_run(tmp_path / "run", Recipe(causes=(cause,), classifiers=("m<i>", "n</script>"), doubts=(EVIL,)))
+    )
+    assert html.count("<script") == html.count("</script") == 1  # the page's own
+    assert html.count("</style>") == 1
+    for raw in ("<b>it", "m<i>", "b&b"):
+        assert raw not in html
+    assert "&lt;script&gt;" in html
+    for plot in re.findall(r"<svg class=\"forest\".*?</svg>", html):
+        ET.fromstring(plot)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (Recipe(causes=()), "No caption was tried"),
+        (Recipe(causes=(Cause("fly", "bee", "it is red", 0.001, 0.0048, 0.001),)), "No caption is established"),
+        (Recipe(pictures=False), "No picture of these failures was kept"),
+        (Recipe(verified=False), "Nobody checked whether images show their label"),
+        (Recipe(causes=(), more_labels=()), "No image was drawn"),
+    ],
+)
+def test_nothing_to_say_is_said(tmp_path: Path, recipe: Recipe, said: str) -> None:
+    run = make_run(tmp_path / "run", recipe)
+    html = html_of(run)
+    assert said in text_of(html)
+    assert "cannot show that there are none" in text_of(html)
+    assert summary(run).lines
+
+
+def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
+    empty = Tables(*(TABLES[name].empty_table() for name in Tables.__dataclass_fields__))
+    facts = facts_of({"status": "running", "config": {}}, empty)
+    assert facts.findings == []
+    assert facts.shown() == {}
+
+
+def test_the_terminal_and_programs_get_the_findings_of_the_page(shown: tuple[Run, str]) -> None:
+    run, _ = shown
+    told = summary(run)
+    assert len(told.rows) == len(told.to_json["findings"]) == 6
+    assert told.rows[0][1:4] == ("crayfish", "chainlink fence", "it is in a net")
+    assert told.to_json["findings"][0]["ratio"] is None  # infinite: nothing failed so at the baseline
+    assert told.to_json["images"]["confirmation measure"] > 0
