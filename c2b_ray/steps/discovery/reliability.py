@@ -1,0 +1,133 @@
+"""How reliably a generator draws a label, as a verifier sees it: rows of `schemas.RELIABILITY`.
+
+Wiles et al. 2022, App. B.3: of images of the baseline prompt, how many show the label, or at least one of the same
+parent; Fig. 5b: which values of an attribute they show ("9 % of the crayfish are blue"). A verifier errs too: what it
+gets wrong counts against the generator. It knows answers and counts, not models or images.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.metrics.intervals import wilson_interval
+from c2b_ray.names import normalise
+from c2b_ray.roles import Answer, Question
+from c2b_ray.schemas.failures import RELIABILITY
+from c2b_ray.steps import words
+from c2b_ray.steps.discovery.hierarchy import Hierarchy
+from c2b_ray.steps.discovery.sentences import noun
+from c2b_ray.steps.verify import OTHER, THING, weighed
+
+LEAST_RATE = 0.9
+"""A generator that shows a label less often is not to be trusted with it: the paper's shows one in 96 of 100."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a verifier is asked about images of one label: what they show, and the value of each attribute."""
+
+    label: str
+    shown: Question
+    attributes: Mapping[str, Question]
+
+    @property
+    def questions(self) -> list[Question]:
+        return [self.shown, *self.attributes.values()]
+
+
+def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Sequence[str]] | None = None) -> Inspection:
+    """The questions after a label. `labels`: what else an image may show; `attributes`: name → values or phrases, "in
+    blue", two or more and none empty. OTHER is always a choice."""
+    others = [other for other in labels if normalise(other) != normalise(label) and normalise(other) != OTHER]
+    said = {name: f"a photo of {_counted(name)}" for name in dict.fromkeys((label, *others))} | {OTHER: THING}
+    asked = {
+        name: Question(
+            f"Which {name} does the picture of {_counted(label)} show?",
+            tuple(values),
+            tuple(f"a photo of {_counted(label)}, {value}" for value in values),
+        )
+        for name, values in (attributes or {}).items()
+    }
+    return Inspection(label, Question("What does the picture show?", tuple(said), _distinct(said)), asked)
+
+
+def _counted(label: str) -> str:
+    return f"{words.article(noun(label))}{noun(label)}"
+
+
+def _distinct(said: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The statements; None where two labels have the same first name."""
+    return tuple(said.values()) if len(set(said.values())) == len(said) else None
+
+
+def reliability(
+    generator: str,
+    inspections: Sequence[Inspection],
+    answers: Sequence[Sequence[Sequence[Answer]]],
+    hierarchy: Hierarchy | None = None,
+) -> pa.Table:
+    """A table of `schemas.RELIABILITY`: a row per label, then one per value of each of its attributes.
+
+    `answers`: of each inspection, of each image, one per question, in order. An answer that is an error counts neither
+    for nor against; a rate of no answers is null. Intervals are Wilson's, of 95 %. ConfigError where the hierarchy
+    lacks a label.
+    """
+    rows: list[dict[str, Any]] = []
+    for asked, images in zip(inspections, answers, strict=True):
+        shown = [weighed(image[0], asked.shown).choice for image in images]
+        rows.append(_row(generator, asked.label, None, Counter(shown), hierarchy))
+        for place, (name, question) in enumerate(asked.attributes.items(), 1):
+            counted = Counter(image[place].choice for image in images)
+            rows += [_row(generator, asked.label, (name, value), counted, None) for value in question.choices]
+    return pa.Table.from_pylist(rows, RELIABILITY)
+
+
+def doubts(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
+    """Label → why it is not to be trusted, of those that the images show less often than `least` for certain, or that
+    no image could be asked about."""
+    result = {}
+    for row in table.to_pylist():
+        if row["attribute"] is not None:
+            continue
+        if row["images"] == 0:
+            result[row["label"]] = f"no image of {row['generator']} could be verified"
+        elif row["rate_high"] < least:
+            result[row["label"]] = f"{row['shown']} of {row['images']} images of {row['generator']} show it"
+    return result
+
+
+def _row(
+    generator: str,
+    label: str,
+    value: tuple[str, str] | None,
+    counted: Counter[str | None],
+    hierarchy: Hierarchy | None,
+) -> dict[str, Any]:
+    counts = {name: n for name, n in counted.items() if name is not None}
+    images, shown = sum(counts.values()), counts.get(label if value is None else value[1], 0)
+    low, high = wilson_interval(shown, images) if images else (None, None)
+    akin = None
+    if hierarchy is not None:
+        hierarchy.check([label])
+        akin = sum(n for name, n in counts.items() if name == label or _shares(hierarchy, name, label))
+    return {
+        "generator": generator,
+        "label": label,
+        "attribute": value[0] if value else None,
+        "value": value[1] if value else None,
+        "images": images,
+        "shown": shown,
+        "parent_shown": akin,
+        "rate": shown / images if images else None,
+        "rate_low": low,
+        "rate_high": high,
+    }
+
+
+def _shares(hierarchy: Hierarchy, name: str, label: str) -> bool:
+    return name != OTHER and hierarchy.shares_parent(name, label)
