@@ -85,37 +85,70 @@ def combine(
     """The sentences that describe the images best behind the prompt, chosen greedily (the paper's z_A).
 
     Each turn adds the sentence whose caption has the highest mean score over the images, until none raises it or `most`
-    are chosen. `reference` scores the same texts of images that are no failures, whose mean is subtracted: what any
-    image of the label shows explains no failure, and a longer text is less likely whatever the image. `always`: add
-    until `most`, as the paper does, whether or not the score rises; needed for likelihoods without a reference.
-    Sentences that say nothing beside the chosen ones are passed over; of equal ones the first is taken.
+    are chosen. `reference` scores the same texts of images that are no failures: a sentence then counts by how much
+    more it adds for the failures than for these, and must add more than a standard error. What any image of the label
+    shows explains no failure, and a longer text is less likely whatever the image. `always`: add until `most`, as the
+    paper does, whether or not the score rises; needed for likelihoods without a reference. Sentences that say nothing
+    beside the chosen ones are passed over; of equal ones the first is taken.
     """
-
-    def mean(texts: Sequence[str]) -> NDArray[np.float64]:
-        result = _means(scores(texts))
-        return result - _means(reference(texts)) if reference is not None else result
-
     chosen: list[str] = []
-    best = float(mean([prompt])[0])
-    trace = [best]
+    before = _Scored.of([prompt], scores, reference)
+    trace = [before.mean(0)]
     while len(chosen) < most:
         left = [sentence for sentence in dict.fromkeys(sentences) if not contained(sentence, chosen)]
         if not left:
             break
-        means = mean([caption(prompt, [*chosen, sentence]) for sentence in left])
-        if np.isnan(means).all() or not (always or np.nanmax(means) > best or np.isnan(best)):
+        after = _Scored.of([caption(prompt, [*chosen, sentence]) for sentence in left], scores, reference)
+        means = np.array([after.mean(text) for text in range(len(left))])
+        if np.isnan(means).all():
             break
-        best = float(np.nanmax(means))
-        chosen.append(left[int(np.nanargmax(means))])
-        trace.append(best)
+        best = int(np.nanargmax(means))
+        if not always and after.gain(best, before) <= 0:
+            break
+        chosen.append(left[best])
+        trace.append(float(means[best]))
+        before = after.only(best)
     return Combination(tuple(chosen), tuple(trace))
 
 
-def _means(scores: Floats) -> NDArray[np.float64]:
-    """Per text, over the images that have a score; NaN for a text that lacks one of an image with scores."""
+@dataclass(frozen=True)
+class _Scored:
+    """Scores of texts by the cluster's images and by those of the reference, float64 (images, texts)."""
+
+    cluster: NDArray[np.float64]
+    reference: NDArray[np.float64] | None
+
+    @staticmethod
+    def of(texts: Sequence[str], scores: Scores, reference: Scores | None) -> _Scored:
+        return _Scored(_known(scores(texts)), None if reference is None else _known(reference(texts)))
+
+    def only(self, text: int) -> _Scored:
+        column = slice(text, text + 1)
+        return _Scored(self.cluster[:, column], None if self.reference is None else self.reference[:, column])
+
+    def mean(self, text: int) -> float:
+        """NaN where an image that has scores has none of this text."""
+        value = _mean(self.cluster[:, text])
+        return value if self.reference is None else value - _mean(self.reference[:, text])
+
+    def gain(self, text: int, before: _Scored) -> float:
+        """By how much the text is better than the one of `before`; with a reference, beyond a standard error."""
+        gains = self.cluster[:, text] - before.cluster[:, 0]
+        if self.reference is None or before.reference is None:
+            return _mean(gains)
+        others = self.reference[:, text] - before.reference[:, 0]
+        error = np.sqrt(sum(float(np.var(part, ddof=1)) / len(part) for part in (gains, others) if len(part) > 1))
+        return _mean(gains) - _mean(others) - float(error)
+
+
+def _known(scores: Floats) -> NDArray[np.float64]:
+    """Without the images that have no scores at all."""
     rows = np.asarray(scores, np.float64)
-    rows = rows[~np.isnan(rows).all(axis=1)]
-    return rows.mean(axis=0) if len(rows) else np.full(scores.shape[1], np.nan)
+    return rows[~np.isnan(rows).all(axis=1)]
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
 
 
 def _members(numbers: Sequence[int], embeddings: Floats | None, most: int) -> list[list[int]]:
