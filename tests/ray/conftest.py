@@ -3,11 +3,15 @@
 There must be no __init__.py here or in tests/: with one, `import ray` could find this folder.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 from ray import cloudpickle
 
+from c2b_ray.models import clip_captioner, diffusers_generator, open_clip_encoder, timm_classifier
+from c2b_ray.models.index import faiss_index
 from c2b_ray.pipelines.cluster import ensure_ray
 
 
@@ -23,3 +27,20 @@ def steps_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(request.module)
     yield
     cloudpickle.unregister_pickle_by_value(request.module)
+
+
+@pytest.fixture
+def nothing_loads_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Within it this process loads no model. Workers do, which import everything anew."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the driver loads a model")
+
+    @contextmanager
+    def refused() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            for module in (clip_captioner, diffusers_generator, open_clip_encoder, timm_classifier, faiss_index):
+                patch.setattr(module, "load", refuse)
+            yield
+
+    return refused

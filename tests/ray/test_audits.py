@@ -3,6 +3,8 @@
 The bytes of a part are not compared: Ray cuts parts where it cuts blocks.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.parts import read_stage
 from c2b_ray.world.table import write_sample
 
-SCENES = 240
+NothingLoads = Callable[[], AbstractContextManager[None]]
+SCENES = 120
 KEYS = {"images": "image_id", "predictions": "prediction_id", "verifications": "verification_id"}
 TABLES = ("proposals", "captions", "pool", "draws", "images", "verifications", "calibration", "predictions", "scores")
 
@@ -49,6 +52,8 @@ def config_of(source: str, place: Path) -> dict[str, Any]:
     }
     if source == "retrieve":
         config["verification"] = {"model": "world:clip", "calibration": str(place / "known.parquet")}
+        config["classifier"] = {"planted": "world:resnet-planted-0", "zero-shot": "world:clip"}
+        config |= {"classes": "all", "images_per_caption": 2}
     return config
 
 
@@ -80,13 +85,17 @@ def check_value(a: Any, b: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["labelled", "retrieve", "generate"])
-def test_an_audit_through_actors_has_the_rows_of_one_in_this_process(source: str, place: Path, tmp_path: Path) -> None:
+def test_an_audit_through_actors_has_the_rows_of_one_in_this_process(
+    source: str, place: Path, tmp_path: Path, nothing_loads_here: NothingLoads
+) -> None:
     config = config_of(source, place)
-    actors = audit(config, tmp_path / "actors", via="actors")
+    with nothing_loads_here():
+        actors = audit(config, tmp_path / "actors", via="actors")
     here = audit(config, tmp_path / "here", via="here")
     assert (actors.manifest["via"], here.manifest["via"]) == ("actors", "here")
     assert actors.manifest["run_id"] == here.manifest["run_id"]
     assert actors.predictions.num_rows > 0
+    assert np.isfinite(actors.scores["accuracy"].to_numpy(zero_copy_only=False)).any()
     assert actors.manifest["counts"] == here.manifest["counts"]
     check_equal(actors, here)
 
@@ -111,8 +120,11 @@ def test_a_run_that_began_in_one_place_goes_on_in_another(first: str, second: st
     assert read_stage(run.location("predictions"), ["error"])["error"].null_count == run.predictions.num_rows > 0
 
 
-def test_an_index_built_in_actors_finds_what_one_built_here_finds(place: Path, tmp_path: Path) -> None:
-    built = index.build(str(place / "scenes.parquet"), "world:clip", str(tmp_path / "index"), Session("actors"))
+def test_an_index_built_in_actors_finds_what_one_built_here_finds(
+    place: Path, tmp_path: Path, nothing_loads_here: NothingLoads
+) -> None:
+    with nothing_loads_here():
+        built = index.build(str(place / "scenes.parquet"), "world:clip", str(tmp_path / "index"), Session("actors"))
     assert (built["images"], built["errors"]) == (SCENES, 0)
     (tmp_path / "captions.txt").write_text("a bus in the fog\na boat\n")
     found = []

@@ -17,7 +17,7 @@ from c2b_ray.pipelines.stage import StageConfig
 from c2b_ray.store import files
 from c2b_ray.world import render, sample
 
-SCENES = 150
+SCENES = 48
 ROWS = pa.schema([("key", pa.string()), ("error", pa.string())])
 SECRET = "a-secret-of-the-tests"
 
@@ -59,7 +59,7 @@ def test_everything_on_s3(s3, c2b, tmp_path):
         "classifier": "world:resnet-planted-0",
         "images": {"source": "retrieve", "index": "s3://photos/index"},
         "attributes": {"weather": ["fog", "clear"]},
-        "images_per_caption": 10,
+        "images_per_caption": 4,
     }
     (tmp_path / "audit.yaml").write_text(yaml.safe_dump(asked))
     said = c2b("audit", tmp_path / "audit.yaml", "--out", "s3://photos/runs/one")

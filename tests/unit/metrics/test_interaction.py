@@ -114,7 +114,7 @@ def test_the_interval_has_its_coverage_and_excludes_tau_as_the_test_does():
     truth = np.array([[0.9, 0.8], [0.85, 0.35]])
     true, covered = 0.35 - (0.8 + 0.85 - 0.9), 0
     total = np.full((2, 2), 60)
-    for _ in range(100):
+    for _ in range(60):
         correct = rng.binomial(total, truth)
         table = crossed(correct, total)
         low, high = interaction_interval(table)
@@ -122,7 +122,7 @@ def test_the_interval_has_its_coverage_and_excludes_tau_as_the_test_does():
         assert ((interaction_p_values(table) <= 0.05) == ((low > 0) | (high < 0))).all()
         within = interaction_none_p_values(table, 0.7)[1, 1] <= 0.025
         assert within == (low[1, 1] >= -0.7 and high[1, 1] <= 0.7)
-    assert covered >= 90  # binomial: 1 in 200 below, were it 95 %
+    assert covered >= 52  # binomial: 1 in 200 below, were it 95 %
 
 
 def test_every_image_right_is_no_certainty():

@@ -41,7 +41,7 @@ def test_the_interval_covers_and_the_test_keeps_its_size():
     truth, n = np.array([0.85, 0.80, 0.80]), random.integers(20, 80, (10, 3))
     base = random.uniform(-0.1, 0.1, (10, 1))
     inside, rejected = [], []
-    for _ in range(800):
+    for _ in range(300):
         found = pooled_bias_scores(random.binomial(n, truth + base) / n, n, 0.05)
         inside.append((found.low[0] <= 0.05) & (found.high[0] >= 0.05))
         rejected.append(found.p_value[0] <= 0.05)

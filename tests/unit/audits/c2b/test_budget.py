@@ -23,6 +23,7 @@ ATTRIBUTES = {"lighting": ["day", "night"], "size": ["small", "large"], "weather
 BIASED = ("night", "rain")  # answered wrongly, always; nothing else is
 
 
+ONE = {"source": "retrieve", "index": "i"}
 BOTH = {"source": ["retrieve", "generate"], "index": "i", "generator": "g"}
 
 
@@ -168,8 +169,7 @@ def test_a_value_without_more_images_ends_its_group(tmp_path):
         assert next_grant(run, grant, asked) is None  # more large ones would tell nothing without small ones
 
 
-@pytest.mark.parametrize("images", [14, 97, 141, 500, 1000])
-@pytest.mark.parametrize("place", [{"source": "retrieve", "index": "i"}, BOTH])
+@pytest.mark.parametrize(("images", "place"), [(14, ONE), (97, BOTH), (141, ONE), (500, BOTH), (1000, ONE)])
 def test_the_budget_is_never_overdrawn_and_always_ends(tmp_path, images, place):
     asked = asked_of(images, images=place)
     spent = []

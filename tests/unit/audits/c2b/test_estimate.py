@@ -4,8 +4,16 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from c2b_ray.audits.c2b import estimate as module
 from c2b_ray.audits.c2b.estimate import estimate
 from c2b_ray.errors import ConfigError, InputError
+
+
+@pytest.fixture(autouse=True)
+def few_trials(monkeypatch):
+    """Models are timed on two pictures: these tests count."""
+    monkeypatch.setattr(module, "TRIAL", 2)
+
 
 ATTRIBUTES = {"lighting": ["day", "night"], "weather": ["snow", "rain", "fog"]}
 
