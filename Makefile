@@ -27,13 +27,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP)  ## audit planted classifiers of the embedded world, end to end
 	$(BIN)/c2b demo
 
-# A process for each kind: what one starts (a Ray cluster, Serve apps) is gone before the next begins.
-test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest tests/unit tests/audits tests/contract tests/golden tests/browser
-	$(BIN)/python -m pytest tests/ray
-	$(BIN)/python -m pytest tests/serve
-	$(BIN)/python -m pytest tests/faults
-	$(BIN)/python -m pytest tests/nodes
+# A process for each kind: what one starts (a Ray cluster, Serve apps) is gone before the next of its lane begins.
+test: $(STAMP)  ## all tests, in two lanes beside each other
+	$(BIN)/python tests/lanes.py
 
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
 	$(BIN)/python -m pytest tests/unit

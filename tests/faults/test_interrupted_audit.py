@@ -15,7 +15,7 @@ from c2b_ray import load_run
 from c2b_ray.world import CLASSES
 from c2b_ray.world.table import write_sample
 
-SCENES = 2500
+SCENES = 1800
 PATIENCE_S = 120
 
 
@@ -32,14 +32,20 @@ def audit(folder: Path, via: str) -> subprocess.Popen:
     )
 
 
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    table = tmp_path_factory.mktemp("scenes") / "scenes.parquet"
+    write_sample(table, SCENES, seed=1002)
+    return str(table)
+
+
 @pytest.mark.parametrize("via", ["here", "actors"])
-def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path, via):
-    write_sample(tmp_path / "scenes.parquet", SCENES, seed=1002)
+def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path, scenes, via):
     asked = {
         "task": "Name the thing.",
         "classes": list(CLASSES),
         "classifier": "world:resnet-control-0",
-        "images": {"source": "labelled", "table": "scenes.parquet"},
+        "images": {"source": "labelled", "table": scenes},
     }
     (tmp_path / "audit.yaml").write_text(yaml.safe_dump(asked))
 

@@ -100,10 +100,10 @@ def test_a_silent_server_is_given_up(s3, monkeypatch, listening):
         if listening:
             silent.listen()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setenv("C2B_S3_TIMEOUT", "3")
+        monkeypatch.setenv("C2B_S3_TIMEOUT", "1")
         began = time.monotonic()
         message = refused(read if listening else begin, "s3://photos/place")
-        assert time.monotonic() - began < 3 + 5
+        assert time.monotonic() - began < 1 + 5
         assert ("gave no answer" if listening else "cannot be reached") in message
         assert f"127.0.0.1:{silent.getsockname()[1]}" in message
         assert "'photos'" in message
@@ -117,7 +117,7 @@ def test_a_store_that_falls_silent_is_not_a_bad_image(s3, monkeypatch):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        monkeypatch.setenv("C2B_S3_TIMEOUT", "3")
+        monkeypatch.setenv("C2B_S3_TIMEOUT", "1")
         with pytest.raises(SourceError, match="cannot be reached"):
             Location("s3://photos", resolve("s3://photos")[0], "photos").fetch("x.jpg")
 

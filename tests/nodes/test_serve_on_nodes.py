@@ -33,7 +33,7 @@ from c2b_ray.world.table import write_sample
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.float32()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=10, min_actors=2, max_actors=2, cpus=0.2), rows_per_file=20)
 CLASSIFIER = "world:resnet-control-0"
-ROWS, SCENES = 1000, 2500
+ROWS, SCENES = 1000, 1800
 PATIENCE_S = 240
 pytestmark = pytest.mark.timeout(900)
 

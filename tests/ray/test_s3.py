@@ -86,7 +86,7 @@ def test_a_store_that_goes_away_stops_a_stage_and_leaves_no_bad_rows(s3, tmp_pat
     host, port = other.get_host_and_port()
     with monkeypatch.context() as away:
         away.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        away.setenv("C2B_S3_TIMEOUT", "3")
+        away.setenv("C2B_S3_TIMEOUT", "1")
         rows = read("s3://photos/raw")
         other.stop()
         with pytest.raises(SourceError, match=f"{host}:{port} with bucket 'photos' cannot be reached") as raised:

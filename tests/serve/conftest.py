@@ -44,7 +44,9 @@ def cluster() -> Iterator[None]:
     mine = not ray.is_initialized()
     if mine:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        ray.init(num_cpus=2, object_store_memory=300 * 2**20, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            address="local", num_cpus=2, object_store_memory=300 * 2**20, include_dashboard=False, log_to_driver=False
+        )
     yield
     if mine:
         serve.shutdown()

@@ -27,7 +27,7 @@ def served() -> Iterator[Served]:
     [app] = yaml.safe_load(PLACEMENT.read_text())["applications"]
     options = app["args"]["model"].partition("?")[2]
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
     try:
         with ensure(language_model=f"vllm:{LM}?{options}", placement=PLACEMENT) as apps:
             yield apps

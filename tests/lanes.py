@@ -1,0 +1,85 @@
+"""Runs all tests in two lanes beside each other: each kind in a process of its own, one after the other in its lane.
+
+    python tests/lanes.py [--lanes 1]
+
+What one kind starts (a Ray cluster, Serve apps) is gone before the next of its lane begins. The output of a kind is
+printed whole when it ends. Exit status 1 where any test failed. `--lanes 1`: all kinds in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+# Both lanes take about as long: in the one Ray waits for its processes while the other computes.
+LANES = (
+    (
+        ("unit", "audits", "contract", "golden", "browser"),
+        ("serve",),
+        ("faults",),
+    ),
+    (("ray",), ("nodes",)),
+)
+_printing = threading.Lock()
+
+
+class Tests:
+    """Runs kinds of tests until it is stopped."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = threading.Event()
+
+    def run(self, kinds: tuple[str, ...]) -> bool:
+        """Whether all tests of these kinds pass, in one process."""
+        if self._stopped.is_set():
+            return False
+        began = time.monotonic()
+        command = [sys.executable, "-m", "pytest", *(f"tests/{kind}" for kind in kinds)]
+        # A group of its own, so that an interrupt ends what it started too.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        self._running.add(process)
+        output, _ = process.communicate()
+        self._running.discard(process)
+        with _printing:
+            print(f"== {' '.join(kinds)}: {time.monotonic() - began:.0f} s", flush=True)
+            sys.stdout.buffer.write(output)
+            sys.stdout.flush()
+        return process.returncode == 0
+
+    def run_lane(self, lane: tuple[tuple[str, ...], ...]) -> bool:
+        passed = [self.run(kinds) for kinds in lane]  # also those after one that failed
+        return all(passed)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for process in list(self._running):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--lanes", type=int, choices=(1, 2), default=2)
+    lanes = LANES if parser.parse_args().lanes == 2 else (tuple(kinds for lane in LANES for kinds in lane),)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began, tests = time.monotonic(), Tests()
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        try:
+            passed = [lane.result() for lane in [pool.submit(tests.run_lane, lane) for lane in lanes]]
+        except KeyboardInterrupt:
+            tests.stop()
+            raise
+    print(f"== all tests: {'passed' if all(passed) else 'some FAILED'}, {time.monotonic() - began:.0f} s")
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
