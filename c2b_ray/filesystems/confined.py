@@ -20,43 +20,57 @@ MAX_BYTES = 64 * 2**20
 """As large as a file may be that is taken for an image."""
 
 
-def open_below(filesystem: fs.FileSystem, folder: str, name: str, follow_links: bool = False) -> Any:
-    """The file `name` of a folder, opened for reading from any place in it; its caller closes it.
+_AT_LEAST = 65_536
 
-    ImageError where the name is absolute or leads out of the folder (by `..`, or by a link unless `follow_links`), or
-    where it is no regular file. OSError where the file system refuses.
+
+class Folder:
+    """The files below `folder`. Where it leads to is found out once: a batch of files is read through one of these.
+
+    `follow_links`: whether a link below it may lead out of it.
     """
-    local = isinstance(filesystem, fs.LocalFileSystem)
-    # As it is, without `..`: a folder that is named relative to another may have them.
-    base = (os.path.realpath(folder) if local else posixpath.normpath(folder)).rstrip("/")
-    path = posixpath.normpath(f"{base}/{name}")
-    if name.startswith("/") or "\0" in name or not path.startswith(f"{base}/"):
-        raise ImageError(f"{name}: leads out of the folder; expected the path of a file below it")
-    if not local:
-        return filesystem.open_input_file(path)
-    if not follow_links and _has_link(base, path) and not os.path.realpath(path).startswith(f"{base}/"):
-        raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
-    # Without O_NONBLOCK a pipe would be waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ImageError(f"{name}: not a regular file")
-    return os.fdopen(descriptor, "rb", buffering=0)
+
+    def __init__(self, filesystem: fs.FileSystem, folder: str, follow_links: bool = False) -> None:
+        self._filesystem, self._follow_links = filesystem, follow_links
+        self._local = isinstance(filesystem, fs.LocalFileSystem)
+        # As it is, without `..`: a folder that is named relative to another may have them.
+        self._base = (os.path.realpath(folder) if self._local else posixpath.normpath(folder)).rstrip("/")
+
+    def open(self, name: str) -> Any:
+        """The file `name` of the folder, opened for reading from any place in it; its caller closes it.
+
+        ImageError where the name is absolute or leads out of the folder (by `..`, or by a link unless `follow_links`),
+        or where it is no regular file. OSError where the file system refuses.
+        """
+        base = self._base
+        path = posixpath.normpath(f"{base}/{name}")
+        if name.startswith("/") or "\0" in name or not path.startswith(f"{base}/"):
+            raise ImageError(f"{name}: leads out of the folder; expected the path of a file below it")
+        if not self._local:
+            return self._filesystem.open_input_file(path)
+        if not self._follow_links and _has_link(base, path) and not os.path.realpath(path).startswith(f"{base}/"):
+            raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
+        # Without O_NONBLOCK a pipe would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise ImageError(f"{name}: not a regular file")
+        return os.fdopen(descriptor, "rb", buffering=0)
+
+    def read(self, name: str, most: int) -> bytes:
+        """The bytes of such a file; ImageError where there are more than `most`."""
+        parts, size = [], 0
+        with closing(self.open(name)) as file:
+            # As much room as the file says that it takes: room for `most` costs more than reading a small file.
+            room = os.fstat(file.fileno()).st_size + 1 if self._local else most + 1
+            while part := file.read(min(max(room, _AT_LEAST), most + 1 - size)):
+                parts.append(bytes(part))
+                size += len(part)
+                if size > most:
+                    raise ImageError(f"too large: more than {most} bytes")
+        return b"".join(parts)
 
 
 def _has_link(base: str, path: str) -> bool:
     """Whether anything on the way from `base` to `path` is a link; where links lead to costs much more to find out."""
     steps = path[len(base) + 1 :].split("/")
     return any(os.path.islink("/".join([base, *steps[: n + 1]])) for n in range(len(steps)))
-
-
-def read_below(filesystem: fs.FileSystem, folder: str, name: str, most: int, follow_links: bool = False) -> bytes:
-    """The bytes of such a file; ImageError where there are more than `most`."""
-    parts, size = [], 0
-    with closing(open_below(filesystem, folder, name, follow_links)) as file:
-        while part := file.read(most + 1 - size):
-            parts.append(bytes(part))
-            size += len(part)
-            if size > most:
-                raise ImageError(f"too large: more than {most} bytes")
-    return b"".join(parts)

@@ -85,8 +85,8 @@ def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, 
     c, n = c[beyond], n[beyond]
     w = w[beyond] * np.sign(observed[beyond])[:, None]
     if tau:
-        ends = np.repeat([tau, -tau], len(w))
-        tails = ndtr(-_deviate(*(np.concatenate((one, one)) for one in (c, n, w)), ends)).reshape(2, -1).sum(axis=0)
+        c, n, w, ends = *(np.concatenate((one, one)) for one in (c, n, w)), np.repeat([tau, -tau], len(w))
+        tails = ndtr(-_deviate(c, n, w, ends)).reshape(2, -1).sum(axis=0)
     else:
         tails = 2 * ndtr(-_deviate(c, n, w, np.zeros(len(w))))
     p[beyond] = np.minimum(tails, 1.0)
@@ -109,7 +109,7 @@ def contrast_none_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayL
     within = np.abs(observed) < tau
     c, n, w = c[within], n[within], w[within]
     end = np.full(2 * len(w), -tau)
-    both = _deviate(*(np.concatenate(two) for two in ((c, c), (n, n), (w, -w))), end)
+    both = _deviate(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), end)
     p[within] = ndtr(-both.reshape(2, -1).min(axis=0))
     return p.reshape(shape)
 
@@ -130,7 +130,7 @@ def contrast_interval(
     c, n, w, shape = _rows(correct, total, weights)
     z = deviations(confidence)
     # Both ends in one go: of few sums, each step of the search costs what NumPy takes to be called.
-    low, high = np.split(_limit(*(np.concatenate(two) for two in ((c, c), (n, n), (w, -w))), z), 2)
+    low, high = np.split(_limit(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), z), 2)
     return low.reshape(shape), -high.reshape(shape)
 
 

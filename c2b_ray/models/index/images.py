@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems import THREADS, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, open_below, read_below
+from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.models.index.manifest import ROWS, Manifest, Part
 
 FILE, OFFSET, SIZE = "file", "offset", "size"
@@ -153,10 +153,10 @@ class _Outside:
 
     def _bytes(self, file: str, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
         if offset is None or size is None:
-            return read_below(self._files, self._path, file, MAX_BYTES), None
+            return Folder(self._files, self._path).read(file, MAX_BYTES), None
         if offset < 0 or not 0 <= size <= MAX_BYTES:
             return None, f"{file}: no image of {size} bytes at {offset}"
-        with closing(open_below(self._files, self._path, file)) as stream:
+        with closing(Folder(self._files, self._path).open(file)) as stream:
             stream.seek(offset)
             data = bytes(stream.read(size))
         return (data, None) if len(data) == size else (None, f"{file}: ends before the image does")

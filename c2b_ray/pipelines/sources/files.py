@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems import THREADS, Stores, concerns_the_store, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, read_below
+from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
 ROWS_AT_ONCE = 64
@@ -42,8 +42,11 @@ class Location:
 
     def fetch(self, name: str, follow_links: bool = True) -> Content:
         """A file's bytes. Links in a folder are its owner's; those that a table names may be anybody's."""
+        return self._fetched(name, Folder(self.filesystem, self.path, follow_links))
+
+    def _fetched(self, name: str, folder: Folder) -> Content:
         try:
-            return read_below(self.filesystem, self.path, name, MAX_BYTES, follow_links), None
+            return folder.read(name, MAX_BYTES), None
         except ImageError as error:
             return None, str(error)
         except (OSError, pa.ArrowException, ValueError) as error:
@@ -51,8 +54,9 @@ class Location:
 
     def fetch_all(self, names: Sequence[str], follow_links: bool = True) -> list[Content]:
         """Many files at a time: an object store answers slowly, but many at once."""
+        folder = Folder(self.filesystem, self.path, follow_links)
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(partial(self.fetch, follow_links=follow_links), names))
+            return list(pool.map(partial(self._fetched, folder=folder), names))
 
 
 @dataclass

@@ -98,7 +98,7 @@ def test_an_oblong_input_is_covered_and_centred(shape: tuple[int, int]) -> None:
     image = np.zeros((*shape, 3), np.uint8)
     image[shape[0] // 2 :, :, 0] = 200
     image[:, shape[1] // 2 :, 1] = 200
-    found = prepare(image)
+    [found] = prepare([image])
     assert found.shape == (8, 16, 3)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found[..., 0].mean(), 100, atol=16)

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.schemas import PREDICTIONS
+from c2b_ray.steps import right
 from c2b_ray.steps.answers import UNDECIDED, answers_of
 from c2b_ray.steps.right import Classes, answers
 
@@ -101,3 +102,15 @@ def test_one_class():
     bus = Classes(("bus",), ((1,),))
     assert taken(one([0, 9, 0, 0, 0, 0, 0], classes=bus), "bus") == "bus"
     assert taken(one([9, 5, 0, 0, 0, 0, 0], classes=bus), "bus") == "snowplow"
+
+
+def test_rows_that_are_decided_together_are_what_each_is_alone():
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 5, (600, len(LABELS)))
+    logits[::7] = np.round(logits[::7])  # ties
+    logits[3::50], logits[5::60, 2], logits[8::90, 1], logits[9::11, 3] = -INF, np.nan, INF, -INF
+    together = answers(logits, LABELS, TRAFFIC, "top1")
+    assert together == [answers(row[None], LABELS, TRAFFIC, "top1")[0] for row in logits]
+    alone = [right._answer(row, LABELS, TRAFFIC, TRAFFIC.of_label, "top1") for row in logits if row.max() < INF]
+    assert [answer for answer in together if answer is not None] == alone
+    assert len(alone) < len(logits)
