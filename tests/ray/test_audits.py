@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config_of(source: str, place: Path) -> dict[str, Any]:
     images = {
         "labelled": {"source": "labelled", "table": str(place / "scenes.parquet")},
-        "retrieve": {"source": "retrieve", "index": str(place / "index"), "pool": 20},
+        "retrieve": {"source": "retrieve", "index": str(place / "index"), "pool": 8},
         "generate": {"source": "generate", "generator": "world:renderer?mislabel=0.2"},
     }[source]
     config = {
