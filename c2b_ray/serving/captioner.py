@@ -15,13 +15,13 @@ from ray import serve
 
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
-from c2b_ray.roles import Answer, CaptionReply, Pixels, Question
+from c2b_ray.roles import Answer, CaptionReply, CaptionScorer, Floats, Pixels, Question
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
 from c2b_ray.serving.payload import Packed
-from c2b_ray.serving.pictures import decoded, weight
+from c2b_ray.serving.pictures import Rows, answered, decoded, weight
 from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Captioner"
@@ -60,7 +60,8 @@ class CaptionerServer:
         """What is served; asked with a model, refuses if it is another."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
-        return {"model": self._spec, "revision": self._captioner.revision}
+        scores = isinstance(self._captioner, CaptionScorer)
+        return {"model": self._spec, "revision": self._captioner.revision, "scores": scores}
 
     async def caption(self, model: str, images: Packed, labels: Sequence[str]) -> list[CaptionReply]:
         """A caption per image, as the role gives them."""
@@ -73,6 +74,12 @@ class CaptionerServer:
         refuse_other_model(DEPLOYMENT, self._spec, model)
         rows = await weight(self._hands, images, self._settings.max_batch_size)
         return await self._answers.ask((images, questions), max(rows, sum(map(len, questions))))
+
+    async def caption_scores(self, model: str, images: Packed, texts: Sequence[str]) -> Rows:
+        """The scores of the texts by each image, as the role gives them; one request is one batch."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        [rows] = await answered(self._hands, [images], len(texts), lambda pixels, _: self._scores_of(pixels, texts))
+        return rows
 
     async def statistics(self) -> dict[str, Any]:
         return self._hands.statistics()
@@ -118,6 +125,17 @@ class CaptionerServer:
         for answer, question in zip(answers, questions, strict=True):
             _check(self._spec, answer, question)
         return answers
+
+    def _scores_of(self, images: list[Pixels], texts: Sequence[str]) -> Floats:
+        if not isinstance(self._captioner, CaptionScorer):
+            raise ServiceError(f"{DEPLOYMENT}: {self._spec} gives captions no scores")
+        scores = self._captioner.caption_scores(images, texts)
+        if scores.shape != (len(images), len(texts)):
+            raise ServiceError(
+                f"{DEPLOYMENT}: {self._spec} gave scores of shape {scores.shape} to {len(images)} images and "
+                f"{len(texts)} texts"
+            )
+        return scores
 
     def __del__(self) -> None:
         if hasattr(self, "_hands"):  # not there if the model failed to load

@@ -26,6 +26,7 @@ from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.roles import (
     Captioner,
+    CaptionScorer,
     ChatReply,
     ChatRequest,
     GeneratedImage,
@@ -35,6 +36,7 @@ from c2b_ray.roles import (
     Pixels,
     Question,
 )
+from c2b_ray.serving.caption_scores import scoring
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, ensure, running
 from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedGenerator, ServedLanguageModel
@@ -103,6 +105,18 @@ def test_captioner_answers_as_in_process(served: Served, n: int) -> None:
     labels = [f"label {i}" if i % 4 else "" for i in range(n)]
     assert there.caption(images, labels) == here.caption(images, labels)
     assert there.answer(images, questions) == here.answer(images, questions)
+
+
+def test_captioner_scores_captions_as_in_process(served: Served) -> None:
+    assert served.captioner is not None
+    there = scoring(ServedCaptioner("toy:teller", served.captioner.channel, chunk=5))
+    here = catalog.captioner("toy:teller")
+    assert isinstance(there, CaptionScorer)
+    assert isinstance(here, CaptionScorer)
+    images = [*pictures(7), np.zeros((4, 4, 3), np.float32)]
+    for texts in (["a", "bb", "ccc"], ["a"] * 9, []):
+        np.testing.assert_array_equal(there.caption_scores(images, texts), here.caption_scores(images, texts))
+    assert there.caption_scores([], ["a"]).shape == (0, 1)
 
 
 def test_captioner_refuses_bad_images_by_row(served: Served) -> None:

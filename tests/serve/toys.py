@@ -10,7 +10,7 @@ import numpy as np
 
 from c2b_ray.errors import SourceError, WeightsError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.scripted import ScriptedCaptioner
+from c2b_ray.models.scripted import ScriptedCaptioner, ScriptedCaptionScorer
 from c2b_ray.roles import Answer, ChatReply, ChatRequest, Floats, Pixels, Question, TokenLogProb
 from c2b_ray.schemas import seed_of
 
@@ -80,14 +80,16 @@ def encoder(spec: Spec) -> ToyEncoder:
 
 
 def captioner(spec: Spec) -> ScriptedCaptioner:
-    """Says an image's sum and its label; its answers go by the sum."""
+    """Says an image's sum and its label; its answers go by the sum, its scores by the sum and the text's length."""
 
     def answer(asked: tuple[Pixels, Question]) -> Answer:
         image, question = asked
         picked = int(image.sum()) % len(question.choices)
         return Answer(question.choices[picked], tuple(float(i == picked) for i in range(len(question.choices))))
 
-    return ScriptedCaptioner(lambda asked: f"{asked[0].sum()} {asked[1]}", answer, spec.name)
+    return ScriptedCaptionScorer(
+        lambda asked: asked[0].sum() / len(asked[1]), lambda asked: f"{asked[0].sum()} {asked[1]}", answer, spec.name
+    )
 
 
 def classifier(spec: Spec) -> ToyClassifier:

@@ -28,6 +28,7 @@ from c2b_ray.roles import (
     TextImageEncoder,
 )
 from c2b_ray.serving.app import LAPTOP
+from c2b_ray.serving.caption_scores import scoring
 from c2b_ray.serving.channel import APPS, Channel
 from c2b_ray.serving.ensure import Tenancy, ensure
 from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
@@ -80,7 +81,7 @@ class ServeBackend:
     def captioner(self, spec: str) -> Callable[[], Captioner]:
         model = self._stack.enter_context(self._ensure(captioner=spec)).captioner
         assert model is not None
-        return partial(_itself, model)
+        return partial(_itself, scoring(model))
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
         model = self._stack.enter_context(self._ensure(image_generator=spec)).image_generator

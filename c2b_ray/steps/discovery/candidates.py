@@ -46,7 +46,9 @@ class Candidate:
 
 def table(candidates: Iterable[Candidate]) -> pa.Table:
     """Rows of `schemas.CANDIDATES`, each caption once: the first that has its text."""
-    first = {candidate.caption_id: candidate for candidate in reversed(list(candidates))}
+    first: dict[str, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.caption_id, candidate)
     rows = [
         {
             "caption_id": caption_id,
@@ -56,7 +58,7 @@ def table(candidates: Iterable[Candidate]) -> pa.Table:
             "parent_caption": candidate.parent,
             "origin": candidate.origin,
         }
-        for caption_id, candidate in reversed(first.items())
+        for caption_id, candidate in first.items()
     ]
     return pa.Table.from_pylist(rows, CANDIDATES)
 

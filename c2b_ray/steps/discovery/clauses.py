@@ -8,9 +8,10 @@ the phrase. It knows English; which sentences may be used is `sentences`'.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from c2b_ray.steps import words
-from c2b_ray.steps.discovery.sentences import name_pattern, split, uncapitalised
+from c2b_ray.steps.discovery.sentences import Dropped, name_pattern, split, uncapitalised, usable
 
 _KIND = r"(?:photo(?:graph)?|picture|image|snapshot|drawing|painting|view|shot|scene|close-up|rendering)"
 _LEAD = re.compile(
@@ -44,6 +45,11 @@ _OPENING = re.compile(
 _DETERMINED = re.compile(r"\s+(?:an?|the|one|this|that)$", re.IGNORECASE)
 _INTENSIFIERS = frozenset({"very", "light", "dark", "bright", "pale", "deep", "mostly", "partly", "slightly", "black"})
 _ADJECTIVES = _INTENSIFIERS | {"and", "distant", "close-up", "stripy", "nearby"}  # beside those of `words`
+
+
+def sentences_of(text: str, label: str, others: Collection[str] = ()) -> tuple[list[str], list[Dropped]]:
+    """The sentences of a captioner's caption that may stand behind a prompt, and why each other one may not."""
+    return usable(told(text, label), label, others)
 
 
 def told(text: str, label: str) -> list[str]:

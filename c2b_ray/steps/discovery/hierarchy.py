@@ -71,13 +71,16 @@ class Hierarchy:
         return names[0] if names else None
 
     def kin(self, positions: Sequence[int]) -> NDArray[np.bool_]:
-        """Bool (labels of the label space,): which share a parent with one of the labels at `positions`."""
-        self.check(self._labels)
+        """Bool (labels of the label space,): which share a parent with one of the labels at `positions`.
+
+        ConfigError where the hierarchy lacks any label of the space: taken for one, an image would count as a failure.
+        """
         above = frozenset().union(*(self._parents_of_space[position] for position in positions))
         return np.array([not above.isdisjoint(parents) for parents in self._parents_of_space], bool)
 
     @cached_property
     def _parents_of_space(self) -> list[frozenset[str]]:
+        self.check(self._labels)
         return [
             frozenset(parent for entry in self._entries_at(position) for parent in entry.parents)
             for position in range(len(self._labels))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from string import Formatter
 
 from c2b_ray.errors import ConfigError
@@ -21,6 +22,7 @@ MOST_WORDS = 25
 
 _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+|\n+")
 _ABBREVIATED = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|e\.g|i\.e|mr|mrs|dr|st|no|vs|approx|etc)\.$", re.IGNORECASE)
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+", re.MULTILINE)
 _LITTLE = frozenset(re.findall(r"\w+", "a an the it its is are was were be been there this that these those"))
 _SAYS_NOTHING = _LITTLE | frozenset(
     re.findall(r"\w+", "of in on at by with and or to for as one has have seen shown image photo photograph picture")
@@ -45,6 +47,7 @@ def names(text: str, label: str) -> bool:
     return any(name_pattern(name).search(text) for name in label.split(",") if normalise(name))
 
 
+@lru_cache(maxsize=8192)
 def name_pattern(label: str) -> re.Pattern[str]:
     """Finds the label's name in a text, in singular or plural."""
     *first, last = noun(label).split()
@@ -92,9 +95,9 @@ def finished(sentence: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a text, without their full stops; "e.g." and initials end none."""
+    """The sentences of a text, without their full stops; "e.g." and initials end none, bullets are left out."""
     parts: list[str] = []
-    for part in (" ".join(piece.split()) for piece in _END.split(text) if piece.strip()):
+    for part in (" ".join(piece.split()) for piece in _END.split(_BULLET.sub("", text)) if piece.strip()):
         if parts and _ABBREVIATED.search(parts[-1]):
             parts[-1] = f"{parts[-1]} {part}"
         else:

@@ -76,4 +76,4 @@ def test_candidates_are_rows_of_their_table_each_text_once():
     rows = table([FLY, Candidate("fly", PROMPT, FLY.sentences, "file"), *shorter(FLY)])
     assert rows.schema == CANDIDATES
     assert rows.num_rows == 7
-    assert rows["origin"].to_pylist()[0] == "cluster"
+    assert rows["origin"].to_pylist() == ["cluster"] + ["sentence"] * 3 + ["pair"] * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.discovery.clauses import told
+from c2b_ray.steps.discovery.clauses import sentences_of, told
 from c2b_ray.steps.discovery.sentences import (
     PROMPT,
     baseline,
@@ -134,6 +134,6 @@ def test_what_a_captioner_says_becomes_sentences(text, label, sentences):
 def test_what_the_worlds_reader_understands_of_a_caption_it_understands_of_its_sentences():
     for seed, scene in enumerate(sample(400, 5)):
         text = caption_of_scene(scene, seed)
-        sentences, dropped = usable(told(text, scene.target_class), scene.target_class)
+        sentences, dropped = sentences_of(text, scene.target_class)
         assert read(caption(baseline(PROMPT, scene.target_class, "thing"), sentences)) == read(text), text
         assert {drop.reason for drop in dropped} <= {"repeated", "says_nothing"}
