@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from c2b_ray.cli import dataset_build, dataset_export
+from c2b_ray.cli import dataset_build, dataset_evaluate, dataset_export, dataset_harden
 
 app = typer.Typer(help="Datasets of images that a classifier fails on.", no_args_is_help=True)
 app.command("build")(dataset_build.build)
 app.command("verify")(dataset_build.verify)
 app.command("export")(dataset_export.export)
+app.command("evaluate")(dataset_evaluate.evaluate)
+app.command("harden")(dataset_harden.harden)

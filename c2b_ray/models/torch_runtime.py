@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -158,3 +159,29 @@ class TorchClassifier:
         if logits.shape[1] != len(self.labels):
             raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {logits.shape[1]} logits")
         return logits
+
+    def features(self, images: Sequence[Pixels]) -> Floats:
+        """What the last layer sees, float32 (images, dimension). SpecError where no linear layer gives the logits."""
+        head = last_layer(self._module, len(self.labels))
+        seen = threading.local()  # other threads may be in the module too
+        hook = head.register_forward_pre_hook(lambda _, inputs: setattr(seen, "inputs", inputs[0]))
+
+        def penultimate(values: torch.Tensor) -> torch.Tensor:
+            self._module(values)
+            result: torch.Tensor = seen.inputs.flatten(1)
+            return result
+
+        try:
+            return run(penultimate, images, self._prepare, self._runtime)
+        finally:
+            hook.remove()
+
+
+def last_layer(module: nn.Module, outputs: int) -> nn.Module:
+    """The last layer of that many outputs that is linear, also where it is written as a convolution of one pixel."""
+    for part in reversed(list(module.modules())):
+        if isinstance(part, nn.Linear) and part.out_features == outputs:
+            return part
+        if isinstance(part, nn.Conv2d) and part.out_channels == outputs and part.kernel_size == (1, 1):
+            return part
+    raise SpecError(f"{type(module).__name__} has no linear layer of {outputs} outputs, whose inputs would be features")

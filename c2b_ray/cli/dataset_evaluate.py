@@ -1,0 +1,64 @@
+"""`c2b dataset evaluate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from c2b_ray.cli import progress, show
+from c2b_ray.cli.session import Placement, session
+
+if TYPE_CHECKING:
+    from c2b_ray.commands.dataset.evaluated import Evaluated
+
+
+def evaluate(
+    dataset: Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures.")],
+    classifiers: Annotated[
+        list[str],
+        typer.Option(metavar="SPECS", help="Specs with commas between, or the option again; NAME=SPEC names one."),
+    ],
+    out: Annotated[str, typer.Option(help="The directory for tables and a page.")],
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Labelled images to compare with: a folder of labels, or a table."),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="Whose features: an encoder, a classifier, or inception:PATH.safetensors."),
+    ] = None,
+    neighbours: Annotated[int, typer.Option(min=0, help="Failures whose nearest reference images are listed.")] = 1000,
+    label_map: Annotated[
+        str | None, typer.Option(metavar="FILE", help="JSON: label → the classifiers' labels.")
+    ] = None,
+    via: Annotated[str, typer.Option(help="Where models run: auto, here, actors or serve.")] = "auto",
+    placement: Placement = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """How far failures transfer: rates, error consistency, distance; interrupted, the same command goes on."""
+    from c2b_ray.commands.dataset.contestants import listed
+    from c2b_ray.commands.dataset.evaluate import Against
+    from c2b_ray.commands.dataset.evaluate import evaluate as run_evaluate
+
+    specs = [spec for text in classifiers for spec in listed(text)]
+    against = Against(reference, encoder, neighbours, label_map)
+    with progress.shown() as bar:
+        result = run_evaluate(dataset, specs, out, against, session(via, placement, bar))
+    if as_json:
+        show.print_json(result.to_json())
+    else:
+        _tell(result, out)
+
+
+def _tell(result: Evaluated, out: str) -> None:
+    for row in result.rates.to_pylist():
+        if row["of"] in ("dataset", "reference") and row["images"]:
+            interval = f"{row['rate_low']:.1%} to {row['rate_high']:.1%}"
+            show.line(f"{row['classifier']} fails {row['rate']:.1%} ({interval}) of the {row['of']} by {row['rule']}")
+    if result.compared is not None:
+        fid = "none" if result.compared.fid is None else f"{result.compared.fid:.2f}"
+        show.line(f"FID {fid}, KID {result.compared.kid:.4f} in {result.compared.features}")
+        for sentence in result.compared.why:
+            show.line(sentence)
+    show.line(f"page: {out}/index.html")

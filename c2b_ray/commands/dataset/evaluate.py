@@ -1,0 +1,203 @@
+"""A dataset of failures held against other classifiers and other images: what `c2b dataset evaluate` calls.
+
+    dataset, reference → answers of every classifier → rates, transfer (Figs. 4, 7), error consistency (Fig. 8)
+    dataset, reference → features of one network     → FID and KID (Table 2), nearest neighbours (Figs. 9 to 11)
+
+Answers and features are stages that resume; classifiers that are added later answer alone. What follows from them is
+counted part by part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.commands.dataset import evaluate_rows as sources
+from c2b_ray.commands.dataset.contestants import Contestant, contestants
+from c2b_ray.commands.dataset.evaluate_counts import Answers, changed_answers, consistencies, rates, transfers
+from c2b_ray.commands.dataset.evaluate_features import Compared, compare
+from c2b_ray.commands.dataset.evaluated import Evaluated
+from c2b_ray.config.label_map import read_label_map
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.models import features
+from c2b_ray.pipelines import images as pipeline
+from c2b_ray.pipelines.stage import Rows, StageConfig
+from c2b_ray.schemas.evaluation import CHECKED, FAILURE_RATES
+from c2b_ray.steps.check import check
+from c2b_ray.steps.predict import LoadedClassifier
+from c2b_ray.store import files
+from c2b_ray.store.failure_dataset import FailureDataset, classifiers_of, open_dataset
+from c2b_ray.store.parts import opened
+
+ALONE = Session()
+CONFIG = "evaluate.json"
+
+
+@dataclass(frozen=True)
+class Against:
+    """`reference`: a labelled folder or table. `encoder`: whose features compare images, by default the first
+    classifier's. `neighbours`: of so many failures the nearest reference images. `label_map`: path of a JSON file."""
+
+    reference: str | None = None
+    encoder: str | None = None
+    neighbours: int = 1000
+    label_map: str | None = None
+
+
+NOTHING = Against()
+
+
+def evaluate(
+    dataset: str, classifiers: Sequence[str], out: str, against: Against = NOTHING, session: Session = ALONE
+) -> Evaluated:
+    """Writes rates, transfer, consistency, neighbours, similarity and a page to `out`.
+
+    `classifiers`: specs, each with a short name before it where one is wanted (`seed-2=timm:…`). ConfigError for a
+    classifier that lacks a label of the dataset; RunError where `out` holds an evaluation of another dataset. The same
+    call goes on where it was interrupted.
+    """
+    data = open_dataset(dataset)
+    steps = Steps(session.listener)
+    with steps.step("read labels"):
+        reference = None if against.reference is None else sources.Reference.at(against.reference)
+        names = sorted({*data.label_counts(), *(reference.labels if reference else ())})
+        if not data.rows:
+            raise SourceError(f"{dataset}: has no rows to evaluate", location=dataset)
+        mapped = None if against.label_map is None else read_label_map(against.label_map, names)
+    _claim(out, data)
+    with session.backend(lambda: data.rows) as models:
+        read = {dataset: "DIR"} | ({} if against.reference is None else {against.reference: "reference"})
+        models.runner.check_paths(out, read)
+        with steps.step("describe the classifiers"):
+            entries = contestants(classifiers, models.describe, names, mapped)
+        stages = _Stages(models, data, reference, entries, out, steps)
+        stages.answer()
+        compared = None if reference is None else stages.compare(against)
+    with steps.step("count"):
+        result = _counted(out, data, reference, entries, compared)
+        result.write(out)
+    return result
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """The stages of one evaluation."""
+
+    models: Backend
+    data: FailureDataset
+    reference: sources.Reference | None
+    entries: Sequence[Contestant]
+    out: str
+    steps: Steps
+
+    def answer(self) -> None:
+        """The answers of all classifiers to the dataset, and to the reference."""
+        keep = partial(sources.to_check, questions=[entry.question for entry in self.entries])
+        with self.steps.step("classify the dataset") as on_progress:
+            self._check(sources.dataset_rows(self.data, keep), f"{self.out}/answers", on_progress)
+        if self.reference is not None:
+            with self.steps.step("classify the reference") as on_progress:
+                place = f"{self.out}/reference/{self.reference.revision}"
+                self._check(self.reference.rows(keep), place, on_progress)
+
+    def compare(self, against: Against) -> Compared:
+        assert self.reference is not None
+        extractor = partial(features.load, against.encoder or self.entries[0].spec)
+        with self.steps.step("compare with the reference") as on_progress:
+            sides = (self.data, self.reference)
+            return compare(self.models, sides, extractor, self.out, against.neighbours, on_progress)
+
+    def _check(self, rows: Rows, out: str, on_progress: pipeline.OnProgress) -> None:
+        total = None if rows.total is None else rows.total * len(self.entries)
+        config: StageConfig = replace(pipeline.CLASSIFY, schema=CHECKED, total=total)
+        role = partial(_loaded, [(self.models.classifier(entry.spec), entry) for entry in self.entries])
+        runner = self.models.runner
+        runner.run(rows, check, role, out, id_column="answer_id", config=config, on_progress=on_progress)
+
+
+def _claim(out: str, data: FailureDataset) -> None:
+    """RunError where `out` is of another dataset, or holds anything else."""
+    mark = json.dumps({"dataset": data.id}).encode() + b"\n"
+    there = files.entries(out)
+    if CONFIG in there:
+        if files.read_bytes(f"{out}/{CONFIG}") != mark:
+            raise RunError(f"{out}: holds an evaluation of another dataset; name another directory", run=out)
+    elif there:
+        raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
+    else:
+        files.write_under(f"{out}/{CONFIG}", mark)
+
+
+def _loaded(factories: Sequence[tuple[Any, Contestant]]) -> list[LoadedClassifier]:
+    return [LoadedClassifier(factory(), entry.question) for factory, entry in factories]
+
+
+def _counted(
+    out: str,
+    data: FailureDataset,
+    reference: sources.Reference | None,
+    entries: Sequence[Contestant],
+    compared: Compared | None,
+) -> Evaluated:
+    names, built = [entry.name for entry in entries], classifiers_of(data)
+    answers = _answers_of(data, len(entries), len(built))
+    for part in _parts(f"{out}/answers", entries):
+        answers.add(part, names)
+    table = transfers(answers, names, built)
+    if reference is not None:
+        table = pa.concat_tables([table, _of_reference(out, reference, entries)])
+    return Evaluated(
+        dataset=data,
+        contestants=tuple(entries),
+        rates=table,
+        consistency=consistencies(answers, names),
+        changed=changed_answers(answers, names, built),
+        captions=answers.captions,
+        compared=compared,
+        reference=None if reference is None else reference.table,
+    )
+
+
+def _answers_of(data: FailureDataset, classifiers: int, built: int) -> Answers:
+    ids, captions, failed = [], [np.zeros(0, np.int64)], [np.zeros((0, built), bool)]
+    for shard in data.shards:
+        for table in data.tables([shard.name], ["image_id", "caption_number", "answers"]):
+            ids.append(table["image_id"])
+            captions.append(table["caption_number"].to_numpy().astype(np.int64))
+            flags = [[answer["failed"] for answer in answers] for answers in table["answers"].to_pylist()]
+            failed.append(np.array(flags, bool).reshape(-1, built))
+    return Answers.of(ids, np.concatenate(captions), np.concatenate(failed), classifiers)
+
+
+def _of_reference(out: str, reference: sources.Reference, entries: Sequence[Contestant]) -> pa.Table:
+    """Failure rates of each classifier; every image is its own caption."""
+    ids = [part["image_id"] for part in _parts(f"{out}/reference/{reference.revision}", entries[:1])]
+    count = sum(map(len, ids))
+    answers = Answers.of(ids, np.arange(count), np.zeros((count, 0), bool), len(entries))
+    answers.cluster = np.arange(count)  # each image counts for itself, however many there are
+    names = [entry.name for entry in entries]
+    for part in _parts(f"{out}/reference/{reference.revision}", entries):
+        answers.add(part, names)
+    return pa.Table.from_pylist(rates("reference", answers, names), FAILURE_RATES)
+
+
+def _parts(location: str, entries: Sequence[Contestant]) -> Iterator[pa.Table]:
+    """The answers of these classifiers at their revisions, under their names of now."""
+    parts = opened(location)
+    wanted = {(entry.question.classifier, entry.question.revision): entry.name for entry in entries}
+    for name in parts.names():
+        table = parts.read(name)
+        keys = list(zip(table["classifier"].to_pylist(), table["revision"].to_pylist(), strict=True))
+        table = table.filter(pa.array([key in wanted for key in keys], pa.bool_()))
+        named = [wanted[key] for key in keys if key in wanted]
+        position = table.schema.get_field_index("classifier")
+        yield table.set_column(position, "classifier", pa.array(named, pa.string()))

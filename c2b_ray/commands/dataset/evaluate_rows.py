@@ -1,0 +1,133 @@
+"""The images of an evaluation as rows of its stages: those of the dataset, a shard at a time, and those of a reference.
+
+dataset    image_id, bytes, error, label, caption_number, built_failed
+reference  the same of a labelled folder or table, whose captions and answers nobody knows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.pipelines.stage import Rows
+from c2b_ray.schemas import content_id
+from c2b_ray.schemas.evaluation import CHECKED, FEATURES
+from c2b_ray.steps.check import answer_id
+from c2b_ray.steps.predict import Classification
+from c2b_ray.store.failure_dataset import FailureDataset
+from c2b_ray.store.labelled import LabelledTable
+
+COLUMNS = ["image_id", "image", "label", "predicted", "caption_number", "answers"]
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Labelled images that a dataset is compared with."""
+
+    table: LabelledTable
+
+    @staticmethod
+    def at(location: str) -> Reference:
+        try:
+            return Reference(LabelledTable(location, "--reference"))
+        except ConfigError as error:
+            raise ConfigError(
+                "--reference",
+                f"{error}; a reference is a table with the columns image and target_class, or a folder with a folder "
+                "of images for each label",
+            ) from error
+
+    @property
+    def revision(self) -> str:
+        return self.table.revision
+
+    @property
+    def labels(self) -> list[str]:
+        return sorted({label for label in self.table.labels["target_class"].to_pylist() if label is not None})
+
+    def rows(self, keep: Callable[[pa.Table], pa.Table]) -> Rows:
+        count = self.table.labels.num_rows
+        size = max(_AT_ONCE, count // 2000)
+        blocks = [pa.table({"row": np.arange(at, min(at + size, count))}) for at in range(0, count, size)]
+        return Rows(blocks, partial(_of_reference, table=self.table, revision=self.revision, keep=keep), count)
+
+
+def dataset_rows(dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table]) -> Rows:
+    """`keep`: from the rows as above to what a stage wants of them."""
+    blocks = [pa.table({"shard": [shard.name]}) for shard in dataset.shards]
+    return Rows(
+        blocks or [pa.table({"shard": pa.array([], pa.string())})],
+        partial(_of_dataset, dataset=dataset, keep=keep),
+        dataset.rows,
+    )
+
+
+def _of_dataset(block: pa.Table, dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
+    for table in dataset.tables(block["shard"].to_pylist(), COLUMNS):
+        failed = [[answer["failed"] for answer in answers] for answers in table["answers"].to_pylist()]
+        nothing = pa.nulls(table.num_rows, pa.string())
+        yield keep(
+            pa.table(
+                {
+                    "image_id": table["image_id"],
+                    "bytes": table["image"],
+                    "error": nothing,
+                    "label": table["label"],
+                    "predicted": table["predicted"],
+                    "caption_number": table["caption_number"],
+                    "built_failed": pa.array(failed, CHECKED.field("built_failed").type),
+                    "row": pa.array(np.full(table.num_rows, -1), pa.int64()),
+                }
+            )
+        )
+
+
+def _of_reference(
+    block: pa.Table, table: LabelledTable, revision: str, keep: Callable[[pa.Table], pa.Table]
+) -> Iterator[pa.Table]:
+    labels = table.labels["target_class"]
+    for start in range(0, block.num_rows, _AT_ONCE):
+        rows = block["row"].slice(start, _AT_ONCE).to_pylist()
+        fetched = table.fetch(rows)
+        # One image may stand for two labels, in two rows: each row is one.
+        ids = [content_id("reference", revision, row) for row in rows]
+        yield keep(
+            pa.table(
+                {
+                    "image_id": pa.array(ids, pa.string()),
+                    "bytes": fetched["bytes"],
+                    "error": fetched["error"],
+                    "label": labels.take(pa.array(rows)),
+                    "predicted": pa.nulls(len(rows), pa.string()),
+                    "caption_number": pa.nulls(len(rows), pa.int32()),
+                    "built_failed": pa.nulls(len(rows), CHECKED.field("built_failed").type),
+                    "row": pa.array(rows, pa.int64()),
+                    "key": fetched["key"],
+                }
+            )
+        )
+
+
+def to_check(rows: pa.Table, questions: Sequence[Classification]) -> pa.Table:
+    """With the answers that are wanted of each image; rows without a label are left out."""
+    rows = rows.filter(rows["label"].is_valid())
+    ids = [[answer_id(image, q.classifier, q.revision) for q in questions] for image in rows["image_id"].to_pylist()]
+    return rows.append_column("answer_id", pa.array(ids, pa.list_(pa.string())))
+
+
+def to_extract(rows: pa.Table, extractor: str) -> pa.Table:
+    """With an id for each image's features; `extractor`: its revision."""
+    names = [content_id("feature", image, extractor) for image in rows["image_id"].to_pylist()]
+    columns = {
+        "feature_id": pa.array(names, pa.string()),
+        "key": rows["key"] if "key" in rows.column_names else rows["image_id"],
+        **{name: rows[name] for name in ("row", "label", "predicted", "bytes", "error")},
+    }
+    assert set(FEATURES.names) - {"vector"} <= set(columns)
+    return pa.table(columns)

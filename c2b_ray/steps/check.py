@@ -1,0 +1,68 @@
+"""Images and their true labels → at which rank each classifier has the label. Images are decoded once for all of them.
+
+Knows logits and labels; does not know where images come from or where classifiers run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.schemas import content_id
+from c2b_ray.schemas.evaluation import CHECKED
+from c2b_ray.steps import encoded
+from c2b_ray.steps.predict import LoadedClassifier
+
+
+def answer_id(image_id: str, classifier: str, revision: str) -> str:
+    return content_id("check", image_id, classifier, revision)
+
+
+def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
+    """A table of `schemas.CHECKED`. `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`,
+    `built_failed` and `answer_id`, for each image the list of the answers that are wanted of it."""
+    ids, wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
+    known = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
+    errors = rows["error"].to_pylist()
+    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), errors, strict=True)]
+    once = encoded.DecodedOnce(files)
+    answers: list[dict[str, Any]] = []
+    for one in classifiers:
+        question = one.classification
+        names = [answer_id(image, question.classifier, question.revision) for image in ids]
+        chosen = [row for row, name in enumerate(names) if name in wanted[row]]
+        if not chosen:
+            continue
+        logits, undecoded = once.logits(chosen, [ids[row] for row in chosen], one.classifier)
+        groups = dict(zip(question.classes, question.labels_of_class, strict=True))
+        for at, row in enumerate(chosen):
+            answer = {
+                **known[row],
+                "answer_id": names[row],
+                "classifier": question.classifier,
+                "revision": question.revision,
+            }
+            answer |= {"predicted": None, "rank": None, "error": errors[row] or undecoded[at]}
+            if answer["error"] is None:
+                answer |= _answer(logits[at], groups[known[row]["label"]], one.classifier.labels)
+            answers.append(answer)
+    return pa.Table.from_pylist(answers, CHECKED)
+
+
+def _answer(row: NDArray[np.float32], group: Sequence[int], labels: Sequence[str]) -> dict[str, Any]:
+    values = row.astype(np.float64)
+    if not values.max(initial=-np.inf) < np.inf or values.max(initial=-np.inf) == -np.inf:
+        return {"error": "the classifier gave no answer (its logits are not numbers)"}
+    best = np.flatnonzero(values == values.max())
+    return {"predicted": labels[int(best[0])] if len(best) == 1 else None, "rank": rank(values, group)}
+
+
+def rank(values: NDArray[np.float64], group: Sequence[int]) -> int:
+    """Place of the likeliest output of a label among all others, from 1; those that are as likely come before it."""
+    own = values[list(group)].max()
+    others = np.delete(values, list(group))
+    return 1 + int((others >= own).sum())

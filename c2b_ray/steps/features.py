@@ -1,0 +1,63 @@
+"""Images → feature vectors of a network. It knows neither the network nor where images come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.roles import Floats, Pixels
+from c2b_ray.schemas.evaluation import FEATURES
+from c2b_ray.steps.decode import decode_batch
+
+
+class FeatureExtractor(Protocol):
+    """A network without its last layer. `name`: which features they are, in words."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def revision(self) -> str: ...
+
+    def features(self, images: Sequence[Pixels]) -> Floats:
+        """float32 (images, dimension); a row of NaN where an image has none."""
+        ...
+
+
+def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
+    """A table of `schemas.FEATURES`. `rows`: its columns but `vector`, and `bytes`."""
+    known = rows["error"].to_pylist()
+    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
+    images, undecoded = decode_batch(files)
+    errors = [before or new for before, new in zip(known, undecoded, strict=True)]
+    sound = [image for image in images if image is not None]
+    vectors = iter(extractor.features(sound)) if sound else iter(())
+    values: list[NDArray[np.float32] | None] = []
+    for at, image in enumerate(images):
+        vector = None if image is None else next(vectors)
+        if vector is not None and not np.isfinite(vector).all():
+            vector, errors[at] = None, "the network gave no features (they are not numbers)"
+        values.append(vector)
+    columns = {name: rows[name] for name in FEATURES.names if name not in ("vector", "error")}
+    columns["vector"] = pa.array(values, pa.list_(pa.float32()))
+    columns["error"] = pa.array(errors, pa.string())
+    return pa.table([columns[name] for name in FEATURES.names], FEATURES)
+
+
+def matrix(table: pa.Table) -> NDArray[np.float32]:
+    """The vectors of a table of `schemas.FEATURES` without errors, (rows, dimension)."""
+    column = table["vector"].combine_chunks()
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.float32).reshape(table.num_rows, -1)
+
+
+def unit(table: pa.Table) -> NDArray[np.float32]:
+    """As `matrix`, each of length 1; a zero vector stays zero."""
+    vectors = matrix(table)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    result: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return result

@@ -1,0 +1,92 @@
+"""The reference images nearest to each failure, of all and of its label, exactly and part by part.
+
+Knows unit vectors, labels and names; the reference may be of any size, for only one part of it is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.schemas.evaluation import NEIGHBOURS
+from c2b_ray.steps.features import unit
+
+
+@dataclass
+class _Best:
+    """The k most similar of what each query has met, most similar first; row −1 where it has met fewer."""
+
+    similarities: NDArray[np.float32]
+    rows: NDArray[np.int64]
+
+    @staticmethod
+    def none(queries: int, k: int) -> _Best:
+        return _Best(np.full((queries, k), -np.inf, np.float32), np.full((queries, k), -1, np.int64))
+
+    def meet(self, similarities: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
+        """`similarities`: (queries, candidates), −inf for what is not to be compared; `rows`: (candidates,)."""
+        values = np.concatenate([self.similarities, similarities], axis=1)
+        places = np.concatenate([self.rows, np.broadcast_to(rows, similarities.shape)], axis=1)
+        k = self.rows.shape[1]
+        order = np.lexsort((places, -values), axis=1)[:, :k]
+        self.similarities = np.take_along_axis(values, order, axis=1)
+        self.rows = np.take_along_axis(places, order, axis=1)
+        self.rows[self.similarities == -np.inf] = -1
+
+
+def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Table:
+    """A table of `schemas.NEIGHBOURS`. `failures` and `parts`: tables of `schemas.FEATURES` without errors; where the
+    reference has no labels there are no neighbours of the same label. Of equals the earlier row comes first."""
+    queries = unit(failures)
+    labels = np.array(failures["label"].to_pylist(), object)
+    every, same = _Best.none(len(queries), k), _Best.none(len(queries), k)
+    names: dict[int, tuple[str, str | None]] = {}
+    for part in parts:
+        rows = part["row"].to_numpy()
+        theirs = np.array(part["label"].to_pylist(), object)
+        similarities = (queries @ unit(part).T).astype(np.float32)
+        every.meet(similarities, rows)
+        same.meet(np.where(labels[:, None] == theirs[None], similarities, np.float32(-np.inf)), rows)
+        kept = set(every.rows.ravel().tolist()) | set(same.rows.ravel().tolist())
+        known = zip(rows.tolist(), part["key"].to_pylist(), theirs.tolist(), strict=True)
+        names |= {row: (key, label) for row, key, label in known if row in kept}
+        names = {row: name for row, name in names.items() if row in kept}
+    found = [*_rows(failures, every, names, "all"), *_rows(failures, same, names, "same_label")]
+    return pa.Table.from_pylist(found, NEIGHBOURS)
+
+
+def agreement(neighbours: pa.Table) -> dict[str, float]:
+    """Of how many failures most of the nearest images bear the predicted label, and of how many the true one."""
+    votes: dict[str, list[tuple[bool, bool]]] = {}
+    for row in neighbours.to_pylist():
+        if row["among"] == "all":
+            vote = (row["neighbour_label"] == row["predicted"], row["neighbour_label"] == row["label"])
+            votes.setdefault(row["image_id"], []).append(vote)
+    shares = np.array([np.mean(of_image, axis=0) > 0.5 for of_image in votes.values()]).reshape(-1, 2)
+    predicted, true = shares.mean(axis=0).tolist() if len(shares) else (float("nan"), float("nan"))
+    return {"failures": float(len(shares)), "mostly_predicted": predicted, "mostly_true": true}
+
+
+def _rows(
+    failures: pa.Table, best: _Best, names: dict[int, tuple[str, str | None]], among: str
+) -> Iterable[dict[str, object]]:
+    columns: Sequence[list[object]] = [failures[name].to_pylist() for name in ("key", "label", "predicted")]
+    for query, (image, label, predicted) in enumerate(zip(*columns, strict=True)):
+        for place, (row, similarity) in enumerate(zip(best.rows[query], best.similarities[query], strict=True)):
+            if row >= 0:
+                key, theirs = names[int(row)]
+                yield {
+                    "image_id": image,
+                    "label": label,
+                    "predicted": predicted,
+                    "among": among,
+                    "rank": place + 1,
+                    "key": key,
+                    "row": int(row),
+                    "neighbour_label": theirs,
+                    "similarity": float(similarity),
+                }

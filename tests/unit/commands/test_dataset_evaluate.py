@@ -1,0 +1,107 @@
+"""An evaluation counts what classifiers answer, goes on where it ended, and says what its numbers are of."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from synthetic_dataset import Recipe, write_dataset
+
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.commands.dataset.contestants import family, listed
+from c2b_ray.commands.dataset.evaluate import Against, evaluate
+from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.store import files
+from c2b_ray.store.failure_dataset import open_dataset
+from c2b_ray.world.scenes import CLASSES
+from c2b_ray.world.table import write_sample
+
+HERE = Session("here")
+BUILT = ("world:resnet-planted-1", "world:resnet-planted-0")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    location = tmp_path_factory.mktemp("failures") / "dir"
+    write_dataset(location, Recipe(BUILT, rows_per_caption=4, shard_rows=7))
+    return str(location)
+
+
+def rows_of(dataset):
+    opened = open_dataset(dataset)
+    return [row for table in opened.tables([s.name for s in opened.shards]) for row in table.to_pylist()]
+
+
+def predictions(path, dataset, right):
+    """A classifier that is a table: right where `right` of an image's id says so, else it says chair."""
+    rows = [(row["image_id"], row["label"] if right(row["image_id"]) else "chair") for row in rows_of(dataset)]
+    probabilities = [[0.8 if name == said else 0.02 - k / 1000 for k, name in enumerate(CLASSES)] for _, said in rows]
+    columns = {"key": [key for key, _ in rows]} | {
+        name: [row[k] for row in probabilities] for k, name in enumerate(CLASSES)
+    }
+    files.write_table(path, pa.table(columns))
+    return f"table:{path}"
+
+
+def test_rates_transfer_and_consistency_are_counts_of_the_answers(dataset, tmp_path):
+    half = predictions(tmp_path / "half.parquet", dataset, lambda key: int(key, 16) % 2 == 0)
+    third = predictions(tmp_path / "third.parquet", dataset, lambda key: int(key, 16) % 3 == 0)
+    out = str(tmp_path / "out")
+    evaluate(dataset, [f"vit-half={half}"], out, session=HERE)
+    result = evaluate(dataset, [f"vit-half={half}", f"resnet third={third}"], out, session=HERE)
+    keys = {row["image_id"]: int(row["image_id"], 16) for row in rows_of(dataset)}
+    rates = {(row["of"], row["classifier"], row["rule"]): row for row in result.rates.to_pylist()}
+    assert rates["dataset", "vit-half", "top1"]["failures"] == sum(key % 2 != 0 for key in keys.values())
+    # A wrong answer is chair; the label comes behind those of the classes before it.
+    behind = Counter(row["label"] for row in rows_of(dataset) if keys[row["image_id"]] % 2)
+    assert rates["dataset", "vit-half", "top3"]["failures"] == sum(
+        n for name, n in behind.items() if CLASSES.index(name) > 1
+    )
+    both = [key % 3 != 0 for key in keys.values() if key % 2]
+    assert rates["failures of vit-half", "resnet third", "top1"]["rate"] == pytest.approx(np.mean(both))
+    built = [keys[row["image_id"]] % 3 != 0 for row in rows_of(dataset) if row["answers"][1]["failed"]]
+    assert rates[f"failures of {BUILT[1]}", "resnet third", "top1"]["rate"] == pytest.approx(np.mean(built))
+    assert [one.family for one in result.contestants] == ["resnet", "vit"]
+    known = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert known["captions"] == 6
+    assert "Transfer, top-1" in (tmp_path / "out" / "index.html").read_text()
+    parts = list((tmp_path / "out" / "answers").glob("part-*"))
+    assert sum(files.read_table(part).num_rows for part in parts) == 2 * len(keys)  # the first answered once
+
+
+def test_an_evaluation_of_another_dataset_is_left_alone(dataset, tmp_path):
+    spec = predictions(tmp_path / "t.parquet", dataset, lambda key: True)
+    evaluate(dataset, [spec], str(tmp_path / "out"), session=HERE)
+    write_dataset(tmp_path / "other", Recipe(rows_per_caption=2))
+    with pytest.raises(RunError, match="another dataset"):
+        evaluate(str(tmp_path / "other"), [spec], str(tmp_path / "out"), session=HERE)
+    with pytest.raises(ConfigError, match="is there twice"):
+        evaluate(dataset, [spec, spec], str(tmp_path / "out"), session=HERE)
+
+
+def test_a_reference_that_is_too_small_says_how_many_it_needs(dataset, tmp_path):
+    write_sample(tmp_path / "reference.parquet", 30, 5)
+    against = Against(str(tmp_path / "reference.parquet"), neighbours=3)
+    result = evaluate(dataset, ["world:resnet-control-0", BUILT[0]], str(tmp_path / "out"), against, HERE)
+    assert result.compared.fid is None
+    assert "FID needs 129 at least" in result.compared.why[0]  # 128 dimensions, and one
+    rates = {(row["of"], row["classifier"], row["rule"]): row for row in result.rates.to_pylist()}
+    assert rates["reference", "world:resnet-control-0", "top1"]["images"] == 30
+    assert rates["reference", "world:resnet-control-0", "top1"]["rate"] < 0.1
+    assert rates["dataset", BUILT[0], "top1"]["rate"] > 0.4
+    neighbours = result.compared.neighbours.to_pylist()
+    assert len({row["image_id"] for row in neighbours}) == 3
+    assert all(row["label"] == row["neighbour_label"] for row in neighbours if row["among"] == "same_label")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "not the FID and KID of the literature" in page
+    assert page.count("data:image/jpeg") > 10
+
+
+def test_lists_of_specs_may_hold_commas_of_their_own():
+    text = "timm:a?mean=0.4,0.5,0.6,b=world:clip?labels=x,y, onnx:/p/q.onnx"
+    assert listed(text) == ["timm:a?mean=0.4,0.5,0.6", "b=world:clip?labels=x,y", "onnx:/p/q.onnx"]
+    names = ["timm:resnet50.a1_in1k", "timm:vit_base_patch16_224", "BiT-M (101x1)", "timm:/models/with-0", "RN2"]
+    assert [family(name) for name in names] == ["resnet", "vit", "bit", "with", "rn"]
