@@ -4,9 +4,10 @@
     CELL      = class "/" attribute "/" value       `*` stands for anything: bus/*, */weather/fog
     CONDITION = worse | better | same       how a cell changed; in a comparison only
               | for | against | none        the verdict on a cell
+              | failure | not_shown         the verdict on a caption; its cell is label "/" target "/" caption
               | undetermined                of the change in a comparison, else of the verdict
-              | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1
-    MEASURE   = a column of the scores or of the comparison, or its size between bars
+              | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1, rate>0.01
+    MEASURE   = a column of the scores, of the comparison or of the hypotheses, or its size between bars
     OP        = < | <= | > | >=
 
 A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction), or in doubt,
@@ -29,7 +30,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.schemas import COMPARISON, SCORES
+from c2b_ray.schemas import COMPARISON, HYPOTHESES, SCORES
 
 OPTION = "--fail-on"
 WORDS = {
@@ -39,6 +40,8 @@ WORDS = {
     "for": "verdict",
     "against": "verdict",
     "none": "verdict",
+    "failure": "verdict",
+    "not_shown": "verdict",
 }
 EITHER = "undetermined"
 ALL_CLASSES = "all classes"
@@ -52,13 +55,13 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 MEASURES = frozenset(
     field.name
-    for schema in (SCORES, COMPARISON)
+    for schema in (SCORES, COMPARISON, HYPOTHESES)
     for field in schema
     if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
 )
 EVIDENCE = (
     "accuracy_a", "accuracy_b", "difference", "difference_low", "difference_high", "accuracy", "phi", "phi_low",
-    "phi_high", "q_value", "n", "pairs",
+    "phi_high", "rate", "rate_low", "rate_high", "baseline_rate", "ratio", "q_value", "n", "pairs",
 )  # fmt: skip
 
 RESTS_ON = {"captions": "unverified images", "verifier": "on the verifier's word"}

@@ -15,27 +15,10 @@ from synthetic_pictures import draw_picture
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.failures import CANDIDATES, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
-from c2b_ray.store.kinds import RunKind
-from c2b_ray.store.run import Run, open_run
+from c2b_ray.store.failures_run import FailuresRun, open_failures_run
+from c2b_ray.store.parts import writing
 
 RESNET, VIT, CONTROL = "timm:resnet50.a1_in1k", "timm:vit_base_patch16_224", "world:resnet-control"
-TABLES = {
-    "candidates": CANDIDATES,
-    "rounds": ROUNDS,
-    "hypotheses": HYPOTHESES,
-    "reliability": RELIABILITY,
-    "transfers": TRANSFERS,
-}
-
-KIND = RunKind(
-    name="failures",
-    command="c2b failures",
-    tables=TABLES,
-    run="c2b_ray.store.run:Run",
-    report="",
-    summary="",
-    in_parts=frozenset({"rounds"}),
-)
 
 
 @dataclass(frozen=True)
@@ -215,7 +198,7 @@ class _Maker:
         return next(row for row in self.candidates if row["label"] == label and row["origin"] == "baseline")
 
 
-def make_run(path: Path, recipe: Recipe) -> Run:
+def make_run(path: Path, recipe: Recipe) -> FailuresRun:
     """A finished run at `path`."""
     maker = _Maker(recipe)
     for label in recipe.labels:
@@ -229,13 +212,10 @@ def make_run(path: Path, recipe: Recipe) -> Run:
         "alpha": 0.05,
         "seed": 0,
     }
-    with open_run(path, "synthetic", {**config, **recipe.config}, KIND) as run:
+    with open_failures_run(path, "synthetic", {**config, **recipe.config}) as run:
         run.write("candidates", pa.Table.from_pylist(maker.candidates, CANDIDATES))
-        rounds = pa.Table.from_pylist(maker.rounds, ROUNDS)
-        if run.in_parts("rounds"):
-            _write_part(run, rounds)
-        else:
-            run.write("rounds", rounds)
+        with writing(run.location("rounds")) as parts:
+            parts.write(pa.Table.from_pylist(maker.rounds, ROUNDS), "round_id")
         run.write("hypotheses", pa.Table.from_pylist(maker.hypotheses, HYPOTHESES))
         run.write("reliability", pa.Table.from_pylist(list(_reliability(recipe)), RELIABILITY))
         run.write("transfers", pa.Table.from_pylist(maker.transfers, TRANSFERS))
@@ -332,10 +312,3 @@ def _reliability(recipe: Recipe) -> Iterator[dict[str, Any]]:
                 "rate_low": float(limits.low),
                 "rate_high": float(limits.high),
             }
-
-
-def _write_part(run: Run, rounds: pa.Table) -> None:
-    from c2b_ray.store.parts import writing
-
-    with writing(run.location("rounds")) as parts:
-        parts.write(rounds, "round_id")

@@ -1,4 +1,4 @@
-"""Runs of `c2b failures`: their tables, and what writes their report and summary."""
+"""Runs of `c2b failures`: their tables, and what writes their report, summary and exports, and checks gates."""
 
 from __future__ import annotations
 
@@ -23,4 +23,10 @@ KIND = RunKind(
     run="c2b_ray.store.failures_run:FailuresRun",
     report="c2b_ray.report.failures.report:write_report",
     summary="c2b_ray.report.failures.summary:summary",
+    exports={
+        "csv": "c2b_ray.audits.failures.exports:csv",
+        "json": "c2b_ray.audits.failures.exports:json",
+        "parquet": "c2b_ray.audits.failures.exports:parquet",
+    },
+    gate="c2b_ray.audits.failures.gates:check",
 )

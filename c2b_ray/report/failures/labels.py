@@ -49,11 +49,7 @@ def labels(facts: Facts) -> Labels:
 
 def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
     """With what it is ordered by."""
-    caption_id = facts.baselines[label].caption_id
-    keys = [(caption_id, classifier, generator) for generator in facts.generators]
-    stage, counts = CONFIRMATION, _together([facts.tallies.of(*key) for key in keys])
-    if not counts.draws:
-        stage, counts = DISCOVERY, _together([facts.tallies.discovered.get(key, Tally()) for key in keys])
+    stage, counts = at_baseline(facts, label, classifier)
     tried = {one.caption_id for one in facts.hypotheses if (one.label, one.classifier) == (label, classifier)}
     found = sum((each.lead.label, each.lead.classifier) == (label, classifier) for each in facts.findings)
     rate = failure_rates(counts.failures, counts.draws, facts.confidence)
@@ -69,6 +65,16 @@ def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
         findings=words.count(found),
     )
     return -float(rate.value) if counts.draws else 1.0, row
+
+
+def at_baseline(facts: Facts, label: str, classifier: str) -> tuple[str, Tally]:
+    """The stage whose images these are, confirmation's where it drew any, and what they came to."""
+    caption_id = facts.baselines[label].caption_id
+    keys = [(caption_id, classifier, generator) for generator in facts.generators]
+    confirmed = _together([facts.tallies.of(*key) for key in keys])
+    if confirmed.draws:
+        return CONFIRMATION, confirmed
+    return DISCOVERY, _together([facts.tallies.discovered.get(key, Tally()) for key in keys])
 
 
 def _together(tallies: Sequence[Tally]) -> Tally:

@@ -11,14 +11,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from synthetic_failures import FLY, TABLES, Cause, Recipe, make_run, showcase
+from synthetic_failures import FLY, Cause, Recipe, make_run, showcase
 
+from c2b_ray import schemas
 from c2b_ray.report.failures.facts import Tables, facts_of
 from c2b_ray.report.failures.families import findings_of
 from c2b_ray.report.failures.report import read_facts, write_report
 from c2b_ray.report.failures.rows import Hypothesis
 from c2b_ray.report.failures.summary import summary
-from c2b_ray.store.run import Run
+from c2b_ray.store.failures_run import FailuresRun as Run
 
 EVIL = '<script>alert("x")</script>'
 
@@ -164,7 +165,7 @@ def test_nothing_to_say_is_said(tmp_path: Path, recipe: Recipe, said: str) -> No
 
 
 def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
-    empty = Tables(*(TABLES[name].empty_table() for name in Tables.__dataclass_fields__))
+    empty = Tables(*(getattr(schemas, name.upper()).empty_table() for name in Tables.__dataclass_fields__))
     facts = facts_of({"status": "running", "config": {}}, empty)
     assert facts.findings == []
     assert facts.shown() == {}

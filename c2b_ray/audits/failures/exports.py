@@ -1,0 +1,28 @@
+"""A run of `c2b failures` as one document for other programs. It composes runs and formats, and knows neither."""
+
+from __future__ import annotations
+
+from c2b_ray.audits.kit.classifiers import one_of
+from c2b_ray.errors import RunError
+from c2b_ray.report.failures import export
+from c2b_ray.store.failures_run import FailuresRun
+
+
+def csv(run: FailuresRun, classifier: str | None) -> bytes:
+    return export.csv(*_tested(run, classifier))
+
+
+def json(run: FailuresRun, classifier: str | None) -> bytes:
+    return export.json(*_tested(run, classifier))
+
+
+def parquet(run: FailuresRun, classifier: str | None) -> bytes:
+    return export.parquet(*_tested(run, classifier))
+
+
+def _tested(run: FailuresRun, classifier: str | None) -> tuple[FailuresRun, str | None]:
+    """The run and the classifier that is meant; None: all. RunError for a run without hypotheses."""
+    if not run.has("hypotheses"):
+        raise RunError(f"{run.path}: the run has no hypotheses yet; run its c2b failures to the end", run=run.path)
+    known = run.hypotheses["classifier"].unique().to_pylist()
+    return run, None if classifier is None else one_of(known, classifier, "--classifier", run.path)

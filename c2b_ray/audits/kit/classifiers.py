@@ -1,0 +1,28 @@
+"""Which classifier of a run a user means. It knows names, not where a run keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.filesystems.spec_paths import located
+from c2b_ray.report.kit.redact import names_of
+
+
+def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> str:
+    """The classifier of the run at `path` that is asked for: by its name, by a spec with paths relative to here, or as
+    pages call it; the only one, where none is."""
+    if name is None:
+        if len(known) != 1:
+            raise ConfigError(option, f"{path} has predictions of {listed(known)}; name one")
+        return known[0]
+    on_pages = {name: spec for spec, name in names_of(known).items()}
+    for spec in (name, located(name, Path.cwd()), on_pages.get(name)):
+        if spec in known:
+            return str(spec)
+    raise ConfigError(option, f"{path} has no predictions of {name!r}; {nearest(name, known)}")
+
+
+def listed(specs: Sequence[str]) -> str:
+    return ", ".join(specs) or "no classifier"
