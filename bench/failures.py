@@ -1,6 +1,6 @@
 """Planted failures: how many `c2b failures` finds, how many of its findings are false, and what its intervals hold.
 
-    python bench/failures.py [--plants 24] [--controls 12] [--draws 1000000] [--misread 0.03] [--seed 0]
+    python bench/failures.py [--plants 28] [--controls 12] [--together 5] [--draws 1000000] [--misread 0.03] [--seed 0]
 
 Each plant makes a classifier answer a wrong label on a share (1e-1 to 1e-4) of those images of a label that show two or
 three attribute values; most classifiers have an ordinary confusion besides, which has nothing to do with what images
@@ -228,23 +228,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plants", type=int, default=28)
     parser.add_argument("--controls", type=int, default=12)
-    parser.add_argument("--draws", type=int, default=1_000_000)
+    parser.add_argument("--together", type=int, default=5, help="Classifiers of one run, which share its images.")
+    parser.add_argument("--rates", type=float, nargs="*", default=RATES)
+    parser.add_argument("--draws", type=int, default=1_000_000, help="Of each run.")
     parser.add_argument("--misread", type=float, default=0.03)
-    parser.add_argument("--labels", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     random = Random(options.seed)
-    labels = random.sample(CLASSES, options.labels)
-    classifiers = {}
-    for number in range(options.plants):
-        name, label = f"planted-{number}", labels[number % len(labels)]
-        classifiers[name] = plant(random, label, RATES[number % len(RATES)], name)
-    for number in range(options.controls):
-        name = f"control-{number}"
-        classifiers[name] = control(random, labels[number % len(labels)], name)
+    everything = []
+    for number in range(options.plants + options.controls):
+        label = CLASSES[number // options.together % len(CLASSES)]
+        is_plant = (number * options.plants) // (options.plants + options.controls) < (
+            (number + 1) * options.plants
+        ) // (options.plants + options.controls)
+        rate = options.rates[len(everything) % len(options.rates)]
+        name = f"{'planted' if is_plant else 'control'}-{number}"
+        everything.append(plant(random, label, rate, name) if is_plant else control(random, label, name))
+    tally = Tally()
+    for start in range(0, len(everything), options.together):
+        group = {one.name: one for one in everything[start : start + options.together]}
+        label = CLASSES[start // options.together % len(CLASSES)]
+        tally.add(group, *measured(group, label, options))
+    tally.show(options.rates)
+
+
+def measured(
+    classifiers: dict[str, Planted], label: str, options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], dict[str, int], float]:
+    """The hypotheses of one run, what it spent, and the seconds it took."""
     config = read_failures_config(
         {
-            "labels": labels,
+            "labels": [label],
             "classifier": {name: f"world:{name}" for name in classifiers},
             "images": {"generate": {"model": "world:renderer"}},
             "captioner": "world:clip",
@@ -258,29 +272,52 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with open_failures_run(f"{folder}/run", "bench", config.model_dump(mode="json")) as run:
             walk(config, run, backend, Steps())
-        rows = run.hypotheses.to_pylist()
-        spent = run.manifest["spent"]
-    show(classifiers, judge(classifiers, rows), spent, time.monotonic() - began)
+        return run.hypotheses.to_pylist(), run.manifest["spent"], time.monotonic() - began
 
 
-def show(classifiers: dict[str, Planted], result: dict[str, Any], spent: dict[str, int], seconds: float) -> None:
-    for name, one in classifiers.items():
-        for planted in one.plants:
-            noise = one.noise.get(planted.label, ("", 0.0))[1]
-            about = f"{planted.rate:.0e} x {planted.share:.4f} noise {noise:.1e} {sorted(planted.values.values())}"
-            print(f"{name:12} {about:70} {sorted(result['found'][name])}")
-    for rate in RATES:
-        of_rate = [name for name, one in classifiers.items() if one.plants and one.plants[0].rate == rate]
-        whole = sum(bool(result["found"][name] & {"exact", "more"}) for name in of_rate)
-        exact = sum("exact" in result["found"][name] for name in of_rate)
-        print(f"rate {rate:.0e}: {whole} of {len(of_rate)} found, {exact} of them with no word too many")
-    controls = [name for name, one in classifiers.items() if not one.plants]
-    findings = [row["classifier"] for row in result["false"]]
-    print(f"findings {result['findings']}, false {len(result['false'])}")
-    print(f"controls with a finding: {len(set(findings) & set(controls))} of {len(controls)}")
-    for what in ("covered", "ratios"):
-        print(f"{what}: {np.mean(result[what] or [np.nan]):.3f} of {len(result[what])}")
-    print(json.dumps({"seconds": round(seconds, 1), "spent": spent, "in all": sum(spent.values())}))
+class Tally:
+    """What all runs came to."""
+
+    def __init__(self) -> None:
+        self.classifiers: dict[str, Planted] = {}
+        self.found: dict[str, set[str]] = {}
+        self.false: list[dict[str, Any]] = []
+        self.covered: list[bool] = []
+        self.ratios: list[bool] = []
+        self.findings, self.spent, self.seconds = 0, 0, 0.0
+
+    def add(
+        self, classifiers: dict[str, Planted], rows: list[dict[str, Any]], spent: dict[str, int], seconds: float
+    ) -> None:
+        result = judge(classifiers, rows)
+        self.classifiers |= classifiers
+        self.found |= result["found"]
+        self.false += result["false"]
+        self.covered += result["covered"]
+        self.ratios += result["ratios"]
+        self.findings += result["findings"]
+        self.spent += sum(spent.values())
+        self.seconds += seconds
+        for name, one in classifiers.items():
+            for planted in one.plants:
+                noise = one.noise.get(planted.label, ("", 0.0))[1]
+                about = f"{planted.rate:.0e} x {planted.share:.4f} noise {noise:.1e} {sorted(planted.values.values())}"
+                print(f"{name:12} {about:70} {sorted(self.found[name])}", flush=True)
+        print(json.dumps({"seconds": round(seconds, 1), "spent": spent}), flush=True)
+
+    def show(self, rates: Sequence[float]) -> None:
+        for rate in rates:
+            of_rate = [name for name, one in self.classifiers.items() if one.plants and one.plants[0].rate == rate]
+            whole = sum(bool(self.found[name] & {"exact", "more"}) for name in of_rate)
+            exact = sum("exact" in self.found[name] for name in of_rate)
+            print(f"rate {rate:.0e}: {whole} of {len(of_rate)} found, {exact} of them with no word too many")
+        controls = [name for name, one in self.classifiers.items() if not one.plants]
+        wrong = {row["classifier"] for row in self.false}
+        print(f"findings {self.findings}, false {len(self.false)}")
+        print(f"controls with a finding: {len(wrong & set(controls))} of {len(controls)}")
+        for what, held in (("rates", self.covered), ("ratios", self.ratios)):
+            print(f"intervals of {what} that hold the truth: {np.mean(held or [np.nan]):.3f} of {len(held)}")
+        print(json.dumps({"seconds": round(self.seconds, 1), "draws": self.spent}))
 
 
 if __name__ == "__main__":

@@ -147,7 +147,8 @@ class Run:
         if manifest["run_id"] != run_id:
             changed = differences(manifest["config"], config)
             raise RunError(
-                f"{self.path} holds another run (its {changed} differs); choose another --out, or delete it",
+                f"{self.path} holds another run, {manifest['run_id']}, and this is {run_id} (its {changed} differs); "
+                "choose another --out, or delete it",
                 run=self.path,
             )
         if manifest["status"] != "running":

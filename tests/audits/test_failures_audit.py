@@ -109,7 +109,7 @@ def test_bad_input_is_refused_before_anything_is_written(scenes, tmp_path, chang
 
 
 def test_a_directory_of_another_config_is_refused(scenes, run):
-    with pytest.raises(InputError, match="its seed differs"):
+    with pytest.raises(InputError, match=r"another run, [0-9a-f]{20}, and this is [0-9a-f]{20} \(its seed differs\)"):
         find(scenes, run.path, seed=1)
 
 

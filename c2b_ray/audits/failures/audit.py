@@ -35,6 +35,7 @@ from c2b_ray.config.failures_file import read_failures_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.pipelines.images import of_revision
 from c2b_ray.pipelines.rounds import RoundStage
+from c2b_ray.report.failures.report import write_report
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.discovery.candidates import table
 from c2b_ray.store.failures_run import FailuresRun, open_failures_run
@@ -77,6 +78,7 @@ def find_failures(
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": _counts(run), "versions": versions()})
+            write_report(run)
     return run
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST, Counts, Wanted
-from c2b_ray.audits.failures.screening import rate, seen
+from c2b_ray.audits.failures.screening import baseline_rate, rate, seen
 from c2b_ray.audits.failures.work import Hypothesis, Work
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
 from c2b_ray.schemas import HYPOTHESES
@@ -37,10 +37,8 @@ class Confirmation:
         self.labels = list(dict.fromkeys(one.kind.label for one in self.hypotheses))
         caption = [self.captions.index(one.caption) for one in self.hypotheses]
         label = [self.labels.index(one.kind.label) for one in self.hypotheses]
-        rates = [rate(work, one) for one in self.hypotheses]
-        first = min(2_000, max(50, math.ceil(1 / max(rates, default=1.0)))) if rates else 50
-        terms = RaceTerms(alpha=work.config.alpha, first=first)
-        self.race = Race.start(caption, label, terms)
+        expected = [rate(work, one) / baseline_rate(work, one.kind) or math.nan for one in self.hypotheses]
+        self.race = Race.start(caption, label, RaceTerms(alpha=work.config.alpha), expected)
 
     def test(self, draws: int) -> None:
         """Draws captions beside their baselines until all is decided or the draws end."""

@@ -6,12 +6,15 @@ baselines → failures → descriptions → sets of sentences → captions, draw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
 from c2b_ray.audits.failures.failing import background, described
+from c2b_ray.audits.failures.rewriting import rewrite
 from c2b_ray.audits.failures.screening import GOAL, WORTH, Purse, baseline_rate, rate, screen, seen
 from c2b_ray.audits.failures.shortening import shorten
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
+from c2b_ray.steps.discovery.candidates import written
 from c2b_ray.steps.discovery.mining import mine
 from c2b_ray.steps.discovery.rounds import SAMPLE
 
@@ -21,6 +24,8 @@ CHUNKS = (0.125, 0.125, 0.25, 0.5)
 SAMPLED = 100
 MINED, WHOLE, CONFIRMED = 4, 2, 3
 """Sets of sentences, and descriptions of single images, that are drawn of each kind; captions that are confirmed."""
+OWN = 1_000
+"""Draws at most of each caption of the config, before what they are taken for is known."""
 FEWEST = 2
 """Failures without which a caption is not confirmed."""
 
@@ -32,10 +37,12 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
     purse = Purse(draws - sum(work.drawing.spent.values()))
     kinds = kinds_of(work)
     most = max(at_baseline // len(work.baselines) // 2, 1)
+    own = _of_the_config(work, purse)
     first = [one for kind in kinds for one in _hypotheses(work, kind)]
     screen(work, first, purse, most)
     shorter = shorten(work, promising(work, first), purse, most)
-    return chosen(work, [*first, *shorter])
+    reworded = rewrite(work, promising(work, [*first, *shorter]), purse, most)
+    return [*own, *chosen(work, [*first, *shorter, *reworded])]
 
 
 def draw_baselines(work: Work, draws: int) -> None:
@@ -67,6 +74,20 @@ def kinds_of(work: Work) -> list[Kind]:
             if counts.failures and named is None:
                 kinds.append(Kind(decider.classifier, label, None))
     return kinds
+
+
+def _of_the_config(work: Work, purse: Purse) -> list[Hypothesis]:
+    """The config's own captions, confirmed whatever they come to: for any failure, and for what most are taken for."""
+    captions = [work.register(written(text, work.config.labels, "file", "captions")) for text in work.config.captions]
+    names = [decider.classifier for decider in work.drawing.deciders]
+    of_any = [Hypothesis(Kind(name, caption.label, None), caption) for caption in captions for name in names]
+    screen(work, of_any, purse, OWN)
+    result = []
+    for one in of_any:
+        counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
+        named = (work.config.targets or {}).get(one.kind.label) or [name for name, _ in counts.taken_for.most_common(1)]
+        result += [one, *(replace(one, kind=replace(one.kind, target=target)) for target in named)]
+    return result
 
 
 def _hypotheses(work: Work, kind: Kind) -> list[Hypothesis]:
