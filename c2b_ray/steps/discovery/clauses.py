@@ -36,13 +36,18 @@ _STARTS = (
     "with|without|among|through|from"
 )
 _NEXT = re.compile(rf"\s+(?=(?:{_STARTS})\s+(?!it\b|them\b|each\b))", re.IGNORECASE)
+# A model that repeats itself without end says more; a person does not.
+_MOST_LETTERS, _MOST_SENTENCES, _MOST_WORDS = 8000, 40, 60
 _PREPOSITION = "|".join(sorted((*words.PREPOSITIONS, "to", "of", "as"), key=len, reverse=True))
 _ABOUT_ELSE = re.compile(rf"^[^,:;]*(?:{_VERB.pattern}|\b(?:{_PREPOSITION})\b)[^,:;]*$", re.IGNORECASE)
 # "in the woods (there is) a red", before the noun
 _OPENING = re.compile(
     rf"^((?:{_PREPOSITION})\s[^,:;]*?)\s+(?:there is\s+|we see\s+)?((?:an?|the|one)(?:\s[\w-]+)*)$", re.I
 )
-_DETERMINED = re.compile(r"\s+(?:an?|the|one|this|that)$", re.IGNORECASE)
+_LAST_NOUN = re.compile(r"^(.*)\s*\b(?:an?|the|one|this|that|its|his|her|their)((?:\s+[\w-]+)*)$", re.IGNORECASE)
+_SINGULAR = {"are": "is", "were": "was", "have": "has"}
+_PARTICIPLE = re.compile(r"(?:ed|en|ing)$")
+_NO_VERBS = frozenset({"as", "its", "his", "this", "towards", "across", "besides", "plus", "is", "was", "has"})
 _INTENSIFIERS = frozenset({"very", "light", "dark", "bright", "pale", "deep", "mostly", "partly", "slightly", "black"})
 _ADJECTIVES = _INTENSIFIERS | {"and", "distant", "close-up", "stripy", "nearby"}  # beside those of `words`
 
@@ -54,19 +59,36 @@ def sentences_of(text: str, label: str, others: Collection[str] = ()) -> tuple[l
 
 def told(text: str, label: str) -> list[str]:
     """The sentences about the image that a caption holds, in its order; nothing for a caption of the label alone."""
-    return [said for sentence in split(text) for said in _of_sentence(uncapitalised(sentence), label)]
+    owned = re.compile(rf"(?:\b(?:an?|the|this)\s+)?{name_pattern(label).pattern}['’]s?(?=\s)", re.IGNORECASE)
+    sentences = (
+        uncapitalised(owned.sub("its", sentence)) for sentence in split(text[:_MOST_LETTERS])[:_MOST_SENTENCES]
+    )
+    return [said for sentence in sentences for said in _of_sentence(sentence, label)]
 
 
 def _of_sentence(sentence: str, label: str) -> list[str]:
+    if len(sentence.split()) > _MOST_WORDS:
+        return [sentence]
+    while len(rest := _LEAD.sub("", sentence, count=1)) < len(sentence) and _LEAD.match(rest):
+        sentence = rest  # "this is a photograph of a"
     match = name_pattern(label).search(sentence)
     if match is None:
         whole = _SUBJECT.match(sentence) is not None and _VERB.search(sentence) is not None
         return [sentence] if whole else [said for piece in _pieces(sentence) for said in _phrase(piece)]
     head, tail = sentence[: match.start()].strip(), sentence[match.end() :]
     if _ABOUT_ELSE.search(_LEAD.sub("", f"{head} ")) and not _OPENING.match(head):
-        # "there is a dog next to the bus"
-        return [f"{_DETERMINED.sub('', head)} it{tail}"]
+        return _about_else(head, tail)
     return [*_before(head), *_after(tail, label)]
+
+
+def _about_else(head: str, tail: str) -> list[str]:
+    """ "a dog next to the red bus": a dog is next to it, and it is red."""
+    noun = _LAST_NOUN.match(head)
+    adjectives = _adjectives(noun[2]) if noun else []
+    text = f"{(noun[1] if noun and len(adjectives) == len(noun[2].split()) else head).strip()} it{tail}"
+    if not _VERB.search(text):
+        text = f"there {'are' if text.partition(' ')[0].lower() in words.MANY else 'is'} {text}"
+    return [text, *(f"it is {adjective}" for adjective in adjectives)]
 
 
 def _before(head: str) -> list[str]:
@@ -104,7 +126,11 @@ def _after(tail: str, label: str) -> list[str]:
         elif _SUBJECT.match(piece) and _VERB.search(piece):
             result.append(piece)
         else:
-            result += [said for part in _parts(piece) for said in _phrase(part)]
+            first, *rest = _parts(piece)
+            verb = first.partition(" ")[0].lower()
+            is_verb = tail.startswith(f" {piece}") and verb.endswith("s") and verb not in _NO_VERBS and verb.isalpha()
+            result += [f"it {first}"] if is_verb else _phrase(first)
+            result += [said for part in rest for said in _phrase(part)]
     return result
 
 
@@ -116,7 +142,8 @@ def _parts(phrase: str) -> list[str]:
     """ "on a street at night" → on a street, at night; a first word alone is no phrase: "small in the frame"."""
     parts: list[str] = []
     for part in _NEXT.split(phrase):
-        if parts and len(parts[-1].split()) < 2:
+        joined = part.startswith("by ") and parts and _PARTICIPLE.search(parts[-1])
+        if parts and (joined or len(parts[-1].split()) < 2):
             parts[-1] = f"{parts[-1]} {part}"
         else:
             parts.append(part)
@@ -139,7 +166,9 @@ def _phrase(phrase: str) -> list[str]:
     if lower.startswith(_WHILE):
         return [f"it is seen {text}"]
     if verb := _VERB_FIRST.match(text):
-        return [f"it {text[verb.start(1) :]}"]
+        return [f"it {_SINGULAR.get(verb[1].lower(), verb[1])}{text[verb.end(1) :]}"]
+    if lower.startswith(("its ", "their ")):
+        return [f"it is with {text}"]
     if _DETERMINER.match(text):
         return [f"there is {text}"]
     return [f"it is {text.removeprefix('that ')}"]

@@ -123,12 +123,34 @@ def test_sentences_that_leak_a_class_or_say_nothing_new_are_dropped_and_counted(
         ("There is a dog next to the bus.", "bus", ["there is a dog next to it"]),
         ("In the woods there is a yellow school bus", "bus", ["it is in the woods", "it is yellow"]),
         ("bus, red, street, companion: none", "bus", ["it is red", "it is in the street", "its companion is none"]),
+        ("A person is holding a red umbrella.", "umbrella", ["a person is holding it", "it is red"]),
+        (
+            "This is a photo of a mug filled with tea. The mug's handle is broken.",
+            "mug",
+            ["it is filled with tea", "its handle is broken"],
+        ),
+        (
+            "Several boats are docked, held by ropes",
+            "boat",
+            ["there are several", "it is docked", "it is held by ropes"],
+        ),
+        (
+            "The bird perches on a branch, its feathers wet",
+            "bird",
+            ["it perches on a branch", "it is with its feathers wet"],
+        ),
         ("a fly", "fly", []),
         ("the sky is dark. at night", "fly", ["the sky is dark", "it is at night"]),
     ],
 )
 def test_what_a_captioner_says_becomes_sentences(text, label, sentences):
     assert told(text, label) == sentences
+
+
+def test_a_captioner_that_repeats_itself_without_end_says_nothing():
+    for text in ("the bus " * 4000, "in a " * 4000 + "bus", "a photo " * 4000 + "of a bus", "a, " * 4000 + "bus"):
+        assert sentences_of(text, "bus")[0] == []
+    assert sentences_of("a bus. it is wet. " * 1000, "bus")[0] == ["it is wet"]
 
 
 def test_what_the_worlds_reader_understands_of_a_caption_it_understands_of_its_sentences():
