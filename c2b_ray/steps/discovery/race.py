@@ -26,12 +26,12 @@ __all__ = ["Draws", "Race", "RaceTerms", "Standing", "estimated_draws", "measure
 
 Standing = Literal["failure", "hopeless", "open"]
 
-TOGETHER = 8.0
+TOGETHER = 50.0
 """Captions are drawn together whose remaining draws are at most so many times the least: fewer calls, and captions of a
 label profit from one baseline."""
 HOPE = 3.0
 """Failures beyond those seen that a caption may be hoped to have had: with so many more, its draws are within reach."""
-SMALLEST_STEP, LARGEST_STEP = 0.3, 1.5
+SMALLEST_STEP, LARGEST_STEP = 0.4, 2.0
 """A batch over all draws of its caption before it."""
 
 
@@ -165,9 +165,9 @@ def next_draws(race: Race, left: int) -> Draws:
         if chosen.total and needs[number] > TOGETHER * needs[order[0]]:
             break
         more = chosen.captions.copy()
-        more[number] = steps[number]
+        more[number] = steps[number] if chosen.total else min(steps[number], int(left / (1 + baseline_share(1))) - 1)
         with_it = Draws(more, _baseline_draws(more, of_caption, labels))
-        if with_it.total <= left:
+        if more[number] > 0 and with_it.total <= left:
             chosen = with_it
     return chosen
 
