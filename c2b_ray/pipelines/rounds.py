@@ -15,16 +15,19 @@ import pyarrow as pa
 from c2b_ray.pipelines.images import VERIFY, OnProgress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, Classifier
-from c2b_ray.schemas import DESCRIPTIONS, ROUNDS
+from c2b_ray.schemas import ANSWERS, DESCRIPTIONS, ROUNDS
+from c2b_ray.steps.discovery.answers import LabelledModels, answer_images
 from c2b_ray.steps.discovery.describe import describe
 from c2b_ray.steps.discovery.rounds import Decider, Draws, RoundModels, draw_rounds
+from c2b_ray.steps.draw import ImageSource
 from c2b_ray.steps.predict import check_revision
 
 DRAWS_AT_ONCE = 4096
 """Of the rounds that a process gets at once."""
 ROUND_STAGE = StageConfig(ROUNDS, stage="generate", rows_per_file=64, most_weight=DRAWS_AT_ONCE)
 DESCRIBE = replace(VERIFY, schema=DESCRIPTIONS, weigh=None)
-_BLOCK = 16
+ANSWER = replace(DESCRIBE, schema=ANSWERS, stage="classify")
+_BLOCK, _IMAGES = 16, 256
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,29 @@ class RoundStage:
         )
 
 
+def answer_all(
+    runner: Runner,
+    rows: pa.Table,
+    source: Callable[[], ImageSource],
+    contenders: tuple[Contender, ...],
+    out: str,
+    on_progress: OnProgress,
+) -> None:
+    """A row of `schemas.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts under
+    `out`."""
+    total = rows.num_rows * len(contenders)
+    blocks = [rows.slice(start, _IMAGES) for start in range(0, rows.num_rows, _IMAGES)]
+    runner.run(
+        Rows(blocks, total=total),
+        answer_images,
+        partial(_labelled_models, source, contenders),
+        out,
+        id_column="answer_id",
+        config=replace(ANSWER, total=total),
+        on_progress=on_progress,
+    )
+
+
 def describe_all(
     runner: Runner, images: pa.Table, captioner: Callable[[], Captioner], out: str, on_progress: OnProgress
 ) -> None:
@@ -85,10 +111,18 @@ def _draws(orders: pa.Table) -> Sequence[int]:
     return draws
 
 
+def _labelled_models(source: Callable[[], ImageSource], contenders: Sequence[Contender]) -> LabelledModels:
+    return LabelledModels(source(), _classifiers(contenders))
+
+
 def _loaded(source: Callable[[], Draws], contenders: Sequence[Contender]) -> RoundModels:
+    return RoundModels(source(), _classifiers(contenders))
+
+
+def _classifiers(contenders: Sequence[Contender]) -> tuple[tuple[Classifier, Decider], ...]:
     classifiers = []
     for one in contenders:
         classifier = one.classifier()
         check_revision(one.decider.classifier, classifier.revision, one.decider.revision)
         classifiers.append((classifier, one.decider))
-    return RoundModels(source(), tuple(classifiers))
+    return tuple(classifiers)

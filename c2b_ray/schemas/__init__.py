@@ -7,7 +7,16 @@ ids        ids and seeds
 
 from c2b_ray.schemas.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERSECTIONS, POOLED, SCORES
 from c2b_ray.schemas.dataset import ANSWER, DATASET_ROWS, DROPS
-from c2b_ray.schemas.failures import CANDIDATES, DESCRIPTIONS, EXAMPLE, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
+from c2b_ray.schemas.failures import (
+    ANSWERS,
+    CANDIDATES,
+    DESCRIPTIONS,
+    EXAMPLE,
+    HYPOTHESES,
+    RELIABILITY,
+    ROUNDS,
+    TRANSFERS,
+)
 from c2b_ray.schemas.ids import content_id, content_ids, seed_of
 from c2b_ray.schemas.path import (
     CALIBRATION,
@@ -28,6 +37,7 @@ from c2b_ray.schemas.path import (
 __all__ = [
     "AGREEMENT",
     "ANSWER",
+    "ANSWERS",
     "CALIBRATION",
     "CALIBRATION_ANSWERS",
     "CANDIDATES",

@@ -63,6 +63,19 @@ DESCRIPTIONS = pa.schema(
     ]
 )
 
+ANSWERS = pa.schema(
+    [
+        pa.field("answer_id", _text, nullable=False),  # hash of classifier, label and row
+        pa.field("row", _count, nullable=False),  # of a labelled image, in its table
+        pa.field("classifier", _text, nullable=False),
+        pa.field("failed", pa.bool_()),  # null where there is no answer
+        pa.field("predicted", _text),
+        pa.field("top3", pa.list_(_text), nullable=False),
+        pa.field("confidence", pa.float32()),
+        pa.field("error", _text),
+    ]
+)
+
 HYPOTHESES = pa.schema(
     [
         pa.field("classifier", _text, nullable=False),

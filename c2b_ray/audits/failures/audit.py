@@ -20,6 +20,7 @@ from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, disco
 from c2b_ray.audits.failures.describing import Describing
 from c2b_ray.audits.failures.discovery import discover
 from c2b_ray.audits.failures.drawing import Drawing
+from c2b_ray.audits.failures.labelled import find_labelled
 from c2b_ray.audits.failures.labels import baselines, contenders
 from c2b_ray.audits.failures.preflight import checked, paths_read
 from c2b_ray.audits.failures.sources import generated
@@ -85,6 +86,9 @@ def find_failures(
 def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
     """The whole protocol, from the baselines to the table of hypotheses."""
     models.runner.check_paths(run.path, paths_read(config))
+    if config.images.labelled is not None:
+        find_labelled(config, run, models, steps)
+        return
     work = start(config, run, models, steps)
     draws = config.budget.draws
     hypotheses = discover(work, int(draws * config.budget.discovery))

@@ -13,11 +13,12 @@ KIND = RunKind(
         "candidates": schemas.CANDIDATES,
         "rounds": schemas.ROUNDS,
         "descriptions": schemas.DESCRIPTIONS,
+        "answers": schemas.ANSWERS,
         "hypotheses": schemas.HYPOTHESES,
         "reliability": schemas.RELIABILITY,
         "transfers": schemas.TRANSFERS,
     },
-    in_parts=frozenset({"rounds", "descriptions"}),
+    in_parts=frozenset({"rounds", "descriptions", "answers"}),
     needed=frozenset({"hypotheses"}),  # without it a page would say that nothing was found
     manifest=FailuresManifest,
     run="c2b_ray.store.failures_run:FailuresRun",

@@ -1,0 +1,151 @@
+"""What the answers to labelled images suggest on one half of them, and what becomes of it on the other.
+
+Images are taken for a random sample of those that the table stands for: then e-values and intervals are exact, for
+each half is taken whole, and a caption's images and the label's others have none in common. Of the table's own images,
+drawn without being put back, both are conservative. It knows answers and conditions, not images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.errors import SourceError
+from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
+from c2b_ray.pipelines.rounds import Contender
+from c2b_ray.schemas import HYPOTHESES
+from c2b_ray.steps.discovery.conditions import ANY_LABEL, Answered, Condition, Mask, Sides, conditions, sides, targets
+from c2b_ray.steps.discovery.race import Race, RaceTerms
+
+FEW = 0.5
+"""The share of the images that a classifier must have answered."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That a classifier fails more often, towards a target or at all, on images that show a condition."""
+
+    classifier: str
+    condition: Condition
+    target: str | None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Of each classifier, in the order of the rows: whether there is an answer, whether it fails, what it is."""
+
+    tables: dict[str, list[dict[str, Any]]]
+    known: dict[str, Mask]
+    failed: dict[str, Mask]
+    predicted: dict[str, list[str | None]]
+
+    @staticmethod
+    def of(answers: pa.Table, rows: list[int], classifiers: tuple[Contender, ...]) -> Answers:
+        tables = {}
+        for one in classifiers:
+            mine = answers.filter(pc.equal(answers["classifier"], one.decider.classifier)).to_pylist()
+            by_row = {row["row"]: row for row in mine}
+            tables[one.decider.classifier] = [by_row[row] for row in rows]
+        return Answers(
+            tables,
+            {name: np.array([row["failed"] is not None for row in group], bool) for name, group in tables.items()},
+            {name: np.array([bool(row["failed"]) for row in group], bool) for name, group in tables.items()},
+            {name: [row["predicted"] for row in group] for name, group in tables.items()},
+        )
+
+    def refuse_silence(self, where: str) -> None:
+        for name, known in self.known.items():
+            if known.mean() < FEW:
+                reason = next(str(row["error"]) for row in self.tables[name] if row["error"] is not None)
+                raise SourceError(f"{where}: {name} answered {known.sum()} of {len(known)} images, such as: {reason}")
+
+    def towards(self, classifier: str, target: str | None) -> Mask:
+        failed = self.failed[classifier]
+        if target is None:
+            return failed
+        towards = np.array([one == target for one in self.predicted[classifier]], bool)
+        return np.asarray(failed & towards, bool)
+
+
+def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> list[Claim]:
+    """What the half of discovery suggests."""
+    claims = []
+    for name, known in answers.known.items():
+        half = known & answered.is_discovery
+        for label in [*config.labels, *([ANY_LABEL] if len(config.labels) > 1 else [])]:
+            of_label = answered.of_label(label) & half
+            wanted: list[str | None] = [*(config.targets or {}).get(label, [])]
+            for target in wanted or [*targets(answers.predicted[name], answers.failed[name], of_label), None]:
+                failed = answers.towards(name, target)
+                claims += [Claim(name, one, target) for one in conditions(answered, label, failed, half)]
+    return claims
+
+
+@dataclass(frozen=True)
+class Halves:
+    """What images show, and what was answered."""
+
+    answered: Answered
+    answers: Answers
+
+    def sides(self, claim: Claim, is_discovery: bool, any_failure: bool = False) -> Sides:
+        half = self.answered.is_discovery if is_discovery else ~self.answered.is_discovery
+        failed = self.answers.towards(claim.classifier, None if any_failure else claim.target)
+        return sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier] & half)
+
+
+def hypotheses(config: FailuresConfig, source: str, halves: Halves, claims: list[Claim]) -> pa.Table:
+    """Rows of `schemas.HYPOTHESES` of both halves. The whole half of confirmation is one batch of evidence."""
+    if not claims:
+        return HYPOTHESES.empty_table()
+    seen, tested = ([halves.sides(claim, is_discovery) for claim in claims] for is_discovery in (True, False))
+    expected = [one.failures / one.images * (one.others + 1) / (one.other_failures + 0.5) for one in seen]
+    number = np.arange(len(claims))
+    race = Race.start(number, number, RaceTerms(alpha=config.alpha), expected)
+    race = race.after(*np.array([[s.failures, s.images, s.other_failures, s.others] for s in tested]).T)
+    rows = []
+    evidence = zip(race.evidence.e_values.tolist(), race.q_values.tolist(), race.standing.tolist(), strict=True)
+    for claim, (e, q, standing) in zip(claims, evidence, strict=True):
+        verdict = {"failure": "failure", "hopeless": "not_shown"}.get(standing, "undetermined")
+        known = {"e_value": e, "p_value": min(1.0, 1 / max(e, 1e-300)), "q_value": q, "verdict": verdict}
+        rows.append(_row(config, source, claim, halves, False) | known)
+    rows += [_row(config, source, claim, halves, True) for claim in claims]
+    return pa.Table.from_pylist(rows, HYPOTHESES)
+
+
+def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_discovery: bool) -> dict[str, Any]:
+    """What one half shows of a claim, without evidence: the baseline is the label's other images of the half."""
+    counted, caption = halves.sides(claim, is_discovery), claim.condition.caption
+    confidence = 1 - config.alpha
+    mine, others = (
+        Trials.of([f], [n]) for f, n in ((counted.failures, counted.images), (counted.other_failures, counted.others))
+    )
+    rates, ratios = failure_rates(mine.failures, mine.draws, confidence), rate_ratios(mine, others, confidence)
+    return {
+        "classifier": claim.classifier,
+        "generator": source,
+        "rule": config.rule,
+        "label": claim.condition.label,
+        "target": claim.target,
+        "caption": caption.text,
+        "parent_caption": Condition(claim.condition.label).caption.text,
+        "stage": "discovery" if is_discovery else "confirmation",
+        "draws": counted.images,
+        "failures": counted.failures,
+        "any_failures": halves.sides(claim, is_discovery, any_failure=True).failures,
+        **dict(zip(("rate", "rate_low", "rate_high"), (float(side[0]) for side in rates), strict=True)),
+        "baseline_rate": float(others.rates[0]),
+        **dict(zip(("ratio", "ratio_low", "ratio_high"), (float(side[0]) for side in ratios), strict=True)),
+        "verdict": "undetermined",
+        "caption_id": caption.caption_id,
+        "origin": caption.origin,
+        "baseline_draws": counted.others,
+        "baseline_failures": counted.other_failures,
+        "spent": counted.images,
+        "doubts": [],
+    }

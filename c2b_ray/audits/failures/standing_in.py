@@ -1,0 +1,85 @@
+"""Rounds of labelled images, made from their answers: so that reports read one table, whatever images came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.schemas import ROUNDS, content_id
+from c2b_ray.steps.discovery.conditions import Answered, Condition
+from c2b_ray.store.labelled import LabelledTable
+
+KEPT = 4
+"""Images of failures that a round keeps."""
+
+
+def rounds_of(
+    images: LabelledTable,
+    rows: Sequence[int],
+    answered: Answered,
+    answers: Mapping[str, Sequence[Mapping[str, Any]]],
+    captions: Sequence[Condition],
+) -> pa.Table:
+    """A table of `schemas.ROUNDS`: a row per half, classifier and caption, those of labels alone included."""
+    with_labels = [*(Condition(label) for label in dict.fromkeys(one.label for one in captions)), *captions]
+    result = []
+    for condition in dict.fromkeys(with_labels):
+        mask = answered.of_label(condition.label) & answered.showing(condition.values)
+        for stage, part, half in (
+            ("discovery", "search", answered.is_discovery),
+            ("confirmation", "measure", ~answered.is_discovery),
+        ):
+            places = np.flatnonzero(mask & half).tolist()
+            for name, group in answers.items():
+                kept = [(rows[place], group[place]) for place in places]
+                result.append(_round(condition, stage, part, name, images, kept))
+    return pa.Table.from_pylist(result, ROUNDS)
+
+
+def _round(
+    condition: Condition,
+    stage: str,
+    part: str,
+    classifier: str,
+    images: LabelledTable,
+    answers: Sequence[tuple[int, Mapping[str, Any]]],
+) -> dict[str, Any]:
+    failed = [(row, answer) for row, answer in answers if answer["failed"]]
+    taken_for = Counter(answer["predicted"] for _, answer in failed if answer["predicted"] is not None)
+    silent = [answer["error"] for _, answer in answers if answer["failed"] is None]
+    caption_id = condition.caption.caption_id
+    return {
+        "round_id": content_id("labelled round", images.revision, caption_id, stage, classifier),
+        "caption_id": caption_id,
+        "stage": stage,
+        "part": part,
+        "generator": images.location,
+        "classifier": classifier,
+        "first": 0,
+        "draws": len(answers) - len(silent),
+        "unusable": len(silent),
+        "reasons": list(dict.fromkeys(silent))[:KEPT],
+        "failures": len(failed),
+        "predicted": sorted(taken_for),
+        "counts": [taken_for[name] for name in sorted(taken_for)],
+        "examples": _examples(images, failed[:KEPT]),
+        "seconds": 0.0,
+    }
+
+
+def _examples(images: LabelledTable, failed: Sequence[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    files = images.fetch([row for row, _ in failed])["bytes"].to_pylist()
+    return [
+        {
+            "seed": row,
+            "predicted": answer["predicted"],
+            "top3": answer["top3"],
+            "confidence": answer["confidence"],
+            "image": file,
+        }
+        for (row, answer), file in zip(failed, files, strict=True)
+    ]

@@ -1,0 +1,66 @@
+"""labelled images → answers: whether each classifier fails on each image, and what it takes it for.
+
+It knows images, labels and deciders; not what else the images show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.roles import Classifier, Floats
+from c2b_ray.schemas import ANSWERS
+from c2b_ray.steps.discovery.rounds import Decider
+from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.encoded import DecodedOnce
+
+NO_ANSWER = "the classifier gave no answer (its logits are not numbers)"
+
+
+@dataclass(frozen=True)
+class LabelledModels:
+    """Where labelled images are, and who classifies them."""
+
+    source: ImageSource
+    classifiers: tuple[tuple[Classifier, Decider], ...]
+
+
+def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
+    """A table of `schemas.ANSWERS`: a row per image and classifier, of those ids that the image still has.
+
+    `batch`: `answer_id` (a list: one of each classifier that is still to answer), `row` in the source, `name`
+    of the image in that, and `label`.
+    """
+    rows, labels = batch["row"].to_pylist(), batch["label"].to_pylist()
+    images = models.source.fetch(rows)
+    errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
+    files = DecodedOnce([None if e else data for data, e in zip(images["bytes"].to_pylist(), errors, strict=True)])
+    keys, ids = images["key"].to_pylist(), [set(wanted) for wanted in batch["answer_id"].to_pylist()]
+    names = batch["name"].to_pylist()
+    result = []
+    for classifier, decider in models.classifiers:
+        logits, undecoded = files.logits(range(len(rows)), keys, classifier)
+        for place, (row, name, label) in enumerate(zip(rows, names, labels, strict=True)):
+            answer_id = decider.round_id(name, label)
+            if answer_id in ids[place]:
+                answer = _answer(decider, logits[place : place + 1], label, errors[place] or undecoded[place])
+                result.append({"answer_id": answer_id, "row": row, "classifier": decider.classifier, **answer})
+    return pa.Table.from_pylist(result, ANSWERS)
+
+
+def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> dict[str, Any]:
+    if error is not None:
+        return {"failed": None, "predicted": None, "top3": [], "confidence": None, "error": error}
+    decisions = decider.decide(logits, label)
+    if not decisions.answered[0]:
+        return {"failed": None, "predicted": None, "top3": [], "confidence": None, "error": NO_ANSWER}
+    position = int(decisions.predicted[0])
+    return {
+        "failed": bool(decisions.failed[0]),
+        "predicted": None if position < 0 else decider.names[position],
+        "top3": [decider.names[place] for place in decisions.top3[0].tolist() if place >= 0],
+        "confidence": float(decisions.confidence[0]),
+        "error": None,
+    }

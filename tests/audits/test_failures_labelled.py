@@ -1,0 +1,77 @@
+"""`c2b_ray.find_failures` on labelled images: captions are values of columns, and no image is in both halves."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import c2b_ray
+from c2b_ray.errors import ConfigError
+
+LABELS = ("bus", "boat", "mug")
+LIGHTING, WEATHER = ("day", "night"), ("clear", "snow", "fog")
+
+
+def picture(label, light, weather, number):
+    image = np.full((8, 8, 3), number % 200 + 20, np.uint8)
+    image[0, :3, 0] = LABELS.index(label) * 40, LIGHTING.index(light) * 40, WEATHER.index(weather) * 40
+    data = BytesIO()
+    Image.fromarray(image).save(data, "PNG")
+    return data.getvalue()
+
+
+def answer(images):
+    """Buses at night in snow are boats; of all images a twentieth is a mug, whatever it shows."""
+    logits = np.zeros((len(images), 3), np.float32)
+    for row, image in enumerate(images):
+        label, light, weather = (int(code) // 40 for code in image[0, :3, 0])
+        shown = 1 if (label, light, weather) == (0, 1, 1) else 2 if image[1, 0, 0] % 20 == 0 else label
+        logits[row, shown % 3] = 9
+    return logits
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("labelled") / "images.parquet"
+    random = np.random.default_rng(0)
+    rows = [
+        {"image": picture(label, light, weather, number), "target_class": label, "lighting": light, "weather": weather}
+        for number in range(900)
+        for label, light, weather in [(random.choice(LABELS[:2]), random.choice(LIGHTING), random.choice(WEATHER))]
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def find(table, out, **changes):
+    config = {"labels": ["bus", "boat"], "images": {"labelled": {"table": str(table)}}, **changes}
+    model = c2b_ray.InMemory(answer, LABELS, revision="planted")
+    return c2b_ray.find_failures(config, out, classifier={"planted": model})
+
+
+def test_values_of_columns_that_fail_are_found_and_confirmed_on_the_other_half(table, tmp_path):
+    run = find(table, tmp_path / "run")
+    rows = run.hypotheses.to_pylist()
+    findings = {(row["label"], row["caption"], row["target"]): row for row in rows if row["verdict"] == "failure"}
+    pair = findings["bus", "images of bus. its lighting is night. its weather is snow.", "boat"]
+    assert pair["failures"] == pair["draws"] > 20
+    assert (pair["baseline_failures"], pair["baseline_rate"]) == (0, 0)
+    assert not [row for row in findings.values() if row["target"] == "mug"]
+    halves = [row["draws"] + row["baseline_draws"] for row in rows if row["caption_id"] == pair["caption_id"]]
+    buses = sum(label == "bus" for label in pq.read_table(table)["target_class"].to_pylist())
+    assert sum(set(halves)) == buses
+    assert "its lighting is night" in Path(run.report).read_text()
+    assert find(table, tmp_path / "run").hypotheses.equals(run.hypotheses)
+
+
+def test_a_label_that_no_row_has_and_a_captioner_are_refused(table, tmp_path):
+    with pytest.raises(ConfigError, match="mug"):
+        find(table, tmp_path / "run", labels=["mug"])
+    with pytest.raises(ConfigError, match="`captioner` is for generated images"):
+        find(table, tmp_path / "run", captioner="world:clip")
