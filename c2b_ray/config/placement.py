@@ -18,7 +18,7 @@ from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError
 from c2b_ray.filesystems.documents import read_yaml
 
-Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search"]
+Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
 DEPLOYMENTS = next(
@@ -85,6 +85,7 @@ class Stages(Strict):
     classify: StagePlacement = StagePlacement()
     embed: StagePlacement = StagePlacement()
     search: StagePlacement = StagePlacement()
+    shards: StagePlacement = StagePlacement()
 
 
 class PlacementConfig(Strict):

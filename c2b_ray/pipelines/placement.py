@@ -94,6 +94,8 @@ NEEDS: dict[Stage, _Needs] = {
     "embed": _Needs(batch=32, width=MOST_THREADS, gpu_batch=256, threads=True),
     # Each process holds the whole index in memory, so that there is one a node.
     "search": _Needs(batch=256, width=1024, per_node=True),
+    # A dataset's generator and classifiers in one process; its batch is the dataset's own.
+    "shards": _Needs(batch=1, width=1, gpu_batch=1),
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
@@ -32,6 +32,7 @@ from c2b_ray.pipelines.shards.passes import OnUnits, Passes
 from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions, write_captions
 from c2b_ray.pipelines.shards.workshop import Recipe, Task
 from c2b_ray.schemas import content_id
+from c2b_ray.steps.dataset.captions import Numbered
 from c2b_ray.steps.dataset.plan import Plan
 from c2b_ray.store.dataset_build import DatasetBuild, building
 from c2b_ray.store.manifest import differences
@@ -81,11 +82,12 @@ def build(config: DatasetConfig, out: str, session: Session) -> Built:
         fields = config.model_dump(mode="json")
         config_hash = content_id("dataset", fields, origins.inputs_of(config))
         _refuse_another(directory, fields, config_hash)
-        with session.backend(lambda: _draws(directory, config)) as models:
+        via = session.chosen(lambda: _most_draws(directory, config))
+        with backend(via, session.placement) as models:
             models.runner.check_paths(out, {})
             plan, recipe = _begin(config, directory, models, steps, (fields, config_hash))
-            passes = _Build(directory, recipe, session, steps)
-            return passes.run(plan, began)
+            crews = _crews(via, recipe, session.placement)
+            return _Build(directory, recipe, crews, steps).run(plan, began)
 
 
 def _refuse_another(directory: DatasetBuild, fields: dict[str, Any], config_hash: str) -> None:
@@ -99,7 +101,15 @@ def _refuse_another(directory: DatasetBuild, fields: dict[str, Any], config_hash
         )
 
 
-def _draws(directory: DatasetBuild, config: DatasetConfig) -> int | None:
+def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> Crews:
+    if via == HERE:
+        return CrewsHere(recipe)
+    from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
+
+    return CrewsOnRay(recipe, placement, served=via == "serve")
+
+
+def _most_draws(directory: DatasetBuild, config: DatasetConfig) -> int | None:
     about = directory.about
     return None if about is None else int(about["plan"]["draws"])
 
@@ -139,7 +149,7 @@ def _begin(
 
 def _planned(config: DatasetConfig, directory: DatasetBuild) -> dict[str, Any]:
     """Writes the captions, and returns what dataset.json says of them."""
-    numbered = origins.Numbered(config.draws_per_caption * config.images.sources)
+    numbered = Numbered(config.draws_per_caption * config.images.sources)
     write_captions(directory.files, numbered.tables(_captions(config)))
     if not numbered.total:
         raise SourceError(f"{directory.location}: there is no caption to draw images of")
@@ -167,9 +177,9 @@ def _captions(config: DatasetConfig) -> Any:
 class _Build:
     """One build, from where the directory is to its manifest."""
 
-    def __init__(self, directory: DatasetBuild, recipe: Recipe, session: Session, steps: Steps) -> None:
-        self._directory, self._recipe, self._session, self._steps = directory, recipe, session, steps
-        self._crews: Crews = CrewsHere(recipe)
+    def __init__(self, directory: DatasetBuild, recipe: Recipe, crews: Crews, steps: Steps) -> None:
+        self._directory, self._recipe, self._steps = directory, recipe, steps
+        self._crews = crews
 
     def run(self, plan: Plan, began: float) -> Built:
         captions = PlannedCaptions(self._recipe.files)
@@ -196,9 +206,9 @@ class _Build:
             if first[0] < 0:
                 first[0] = done
             self._directory.lost(self._crews.lost, self._crews.repeated)
-            rate = (done - first[0]) / max(time.monotonic() - began, 1e-9)
+            now = done - first[0]
             errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))
-            on_progress(Progress(done, errors, first[0], total, rate, done))
+            on_progress(Progress(now, errors, first[0], total, now / max(time.monotonic() - began, 1e-9), now))
 
         return tell
 

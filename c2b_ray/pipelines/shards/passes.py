@@ -86,6 +86,7 @@ class Passes:
         def tell(sums: dict[str, float]) -> None:
             on_units(min(plan.draws, before + int(sums.get(DRAWS, 0.0))), plan.draws, sums)
 
+        on_units(before, plan.draws, {})
         if (missing | lost).any():
             self._crews.run(tasks(), done, tell)
 
@@ -98,6 +99,7 @@ class Passes:
         buckets = 0 if distance is None else plan.buckets(distance)
         total = (plan.groups if buckets else 0) + buckets + plan.groups + len(left)
         progress = _Tasks(self._crews, on_units, total)
+        on_units(0, total, {})
         there = set(self._files.names(REPEATS))
 
         def missing(prefix: str, width: int, count: int) -> Iterator[int]:
