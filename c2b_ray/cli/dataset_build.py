@@ -23,6 +23,9 @@ def build(
         str, typer.Option(help="Where models run: here, actors (of Ray) or serve; auto: here for small datasets.")
     ] = "auto",
     placement: Placement = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="A port where Prometheus finds counters while the build runs.")
+    ] = None,
     as_json: Json = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a dataset file and stop.")] = False,
 ) -> None:
@@ -38,7 +41,7 @@ def build(
     from c2b_ray.config.dataset_file import read_dataset_config
 
     with progress.shown() as bar:
-        built = run_build(read_dataset_config(file), out, session(via, placement, bar))
+        built = run_build(read_dataset_config(file), out, session(via, placement, bar), metrics_port)
     if as_json:
         show.print_json(asdict(built))
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,14 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import captions as origins
+from c2b_ray.commands.dataset.asked import by_captioner, by_language_model
 from c2b_ray.commands.dataset.models import crew_of, open_table
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines.progress import Progress
+from c2b_ray.pipelines.shards.exposed import Exposed, exposed
 from c2b_ray.pipelines.shards.here import Crews, CrewsHere
 from c2b_ray.pipelines.shards.passes import OnUnits, Passes
 from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions, write_captions
@@ -64,21 +66,23 @@ def build_dataset(
     *,
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
+    metrics_port: int | None = None,
 ) -> Built:
     """Builds a dataset of failures at `out`, or what is left of it, and returns what it holds.
 
     `config`: a dataset file's path, a mapping of its fields, or a `DatasetConfig`; the other arguments are those of
     `c2b_ray.audit`. A directory that is finished is checked, and what is damaged or missing made anew. RunError where
     `out` holds the dataset of another config, other files, or another process builds in it.
+    `metrics_port`: of this machine, where Prometheus finds what is counted while the build runs.
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the build ends
     session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
-    return build(read_dataset_config(config, specs_of(in_memory)), str(out), session)
+    return build(read_dataset_config(config, specs_of(in_memory)), str(out), session, metrics_port)
 
 
-def build(config: DatasetConfig, out: str, session: Session) -> Built:
+def build(config: DatasetConfig, out: str, session: Session, metrics_port: int | None = None) -> Built:
     began, steps = time.monotonic(), Steps(session.listener)
-    with building(out) as directory:
+    with exposed(metrics_port) as metrics, building(out) as directory:
         fields = config.model_dump(mode="json")
         config_hash = content_id("dataset", fields, origins.inputs_of(config))
         _refuse_another(directory, fields, config_hash)
@@ -87,7 +91,7 @@ def build(config: DatasetConfig, out: str, session: Session) -> Built:
             models.runner.check_paths(out, {})
             plan, recipe = _begin(config, directory, models, steps, (fields, config_hash))
             crews = _crews(via, recipe, session.placement)
-            return _Build(directory, recipe, crews, steps).run(plan, began)
+            return _Build(directory, recipe, crews, steps, metrics).run(plan, began)
 
 
 def _refuse_another(directory: DatasetBuild, fields: dict[str, Any], config_hash: str) -> None:
@@ -126,7 +130,15 @@ def _begin(
     about = directory.about
     if about is None:
         with steps.step("plan"):
-            about = _planned(config, directory)
+            about = _planned(config, directory, models, steps)
+    elif not _captions_whole(directory, about):
+        with steps.step("plan"):
+            if _planned(config, directory, models, steps)["captions_sha256"] != about["captions_sha256"]:
+                raise RunError(
+                    f"{directory.location}: captions.parquet is damaged, and what the config names now gives other "
+                    "captions; put the file back, or delete the dataset",
+                    run=directory.location,
+                )
     with steps.step("describe the models"):
         crew = crew_of(config, about["labels"], models)
     for name, revision in about.get("models", {}).items():
@@ -147,10 +159,15 @@ def _begin(
     return plan, recipe
 
 
-def _planned(config: DatasetConfig, directory: DatasetBuild) -> dict[str, Any]:
+def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:
+    files = directory.files
+    return files.exists(CAPTIONS) and files.digest(CAPTIONS).sha256 == about["captions_sha256"]
+
+
+def _planned(config: DatasetConfig, directory: DatasetBuild, models: Backend, steps: Steps) -> dict[str, Any]:
     """Writes the captions, and returns what dataset.json says of them."""
     numbered = Numbered(config.draws_per_caption * config.images.sources)
-    write_captions(directory.files, numbered.tables(_captions(config)))
+    write_captions(directory.files, numbered.tables(_captions(config, models, steps)))
     if not numbered.total:
         raise SourceError(f"{directory.location}: there is no caption to draw images of")
     return {
@@ -160,25 +177,29 @@ def _planned(config: DatasetConfig, directory: DatasetBuild) -> dict[str, Any]:
     }
 
 
-def _captions(config: DatasetConfig) -> Any:
+def _captions(config: DatasetConfig, models: Backend, steps: Steps) -> Iterator[tuple[str, str, list[int] | None]]:
     if config.images.labelled is not None:
         labelled = config.images.labelled
         table = open_table(labelled.table, dict(labelled.columns or {}))
         wanted = list(config.label_map) if isinstance(config.label_map, dict) else []
         return origins.of_table(labelled, table, wanted)
-    assert config.captions is not None
-    if config.captions.file is not None:
-        return origins.with_rows(origins.of_file(config.captions.file))
-    if config.captions.run is not None:
-        return origins.with_rows(origins.of_run(config.captions.run))
-    raise SourceError("captions of a language model or captioner are not there yet")
+    captions = config.captions
+    assert captions is not None
+    if captions.file is not None:
+        return origins.with_rows(origins.of_file(captions.file))
+    if captions.run is not None:
+        return origins.with_rows(origins.of_run(captions.run))
+    if captions.language_model is not None:
+        model = models.language_model(captions.language_model)
+        return origins.with_rows(by_language_model(captions, model, config.seed, steps))
+    return origins.with_rows(by_captioner(captions, models, steps))
 
 
 class _Build:
     """One build, from where the directory is to its manifest."""
 
-    def __init__(self, directory: DatasetBuild, recipe: Recipe, crews: Crews, steps: Steps) -> None:
-        self._directory, self._recipe, self._steps = directory, recipe, steps
+    def __init__(self, directory: DatasetBuild, recipe: Recipe, crews: Crews, steps: Steps, metrics: Exposed) -> None:
+        self._directory, self._recipe, self._steps, self._metrics = directory, recipe, steps, metrics
         self._crews = crews
 
     def run(self, plan: Plan, began: float) -> Built:
@@ -205,6 +226,7 @@ class _Build:
         def tell(done: int, total: int, sums: dict[str, float]) -> None:
             if first[0] < 0:
                 first[0] = done
+            self._metrics.tell(sums)
             self._directory.lost(self._crews.lost, self._crews.repeated)
             now = done - first[0]
             errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))

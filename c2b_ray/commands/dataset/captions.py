@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from c2b_ray.config.dataset import DatasetConfig, Labelled
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import resolve
-from c2b_ray.models.text.captioned import contains_label
 from c2b_ray.names import normalise
 from c2b_ray.steps.dataset.captions import AT_ONCE
+from c2b_ray.steps.discovery.sentences import names
 from c2b_ray.steps.labels import TARGET, column_of, compared
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
@@ -41,18 +41,13 @@ def of_file(location: str) -> Iterator[tuple[str, str]]:
             if not label or not caption or not label.strip() or not caption.strip():
                 raise ConfigError("captions.file", f"{location}, row {row}: label or caption is empty")
             label, caption = label.strip(), " ".join(caption.split())
-            if not names_label(caption, label):
+            if not names(caption, label):
                 raise ConfigError(
                     "captions.file",
                     f"{location}, row {row}: the caption {caption[:200]!r} does not name its label {label!r}: a "
                     "picture of it would show something else",
                 )
             yield label, caption
-
-
-def names_label(caption: str, label: str) -> bool:
-    """Whether a caption names its label, or one of the names that a label such as "tench, Tinca tinca" has."""
-    return any(contains_label(caption, name) for name in label.split(",") if name.strip())
 
 
 def _tables_of_file(location: str) -> Iterator[pa.Table]:

@@ -161,7 +161,7 @@ class CrewsOnRay:
 
     def _bury(self, actor: _Actor, again: deque[Task], error: Exception) -> None:
         self._actors.remove(actor)
-        self._gone.update(actor.counts)  # type: ignore[arg-type]
+        self._gone.update(actor.counts)
         again.extend(actor.tasks.values())
         self.lost, self.repeated = self.lost + 1, self.repeated + len(actor.tasks)
         if self._alive(actor.node):  # a node that is taken away says nothing about its work
@@ -188,5 +188,5 @@ class CrewsOnRay:
                 continue
         sums = Counter(self._gone)
         for actor in self._actors:
-            sums.update(actor.counts)  # type: ignore[arg-type]
+            sums.update(actor.counts)
         return dict(sums)

@@ -97,6 +97,7 @@ class Workshop:
             for first, end in plan.batches(number):
                 piece = slice(first - start, end - start)
                 outcome = self._draw(captions[piece], draws[piece])
+                self._count(outcome)
                 kept.add(rows(shard.add(outcome, labels[piece]), self._models().rule))
         written = kept.written
         about = {"rows": written.rows, "bytes": written.bytes, "sha256": written.sha256}
@@ -126,6 +127,8 @@ class Workshop:
         dropped = np.ones(len(reasons), bool)
         dropped[places[kept]] = False
         self._put_drops(name, changed.filter(pa.array(dropped)), out)
+        left_out = Counter(f"{DROPPED}:{reasons[place]}" for place in places[~kept].tolist())
+        self._counters.add({KEPT: len(wanted), **left_out})
 
     def restore(self, number: int) -> None:
         name = self._plan.name(number)
@@ -200,12 +203,11 @@ class Workshop:
         for number, draw in zip(captions.tolist(), draws.tolist(), strict=True):
             caption = self._captions[number]
             wanted.append(Wanted(caption, draw, draw // sources, seed_of_draw(self._recipe.seed, caption.text, draw)))
-        outcome = draw_batch(wanted, crew, self._staged)
-        sums: Counter[str] = Counter(
-            KEPT if reason == CANDIDATE else f"{DROPPED}:{reason}" for reason in outcome.reasons()
-        )
-        self._counters.add({DRAWS: len(wanted), **sums})
-        return outcome
+        return draw_batch(wanted, crew, self._staged)
+
+    def _count(self, outcome: Outcome) -> None:
+        dropped = Counter(f"{DROPPED}:{reason}" for reason in outcome.reasons() if reason != CANDIDATE)
+        self._counters.add({DRAWS: len(outcome.codes), **dropped})
 
     def _staged(self, stage: str, images: int, seconds: float) -> None:
         self._counters.add({f"{IMAGES}:{stage}": images, f"{SECONDS}:{stage}": seconds})

@@ -1,0 +1,90 @@
+"""Captions that models are asked for: a language model about labels, a captioner about images that are hard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config.dataset import Captions
+from c2b_ray.errors import ImageError, ServiceError, SourceError
+from c2b_ray.pipelines.images import VERIFY
+from c2b_ray.roles import Captioner, LanguageModel, Pixels
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.decode import decode
+from c2b_ray.steps.discovery.sentences import names, split
+from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.labels import TARGET
+from c2b_ray.steps.propose import propose
+from c2b_ray.store.labelled import LabelledTable
+
+TASK = "recognise what a photo shows"
+BATCH = 32
+IMAGES_FIELD = "captions.images"
+
+
+def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: Steps) -> Iterator[tuple[str, str]]:
+    """(label, caption): `per_label` of each, by the attributes that the model proposes for it, each value in turn."""
+    labels = list(config.labels or ())
+    proposals, _ = propose(TASK, labels, model, None, seed)
+    values = dict.fromkeys(labels, 0)
+    for row in proposals.to_pylist():
+        values[row["target_class"]] += len(row["bias_classes"])
+    if not any(values.values()):
+        raise SourceError(f"{config.language_model} proposed nothing that captions could be about; name captions.file")
+    most = max(-(-config.per_label // count) for count in values.values() if count)
+    written, _ = caption(TASK, proposals, model, most, seed)
+    rows = sorted(written.to_pylist(), key=lambda row: row["number"])  # each value once before any comes again
+    for label in labels:
+        texts = list(dict.fromkeys(row["text"] for row in rows if row["target_class"] == label))
+        texts = [text for text in texts if names(text, label)][: config.per_label]
+        if len(texts) < config.per_label:
+            steps.warn(f"{config.language_model} wrote {len(texts)} captions of {label!r}, of {config.per_label}")
+        for text in texts:
+            yield label, text
+
+
+def by_captioner(config: Captions, models: Backend, steps: Steps) -> Iterator[tuple[str, str]]:
+    """(label, caption) of each image of a labelled table, as its captioner sees it."""
+    assert config.images is not None
+    assert config.captioner is not None
+    factory, opened = models.captioner(config.captioner), partial(LabelledTable, config.images, IMAGES_FIELD)
+    said, without = models.runner.call(partial(_captioned, factory, opened, config.sentences), VERIFY)
+    if not said:
+        raise SourceError(f"{config.captioner} gave no image of {config.images} a caption that names its label")
+    if without:
+        steps.warn(f"{without} of {without + len(said)} images of {config.images} have no caption that names its label")
+    yield from said
+
+
+def _captioned(
+    factory: Callable[[], Captioner], opened: Callable[[], LabelledTable], sentences: int
+) -> tuple[list[tuple[str, str]], int]:
+    """The captions, and how many images have none."""
+    table, captioner = opened(), factory()
+    labels = table.labels[TARGET].to_pylist()
+    rows = [row for row, label in enumerate(labels) if label is not None]
+    said: list[tuple[str, str]] = []
+    for start in range(0, len(rows), BATCH):
+        batch = rows[start : start + BATCH]
+        pixels = _pixels(table, batch)
+        usable = [(image, labels[row]) for image, row in zip(pixels, batch, strict=True) if image is not None]
+        replies = captioner.caption([image for image, _ in usable], [label for _, label in usable])
+        if len(replies) != len(usable):
+            raise ServiceError(f"the captioner captioned {len(usable)} images with {len(replies)} captions")
+        for reply, (_, label) in zip(replies, usable, strict=True):
+            text = " ".join(split(reply.text or "")[:sentences])
+            if names(text, label):
+                said.append((label, text))
+    return said, len(rows) - len(said)
+
+
+def _pixels(table: ImageSource, rows: Sequence[int]) -> list[Pixels | None]:
+    result: list[Pixels | None] = []
+    for data in table.fetch(rows)["bytes"].to_pylist():
+        try:
+            result.append(None if data is None else decode(data))
+        except ImageError:
+            result.append(None)
+    return result
