@@ -8,7 +8,7 @@ import pytest
 
 import c2b_ray
 from c2b_ray.commands.dataset.verify import verify
-from c2b_ray.errors import RunError
+from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.steps.decode import decode
 from c2b_ray.world.reader import read
@@ -123,3 +123,18 @@ def test_another_config_is_refused_with_both_hashes(tmp_path):
     theirs = json.loads((tmp_path / "out" / "dataset.json").read_text())["config_hash"]
     with pytest.raises(RunError, match=f"its hash is {theirs}, this one's is [0-9a-f]{{20}} .the seed differs"):
         built(tmp_path, seed=1)
+
+
+def test_a_generator_without_a_usable_image_ends_the_build_with_its_reason(tmp_path):
+    (tmp_path / "trams.csv").write_text("label,caption\ntram,a tram at night\n")
+    model = c2b_ray.InMemory(answer, ["tram", "mug"], revision="pixel")
+    said = "none of the first 50 images can be used .50 no_image.: the prompt names none of the world's classes"
+    fields = config(tmp_path, captions={"file": str(tmp_path / "trams.csv")})
+    with pytest.raises(SourceError, match=said):
+        c2b_ray.build_dataset(fields, tmp_path / "out", classifier={"pixel": model})
+
+
+def test_a_caption_without_its_label_is_refused_by_its_row(tmp_path):
+    (tmp_path / "wrong.csv").write_text("label,caption\nboat,a boat\nmug,a cup of tea\n")
+    with pytest.raises(ConfigError, match="row 2: the caption 'a cup of tea' does not name its label 'mug'"):
+        built(tmp_path, captions={"file": str(tmp_path / "wrong.csv")})

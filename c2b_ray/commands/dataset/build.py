@@ -28,6 +28,7 @@ from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines.progress import Progress
+from c2b_ray.pipelines.shards.counters import BECAUSE, DRAWS, DROPPED
 from c2b_ray.pipelines.shards.exposed import Exposed, exposed
 from c2b_ray.pipelines.shards.here import Crews, CrewsHere
 from c2b_ray.pipelines.shards.passes import OnUnits, Passes
@@ -41,6 +42,11 @@ from c2b_ray.store.manifest import differences
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
+
+
+FEW = 256
+"""Draws of which some must be usable."""
+UNUSABLE = ("no_image", "no_answer")
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,21 @@ def _captions(config: DatasetConfig, models: Backend, steps: Steps) -> Iterator[
     return origins.with_rows(by_captioner(captions, models, steps))
 
 
+def _refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
+    """SourceError where none of the first images, `enough` to tell by, can be used: no more of them are drawn."""
+    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
+    if drawn < enough or sum(unusable.values()) < drawn:
+        return
+    said = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
+    why = [name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:")]
+    raise SourceError(
+        f"{location}: none of the first {int(drawn)} images can be used ({said}): {'; '.join(sorted(why)[:3])}. A "
+        "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
+        "mend it, delete the directory, and build again",
+        location=location,
+    )
+
+
 class _Build:
     """One build, from where the directory is to its manifest."""
 
@@ -209,7 +230,7 @@ class _Build:
             passes = Passes(self._recipe, self._crews, captions)
             made = passes.left
             with self._steps.step("draw and classify") as on_progress:
-                passes.run_first(self._units(on_progress))
+                passes.run_first(self._units(on_progress, min(plan.draws, FEW)))
             with self._steps.step("leave out near-duplicates, write shards") as on_progress:
                 passes.run_second(self._units(on_progress))
             manifest = self._manifest(plan, began, made)
@@ -220,13 +241,16 @@ class _Build:
             manifest["repeated"], manifest["seconds"],
         )  # fmt: skip
 
-    def _units(self, on_progress: Callable[[Progress], None]) -> OnUnits:
+    def _units(self, on_progress: Callable[[Progress], None], enough: int | None = None) -> OnUnits:
+        """`enough`: draws of which some must be usable."""
         began, first = time.monotonic(), [-1]
 
         def tell(done: int, total: int, sums: dict[str, float]) -> None:
             if first[0] < 0:
                 first[0] = done
             self._metrics.tell(sums)
+            if enough is not None:
+                _refuse_unusable(self._directory.location, sums, enough)
             self._directory.lost(self._crews.lost, self._crews.repeated)
             now = done - first[0]
             errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 DRAWS, KEPT, DROPPED = "draws", "kept", "dropped"
 IMAGES, SECONDS = "images", "seconds"
-"""Names of counters: alone, or before a colon and what they count, such as `dropped:not_failed`, `images:generate`."""
+BECAUSE = "because"
+"""Names of counters: alone, or before a colon and what they count, such as `dropped:not_failed` or `images:generate`;
+behind `because` a few reasons why there was no image."""
 
 
 class Counters:

@@ -66,7 +66,7 @@ def exposed(port: int | None) -> Iterator[Exposed]:
     with needed_by("--metrics-port"):
         from prometheus_client import CollectorRegistry, start_http_server
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(counts)  # type: ignore[arg-type]
+    registry.register(counts)
     try:
         server, thread = start_http_server(port, registry=registry)
     except OSError as error:

@@ -18,21 +18,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from c2b_ray.errors import InputError, RunError
-from c2b_ray.pipelines.shards.counters import DRAWS, DROPPED, IMAGES, KEPT, SECONDS, Counters
+from c2b_ray.pipelines.shards.counters import BECAUSE, DRAWS, DROPPED, IMAGES, KEPT, SECONDS, Counters
 from c2b_ray.pipelines.shards.planned import PlannedCaptions
 from c2b_ray.pipelines.shards.second import Second
 from c2b_ray.schemas.dataset import CANDIDATE, DATASET_ROWS
 from c2b_ray.steps.dataset.kept import ShardDraws
 from c2b_ray.steps.dataset.plan import Ints, Plan, caption_of, seed_of_draw
-from c2b_ray.steps.dataset.shard import CODE, NEAR_DUPLICATE, OVER_CAP, Crew, Outcome, draw_batch, rows
+from c2b_ray.steps.dataset.shard import CODE, NEAR_DUPLICATE, NO_IMAGE, OVER_CAP, Crew, Outcome, draw_batch, rows
 from c2b_ray.steps.dataset.sources import Wanted
 from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, SHARDS, RowsFile, ShardFiles
 from c2b_ray.store.shards import DRAWS as OF_DRAWS
 
-Mask = NDArray[np.bool_]
+MOST_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,7 @@ class Workshop:
         self._second = Second(recipe.files, recipe.plan, self._captions, recipe.distance)
         self._crew: Crew | None = None
         self._loading = threading.Lock()
+        self._reasons: set[str] = set()
 
     def do(self, task: Task) -> Any:
         with self._files.busy(task.name):
@@ -208,6 +208,10 @@ class Workshop:
     def _count(self, outcome: Outcome) -> None:
         dropped = Counter(f"{DROPPED}:{reason}" for reason in outcome.reasons() if reason != CANDIDATE)
         self._counters.add({DRAWS: len(outcome.codes), **dropped})
+        if dropped and len(self._reasons) < MOST_REASONS:
+            places = np.flatnonzero(outcome.codes == CODE[NO_IMAGE]).tolist()[:1]
+            self._reasons |= {f"{BECAUSE}:{outcome.details[place]}" for place in places}
+            self._counters.add(dict.fromkeys(self._reasons, 0))
 
     def _staged(self, stage: str, images: int, seconds: float) -> None:
         self._counters.add({f"{IMAGES}:{stage}": images, f"{SECONDS}:{stage}": seconds})

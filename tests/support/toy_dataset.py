@@ -1,0 +1,92 @@
+"""A dataset of failures whose models are told apart at a glance, built by the passes alone."""
+
+from functools import partial
+
+import numpy as np
+
+from c2b_ray.pipelines.shards.here import CrewsHere
+from c2b_ray.pipelines.shards.passes import Passes
+from c2b_ray.pipelines.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.pipelines.shards.workshop import Recipe
+from c2b_ray.roles import Answer, GeneratedImage
+from c2b_ray.steps.dataset.captions import Numbered
+from c2b_ray.steps.dataset.plan import Plan
+from c2b_ray.steps.dataset.shard import Crew, Judge, LabelCheck
+from c2b_ray.steps.dataset.sources import Generated
+from c2b_ray.steps.discovery.rules import Truth
+from c2b_ray.store.dataset_build import building
+
+LABELS = ("boat", "mug")
+CAPTIONS = [("boat", "a boat"), ("mug", "a mug"), ("boat", "a boat at night"), ("boat", "a red boat"), ("mug", "mugs")]
+DRAWS, CAP = 23, 5
+BLACK, NAN, UNVERIFIED = 3, 4, 5
+
+
+def kind(seed):
+    """What becomes of the draw with this seed, of 16 kinds."""
+    return seed % 16
+
+
+def picture(seed):
+    """One of a few pictures for each of eight seeds: many draws are near-duplicates."""
+    cells = np.random.default_rng(seed // 16 % 60).integers(0, 256, (8, 8, 3), np.uint8)
+    cells[0, 0] = kind(seed) * 16
+    return cells.repeat(8, axis=0).repeat(8, axis=1)
+
+
+class Generator:
+    revision = "1"
+
+    def generate(self, requests):
+        made = [picture(request.seed) * (kind(request.seed) != BLACK) for request in requests]
+        return [GeneratedImage(pixels.astype(np.uint8)) for pixels in made]
+
+
+class Classifier:
+    """Says mug to every picture whose first cell is of an even kind, else boat; nothing to `NAN`."""
+
+    labels, revision = LABELS, "1"
+
+    def logits(self, images, keys):
+        kinds = np.array([image[0, 0, 0] // 16 for image in images])
+        logits = np.stack([kinds % 2, 1 - kinds % 2], axis=1).astype(np.float32)
+        logits[kinds == NAN] = np.nan
+        return logits
+
+
+class Captioner:
+    revision = "1"
+
+    def answer(self, images, questions):
+        kinds = [int(image[0, 0, 0]) // 16 for image in images]
+        return [Answer("something else") if kind == UNVERIFIED else Answer(None, error="dim") for kind in kinds]
+
+
+def crew(verified=False):
+    truths = {label: Truth(np.array([label == name for name in LABELS])) for label in LABELS}
+    check = LabelCheck(Captioner(), LABELS) if verified else None
+    return Crew(
+        (Generated("toy", Generator()),), (Judge("toy", "1", LABELS, truths, Classifier()),), check, "top1", 0.0
+    )
+
+
+TWO_THREADS = partial(CrewsHere, threads=2)
+
+
+def build(out, shard_draws=9, crews=TWO_THREADS, distance=4, make=crew):
+    """Rows and drops, as Python's, and the crews, which did the work."""
+    with building(str(out)) as directory:
+        if not directory.files.exists("captions.parquet"):
+            texts = ((label, text, None) for label, text in CAPTIONS)
+            write_captions(directory.files, Numbered(DRAWS).tables(texts))
+        plan = Plan("toy", DRAWS * len(CAPTIONS), shard_draws, 4)
+        recipe = Recipe(directory.files, plan, make, 1, 0, distance, CAP)
+        workers = crews(recipe)
+        passes = Passes(recipe, workers, PlannedCaptions(directory.files))
+        passes.run_first(lambda done, total, sums: None)
+        passes.run_second(lambda done, total, sums: None)
+        names = [f"{plan.name(number)}.parquet" for number in range(plan.shards)]
+        rows = [row for name in names for row in directory.files.read(f"shards/{name}").to_pylist()]
+        drops = [row for name in names for row in directory.files.read(f"drops/{name}").to_pylist()]
+        workers.close()
+    return rows, drops, workers
