@@ -18,7 +18,7 @@ from c2b_ray.store.failure_dataset import FailureDataset
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.text import finite
 
-SHOWN = 8
+SHOWN = 5
 """Failures whose neighbours the page shows."""
 
 
@@ -71,7 +71,8 @@ class Evaluated:
         if self.compared is None or self.reference is None or not self.compared.neighbours.num_rows:
             return []
         rows = self.compared.neighbours.to_pylist()
-        chosen = list(dict.fromkeys(row["image_id"] for row in rows))[:SHOWN]
+        kinds = {(row["label"], row["predicted"]): row["image_id"] for row in reversed(rows)}  # the first of each kind
+        chosen = list(dict.fromkeys([*reversed(kinds.values()), *(row["image_id"] for row in rows)]))[:SHOWN]
         images: dict[str, bytes] = {}
         for table in self.dataset.tables([shard.name for shard in self.dataset.shards], ["image_id", "image"]):
             images |= {row["image_id"]: row["image"] for row in table.to_pylist() if row["image_id"] in chosen}

@@ -96,4 +96,4 @@ def _gain(after: Any, before: Any) -> Gain:
     reach = float(
         t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
     )
-    return Gain(mean, mean - reach, mean + reach)
+    return Gain(mean, max(mean - reach, -1.0), min(mean + reach, 1.0))

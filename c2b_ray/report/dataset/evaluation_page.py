@@ -12,7 +12,7 @@ from typing import Any
 
 from c2b_ray.report.dataset.neighbour_view import Failure, Shown, failure_view
 from c2b_ray.report.kit import words
-from c2b_ray.report.kit.page import render
+from c2b_ray.report.kit.page import STYLES, render
 from c2b_ray.report.kit.redact import clean, clean_setting, names_of
 
 RULES = {"top1": "top-1", "top3": "top-3"}
@@ -60,7 +60,7 @@ class EvaluationView:
 
 def evaluation_page(results: Mapping[str, Any], shown: Sequence[Shown]) -> str:
     """`results`: as in results.json."""
-    return render("evaluation.html.j2", evaluation_view(results, shown))
+    return render("evaluation.html.j2", evaluation_view(results, shown), (*STYLES, "browse.css"))
 
 
 def evaluation_view(results: Mapping[str, Any], shown: Sequence[Shown]) -> EvaluationView:

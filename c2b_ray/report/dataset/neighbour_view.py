@@ -11,7 +11,7 @@ from typing import Any
 
 from c2b_ray.errors import ImageError
 from c2b_ray.report.kit import words
-from c2b_ray.report.kit.gallery import RIGHT, WRONG, Gallery, Picture
+from c2b_ray.report.kit.gallery import WRONG, Gallery, Picture
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.thumbnails import thumbnail
 
@@ -49,7 +49,7 @@ def failure_view(shown: Shown) -> Failure:
     for among, title in (("all", "Nearest of all"), ("same_label", f"Nearest that show {words.article(label)}{label}")):
         rows = sorted((row for row in shown.neighbours if row["among"] == among), key=lambda row: int(row["rank"]))
         if rows:
-            galleries.append(Gallery("right", RIGHT, title, tuple(_neighbour(row, shown.pictures) for row in rows)))
+            galleries.append(Gallery("right", "", title, tuple(_neighbour(row, shown.pictures) for row in rows)))
     return Failure(f"{label}, taken for {predicted}", tuple(galleries))
 
 
