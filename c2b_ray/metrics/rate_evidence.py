@@ -14,10 +14,10 @@ Lardy, Long & Adams 2024, "E-values for k-sample tests with exponential families
 Turner, Ly & Grünwald 2024, "Generic E-variables for exact sequential k-sample tests".
 
 What is bet: a mixture over odds ratios, updated by Bayes' rule, which is the bet of most expected growth for one who
-believes in its weights (Kelly 1956). Gains beyond `target` would be of no use, nor are any once a caption is given up,
-so they are paid where they are of use (`rate_bets.payoffs`): the test spends all its level. A caption is given up when
-"p1 >= worth * p0" (in odds) is refuted at `risk`, by bets of the same kind on the opposite. So a caption that is worth
-it is missed with probability `risk` at most, however long it takes; and giving up never adds to false findings.
+believes in its weights (Kelly 1956). Gains beyond a target may be of no use, nor are any once a caption is given up, so
+they can be paid where they are of use (`rate_bets.payoffs`): such a test spends all its level. A caption is given up
+when "p1 >= worth * p0" (in odds) is refuted at `risk`, by bets of the same kind on the opposite. So a caption that is
+worth it is missed with probability `risk` at most, however long it takes; and giving up never adds to false findings.
 """
 
 from __future__ import annotations
@@ -116,11 +116,13 @@ def no_evidence(
     return RateEvidence(RateBatch(nothing, nothing), ones, ones, beliefs, np.log(ratios), worth, risk)
 
 
-def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike) -> RateEvidence:
+def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike, beyond: float = 1.0) -> RateEvidence:
     """The evidence after one more batch.
 
     Args: target: the e-value at which a hypothesis will be decided, above 0, a number or (H,): 1/alpha for one, what
-    e-BH asks of the next one for several. It is fixed before the batch is drawn.
+    e-BH asks of the next one for several. It is fixed before the batch is drawn. beyond: gains are paid up to so many
+    times the target, 1 or more. At 1 nothing is lost and P(the target is ever reached) is alpha, no less; with more,
+    e-values tell how strong the evidence is and false findings are fewer, for some draws more.
     Raises: ValueError for another number of hypotheses.
     """
     hypotheses = len(evidence.e_values)
@@ -132,7 +134,7 @@ def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike) -
     gains, losses = np.ones(hypotheses), np.ones(hypotheses)
     beliefs = evidence.log_beliefs.copy()
     for rows in _blocks(taken, evidence.log_beliefs.shape[1]):
-        gains[rows], losses[rows], beliefs[rows] = _bet(evidence, taken, targets, rows)
+        gains[rows], losses[rows], beliefs[rows] = _bet(evidence, taken, targets, beyond, rows)
     return replace(
         evidence,
         seen=RateBatch(_sum(evidence.seen.failed, taken.failed), _sum(evidence.seen.baseline, taken.baseline)),
@@ -142,7 +144,9 @@ def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike) -
     )
 
 
-def _bet(evidence: RateEvidence, batch: RateBatch, targets: Floats, rows: Ints) -> tuple[Floats, Floats, Floats]:
+def _bet(
+    evidence: RateEvidence, batch: RateBatch, targets: Floats, beyond: float, rows: Ints
+) -> tuple[Floats, Floats, Floats]:
     """What the batch pays to e_values and to hopeless, and the beliefs after it, of some hypotheses."""
     outcomes = Outcomes.of(_rows(batch.failed, rows), _rows(batch.baseline, rows))
     capital, lost = evidence.e_values[rows], evidence.hopeless[rows]
@@ -151,11 +155,11 @@ def _bet(evidence: RateEvidence, batch: RateBatch, targets: Floats, rows: Ints) 
     worth = outcomes.log_ratios(np.full((len(rows), 1), np.log(evidence.worth)))[:, 0]
     against = np.exp(np.minimum(-worth, MOST_GAIN))
     with np.errstate(divide="ignore"):
-        most, most_lost = np.maximum(ENOUGH * targets[rows] / capital, 1.0), ENOUGH / evidence.risk / lost
-    reaches = fair >= most[:, None]
+        needed, most_lost = ENOUGH * targets[rows] / capital, ENOUGH / evidence.risk / lost
     chance = np.exp(outcomes.log_chance)
-    gain = payoffs(chance, fair, most, ~reaches & (against >= most_lost[:, None]))
-    reaches = gain >= most[:, None]
+    given_up = (fair < needed[:, None]) & (against >= most_lost[:, None])
+    gain = payoffs(chance, fair, np.maximum(needed * beyond, 1.0), given_up)
+    reaches = gain >= needed[:, None]
     loss = payoffs(np.exp(outcomes.log_chance + worth), against, most_lost, reaches)
     observed = np.take_along_axis(by_ratio, outcomes.observed[:, None, None], axis=2)[:, :, 0]
     beliefs = observed - logsumexp(observed, axis=1, keepdims=True)

@@ -107,11 +107,12 @@ class Race:
     ) -> Race:
         """With one batch more: counts of shape (hypotheses,), of each one's caption and of its label's baseline.
 
-        A hypothesis that is decided stays as it is: its evidence is that of the time when it was.
+        A hypothesis that is decided stays as it is: its evidence is that of the time when it was. Gains count beyond
+        what e-BH asks for: batches are large, so that it costs next to nothing, and controls are found less often.
         """
         is_open = self.standing == "open"
         sides = (np.where(is_open, side, 0) for side in (failures, draws, baseline_failures, baseline_draws))
-        return replace(self, evidence=more_evidence(self.evidence, RateBatch.of(*sides), self.threshold))
+        return replace(self, evidence=more_evidence(self.evidence, RateBatch.of(*sides), self.threshold, np.inf))
 
     @property
     def q_values(self) -> Floats:
@@ -182,11 +183,11 @@ def measure_draws(race: Race, most: int) -> Draws:
     captions, labels = _sizes(race)
     chosen = race.standing == "failure"
     own, base = np.zeros(captions), np.zeros(labels)
-    for numbers, seen, of in (
-        (race.caption, race.evidence.seen.failed, own),
-        (race.label, race.evidence.seen.baseline, base),
+    for numbers, seen, of, spare in (
+        (race.caption, race.evidence.seen.failed, own, 1),  # the test stopped at a failure: (k - 1)/(n - 1)
+        (race.label, race.evidence.seen.baseline, base, 0),
     ):
-        rates = (seen.failures + 0.5) / (seen.draws + 1)
+        rates = np.maximum(seen.failures - spare, 0.5) / np.maximum(seen.draws - spare, 1)
         np.maximum.at(of, numbers[chosen], np.ceil(race.terms.measured / rates[chosen]))
     return Draws(*(np.minimum(of, most).astype(np.int64) for of in (own, base)))
 

@@ -74,6 +74,8 @@ def test_gains_end_at_the_target_and_what_is_saved_is_paid_elsewhere():
     assert far.e_values.max() > 10
     below = near.e_values < 2.9
     assert (near.e_values[below] > far.e_values[below]).all()
+    strong = more_evidence(no_evidence(7), of(np.arange(7), 60, 6 - np.arange(7), 60), 3.0, beyond=np.inf)
+    np.testing.assert_allclose(strong.e_values, far.e_values)
 
 
 @pytest.mark.parametrize(("p1", "p0"), [(0.01, 0.01), (0.3, 0.3), (0.9, 0.9), (0.02, 0.03)])
