@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.budget import Grant, first_grant, grant_so_far, next_grant, targets, write_scores
+from c2b_ray.audits.c2b.budget import Grant, call_with_run, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, SourcePlan, from_generator, from_index, from_labels
@@ -80,13 +80,12 @@ def audit(
     fields = config.model_dump(mode="json")
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
-    with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run:
-        with backend(via, session.placement) as models:
-            _walk(config, run, models, steps)
+    with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run, backend(via, session.placement) as models:
+        _walk(config, run, models, steps)
         with steps.step("report"):
             done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
             run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
-            write_report(run)
+            call_with_run(write_report, run, config, models.runner)
     return run
 
 

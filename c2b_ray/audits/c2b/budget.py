@@ -6,11 +6,11 @@ It reads the run's tables and decides what is drawn next and what the scores are
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,9 +41,10 @@ _LOOKED = ["image_id", "caption_id"]
 Grant = Mapping[str, int]
 """Caption id → images for each caption that its cell asks for; the cell shares them out."""
 
+T = TypeVar("T")
 ALL = 2**31 - 1
 COUNTED_HERE = 200_000
-"""Predictions that this process scores by itself: of more, a task costs less than their memory."""
+"""Predictions that this process scores and reports by itself: of more, a task costs less than their memory."""
 COUNT = StageConfig(SCORES)
 GROWTH = 2
 """By how much a caption's images grow from look to look, while a cell of its attribute is open."""
@@ -178,19 +179,22 @@ def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None)
 
     Those of many images are counted where `runner` runs, so that this process need not hold their predictions.
     """
-    count = run.read("draws", ["image_id"]).num_rows * len(config.classifiers)
-    if runner is None or count <= COUNTED_HERE:
-        tables = _scores_of(run, config)
-    else:
-        path = run.path if is_remote(run.path) else str(Path(run.path).absolute())  # workers have other directories
-        tables = runner.call(partial(_counted_there, path, config, Stores()), COUNT)
-    for name, table in tables.items():
+    for name, table in call_with_run(partial(_scores_of, config=config), run, config, runner).items():
         run.write(name, table)
 
 
-def _counted_there(path: str, config: AuditConfig, stores: Stores) -> dict[str, pa.Table]:
+def call_with_run(function: Callable[[C2BRun], T], run: C2BRun, config: AuditConfig, runner: Runner | None) -> T:
+    """What a function makes of a run's tables: here where these are few rows, else where `runner` runs."""
+    count = run.read("draws", ["image_id"]).num_rows * len(config.classifiers)
+    if runner is None or count <= COUNTED_HERE:
+        return function(run)
+    path = run.path if is_remote(run.path) else str(Path(run.path).absolute())  # workers have other directories
+    return runner.call(partial(_called_there, function, path, Stores()), COUNT)
+
+
+def _called_there(function: Callable[[C2BRun], T], path: str, stores: Stores) -> T:
     """`stores` has made this process reach the run's store as the driver does."""
-    return _scores_of(C2BRun(path, kind_named(C2B)), config)
+    return function(C2BRun(path, kind_named(C2B)))
 
 
 def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.report.c2b.ranking import Cell
 from c2b_ray.report.kit import words
+from c2b_ray.steps.image_ids import codes, vocabulary
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,12 @@ def _drops(
     yield rejected.num_rows - captions, "replies with attributes, values or templates", "rejected, asked for again"
     yield captions, "captions", "rejected: they did not name class and value, or said nothing new"
     # `pool` holds what was looked at, by caption.
-    drawn = set(zip(*(draws[name].to_pylist() for name in ("caption_id", "image_id")), strict=True))
-    looked = set(zip(*(pool[name].to_pylist() for name in ("caption_id", "image_id")), strict=True))
+    captions_of, ids = (vocabulary(pool[name], draws[name]) for name in ("caption_id", "image_id"))
+    looked, drawn = (
+        codes(rows["caption_id"], captions_of) * len(ids) + codes(rows["image_id"], ids) for rows in (pool, draws)
+    )
     yield (
-        len(looked - drawn),
+        len(np.setdiff1d(looked, drawn)),
         "images that a caption’s search gave",
         "not drawn: not accepted, or the cell was full",
     )

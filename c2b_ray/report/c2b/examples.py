@@ -6,7 +6,7 @@ flatter the finding. Knows tables and ids; knows nothing of bytes or pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from c2b_ray.steps.answers import UNDECIDED, answers_of
 from c2b_ray.steps.draw import GENERATE
 
 MOST = 6  # of each kind
+AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,26 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
     text = dict(zip(of_cell["caption_id"].to_pylist(), of_cell["text"].to_pylist(), strict=True))
     drawn = draws.filter(pc.is_in(draws["caption_id"], pa.array(list(text), pa.string())))
     answered = _answers(predictions, cell.classifier, drawn["image_id"])
+    nearest = drawn.sort_by([("rank", "ascending"), ("caption_id", "ascending")])
+    kinds: dict[bool, dict[str, Example]] = {True: {}, False: {}}
+    for start in range(0, nearest.num_rows, AT_ONCE):  # mostly the first few hold enough of both kinds
+        some = nearest.slice(start, AT_ONCE)
+        for example in _told(cell, some, answered.filter(pc.is_in(answered["image_id"], some["image_id"])), text):
+            chosen = kinds[example.right]
+            if len(chosen) < MOST:
+                chosen.setdefault(example.image_id, example)
+        if min(map(len, kinds.values())) == MOST:
+            break
+    return Examples(wrong=tuple(kinds[False].values()), right=tuple(kinds[True].values()))
+
+
+def _told(cell: Cell, drawn: pa.Table, answered: pa.Table, text: Mapping[str, str]) -> Iterator[Example]:
+    """Those of the draws that were answered, in their order."""
     answers = {row["image_id"]: row for row in answered.to_pylist()}
     taken = answers_of(answered, cell.classifier).of(cell.target_class)
-    kinds: dict[bool, dict[str, Example]] = {True: {}, False: {}}
-    for draw in drawn.sort_by([("rank", "ascending"), ("caption_id", "ascending")]).to_pylist():
-        name = taken.get(draw["image_id"])
-        if name is None:
-            continue
-        example = _example(draw, answers[draw["image_id"]], text[draw["caption_id"]], name == cell.target_class)
-        chosen = kinds[example.right]
-        if len(chosen) < MOST:
-            chosen.setdefault(example.image_id, example)
-    return Examples(wrong=tuple(kinds[False].values()), right=tuple(kinds[True].values()))
+    for draw in drawn.to_pylist():
+        if (name := taken.get(draw["image_id"])) is not None:
+            yield _example(draw, answers[draw["image_id"]], text[draw["caption_id"]], name == cell.target_class)
 
 
 def _answers(predictions: pa.Table, classifier: str, image_ids: pa.ChunkedArray) -> pa.Table:

@@ -112,7 +112,9 @@ def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str])
     An image that could not be fetched fails for every classifier and is one image all the same.
     """
     kinds: dict[str, _Kind] = defaultdict(_Kind)
-    key_of = dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
+    failed = pa.chunked_array([t.filter(pc.is_valid(t["error"]))["image_id"].unique() for t in (images, predictions)])
+    known = images.filter(pc.is_in(images["image_id"], failed.combine_chunks()))
+    key_of = dict(zip(known["image_id"].to_pylist(), known["key"].to_pylist(), strict=True))
     for image_id, classifier, error in _failures(images, predictions):
         text, pattern = _told(error, key_of.get(image_id, ""))
         kind = kinds[pattern]
@@ -144,17 +146,22 @@ def _who(sufferers: set[str], names: Mapping[str, str]) -> str:
 
 
 def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[str, ...]:
-    drawn = set(pc.unique(draws["image_id"]).to_pylist())
+    drawn = pc.unique(draws["image_id"])
     lines = []
-    never = len(drawn - set(images["image_id"].to_pylist()))
+    never = _absent(drawn, images["image_id"])
     if never:
         lines.append(f"{words.plural(never, 'image')} of the draws {_was(never)} never fetched.")
     for classifier, name in names.items():
         answered = predictions.filter(pc.equal(predictions["classifier"], classifier))["image_id"]
-        lacking = len(drawn - set(answered.to_pylist()))
+        lacking = _absent(drawn, answered)
         if lacking:
             lines.append(f"{words.plural(lacking, 'image')} {_was(lacking)} never shown to {name}.")
     return tuple(lines)
+
+
+def _absent(ids: pa.Array, among: pa.ChunkedArray) -> int:
+    """How many of the ids are not among others."""
+    return len(ids) - int(pc.sum(pc.is_in(ids, among.combine_chunks())).as_py() or 0)
 
 
 def _was(number: int) -> str:

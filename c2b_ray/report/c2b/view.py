@@ -168,7 +168,6 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
     cells = [cell for group in groups for cell in group.cells]
     in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
     answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
-    keys = dict(zip(*(tables.images[name].to_pylist() for name in ("image_id", "key")), strict=True))
     return View(
         headline=_headline(manifest, config, cells, tables.draws),
         classifiers=tuple(names.values()),
@@ -180,7 +179,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
         pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
         versus=versus(groups, names, in_detail),
         findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
-        sections=tuple(_sections(planned, names, findings, Shelf(thumbnails, keys), tau)),
+        sections=tuple(_sections(planned, names, findings, _shelf(tables.images, planned, thumbnails), tau)),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),
@@ -193,6 +192,11 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
         method=method(manifest),
         merges=merges(tables.proposals),
     )
+
+
+def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -> Shelf:
+    pictured = images.filter(pc.is_in(images["image_id"], pa.array(planned.image_ids, pa.string())))
+    return Shelf(thumbnails, dict(zip(*(pictured[name].to_pylist() for name in ("image_id", "key")), strict=True)))
 
 
 def _headline(
