@@ -5,7 +5,7 @@ It knows what captions say and what a verifier answered; which images are drawn 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -62,11 +62,17 @@ def accepts(verification: Mapping[str, Any], content: Content) -> bool:
 class SeenImages:
     """The images of a run that were looked at: fetched or made and, where there is a verifier, verified.
 
-    `images`: a table with the columns `image_id` and `fingerprint`. `verifications`: one with COLUMNS; None: nobody
-    verifies, and every image counts as one that shows what its caption says.
+    `images`: reads columns of a table with `image_id` and `fingerprint`, which takes ten times the memory of the ids
+    and is read where pictures are told apart. `verifications`: a table with COLUMNS; None: nobody verifies, and every
+    image counts as one that shows what its caption says.
     """
 
-    def __init__(self, images: pa.Table, verifications: pa.Table | None, contents: Mapping[str, Content]) -> None:
+    def __init__(
+        self,
+        images: Callable[[list[str]], pa.Table],
+        verifications: pa.Table | None,
+        contents: Mapping[str, Content],
+    ) -> None:
         self._images = images
         self._contents = contents
         self._verified: dict[tuple[str, str], dict[str, Any]] | None = None
@@ -76,7 +82,8 @@ class SeenImages:
 
     @cached_property
     def _fingerprints(self) -> dict[str, bytes | None]:
-        columns = (self._images[name].to_pylist() for name in ("image_id", "fingerprint"))
+        table = self._images(["image_id", "fingerprint"])
+        columns = (table[name].to_pylist() for name in ("image_id", "fingerprint"))
         return dict(zip(*columns, strict=True))
 
     def lacking(self, draws: pa.Table) -> NDArray[np.bool_]:
@@ -84,7 +91,7 @@ class SeenImages:
         if self._verified is not None:
             columns = (draws[name].to_pylist() for name in ("image_id", "caption_id"))
             return np.array([not self.looked_at(*pair) for pair in zip(*columns, strict=True)], bool)
-        there = self._images["image_id"].combine_chunks()
+        there = self._images(["image_id"])["image_id"].combine_chunks()
         return ~np.asarray(pc.is_in(draws["image_id"], there.cast(pa.string())))
 
     def looked_at(self, image: str, caption: str) -> bool:

@@ -12,6 +12,7 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -87,24 +88,27 @@ class LabelledTable:
         )
 
     @cached_property
-    def keys(self) -> list[str]:
-        """How each image is named: its key, its path, or its row where the bytes are in the table."""
+    def keys(self) -> pa.Array:
+        """How each image is named: its key, its path, or its row where the bytes are in the table. Large strings."""
         image, kind = self._names[IMAGE], self._rows.schema.field(self._names[IMAGE]).type
-        values: list[Any] = [None] * self.labels.num_rows
-        if self._names[KEY]:
-            values = self._rows.columns([self._names[KEY]])[self._names[KEY]].cast(pa.string()).to_pylist()
-        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            values = self._rows.columns([image])[image].to_pylist()
-        elif pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
-            values = self._rows.columns([f"{image}.path"])[f"{image}.path"].to_pylist()
-        return [str(key) if key else f"row {row}" for row, key in enumerate(values)]
+        column = self._names[KEY]
+        if not column and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            column = image
+        elif not column and pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
+            column = f"{image}.path"
+        rows = pa.array(np.arange(self.labels.num_rows)).cast(pa.large_string())
+        names = pc.binary_replace_slice(rows, 0, 0, "row ")
+        if not column:
+            return names
+        keys = self._rows.columns([column])[column].cast(pa.large_string()).combine_chunks()
+        return pc.if_else(pc.fill_null(pc.not_equal(keys, ""), False), keys, names)
 
     @cached_property
     def revision(self) -> str:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.labels.schema) as writer:
             writer.write_table(self.labels.combine_chunks())
-        return content_id(sink.getvalue().to_pybytes(), self.keys, self._rows.size)
+        return content_id(sink.getvalue().to_pybytes(), self.keys.to_pylist(), self._rows.size)
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
@@ -117,7 +121,7 @@ class LabelledTable:
         values = [image for share in read for image in share]
         return pa.table(
             {
-                "key": pa.array([self.keys[row] for row in ids], pa.string()),
+                "key": self.keys.take(pa.array(ids, pa.int64())).cast(pa.string()),
                 "bytes": pa.array([data for data, _ in values], pa.binary()),
                 "error": pa.array([error for _, error in values], pa.string()),
             }

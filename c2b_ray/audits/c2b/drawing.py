@@ -128,7 +128,7 @@ def _nothing_accepted(run: C2BRun) -> str:
 
 def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]) -> SeenImages:
     verified = None if verifier is None else run.verifications.select(COLUMNS)
-    return SeenImages(run.read("images", ["image_id", "fingerprint"]), verified, about)
+    return SeenImages(partial(run.read, "images"), verified, about)
 
 
 def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:

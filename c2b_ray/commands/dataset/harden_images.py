@@ -161,7 +161,7 @@ def _clean_pools(
         other = LabelledTable(clean.test, "--clean-test")
         there = np.array([label is not None for label in _labels_of(other)])
         return _pool(model, table, known, number_of, side), _pool(model, other, there, number_of, side)
-    marks = np.array([hashlib.sha256(key.encode()).digest()[:8] for key in table.keys])
+    marks = np.array([hashlib.sha256(key.encode()).digest()[:8] for key in table.keys.to_pylist()])
     order = np.argsort(marks, kind="stable")
     held = np.zeros(len(labels), bool)
     held[order[: min(max(1, int(len(labels) * _TEST_SHARE)), _MOST_TEST)]] = True

@@ -58,10 +58,10 @@ def test_captions_of_pairs_say_two_values():
 def test_an_image_was_looked_at_once_it_is_there_and_verified_for_the_class():
     images = pa.table({"image_id": ["i", "j"], "fingerprint": pa.array([b"x", None], pa.binary())})
     about = {"c": SNOW, "d": Content("boat", {"weather": "snow"})}
-    verified = SeenImages(images, pa.Table.from_pylist([verification()], VERIFICATIONS), about)
+    verified = SeenImages(images.select, pa.Table.from_pylist([verification()], VERIFICATIONS), about)
     assert [verified.looked_at("i", "c"), verified.looked_at("i", "d"), verified.looked_at("j", "c")] == [1, 0, 0]
     assert verified.accepts("i", "c")
-    unverified = SeenImages(images, None, about)
+    unverified = SeenImages(images.select, None, about)
     assert unverified.looked_at("j", "d")
     assert unverified.accepts("j", "d")
     assert not unverified.looked_at("k", "d")

@@ -44,7 +44,7 @@ def labels(tmp_path):
     return {"source": "labelled", "table": str(tmp_path / "scenes.parquet")}
 
 
-NOTHING = SeenImages(pa.table({"image_id": [], "fingerprint": []}), None, {})
+NOTHING = SeenImages(pa.table({"image_id": [], "fingerprint": []}).select, None, {})
 
 
 def plan_of(asked, path):
