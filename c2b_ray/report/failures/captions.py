@@ -25,7 +25,8 @@ MOST_ROWS = 300
 LARGEST = 1e300
 _ORIGINS = {
     "cluster": "describes a cluster of failures",
-    "sentence": "one sentence of a caption",
+    "sentence": "one sentence",
+    "pair": "two sentences",
     "shorter": "a sentence left out",
     "adjective": "adjectives left out",
     "language_model": "by the language model",

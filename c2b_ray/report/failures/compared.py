@@ -12,7 +12,7 @@ from c2b_ray.metrics.rates import failure_rates
 from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.rows import Hypothesis
 from c2b_ray.report.failures.sentences import says, target_of
-from c2b_ray.report.failures.tallies import Tallies, share
+from c2b_ray.report.failures.tallies import share
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
 
@@ -73,10 +73,7 @@ def compared(facts: Facts) -> Compared:
 def _lines(facts: Facts) -> tuple[ClassifierLine, ...]:
     at_baselines = {each.caption_id for each in facts.baselines.values()}
     on_captions = {finding.lead.caption_id for finding in facts.findings}
-    rates = {
-        name: (_mean(facts.tallies, name, at_baselines), _mean(facts.tallies, name, on_captions))
-        for name in facts.names
-    }
+    rates = {name: (_mean(facts, name, at_baselines), _mean(facts, name, on_captions)) for name in facts.names}
     largest = max((rate for pair in rates.values() for rate in pair if rate == rate), default=0.0) or 1.0
     return tuple(
         ClassifierLine(
@@ -91,12 +88,12 @@ def _lines(facts: Facts) -> tuple[ClassifierLine, ...]:
     )
 
 
-def _mean(tallies: Tallies, classifier: str, captions: set[str]) -> float:
+def _mean(facts: Facts, classifier: str, captions: set[str]) -> float:
     """The mean over captions of how often any failure happens: each caption counts the same."""
     rates = [
         tally.failures / tally.draws
-        for (caption, name, _), tally in tallies.confirmed.items()
-        if name == classifier and caption in captions and tally.draws
+        for (caption, name, generator), tally in facts.tallies.confirmed.items()
+        if name == classifier and caption in captions and generator in facts.primary and tally.draws
     ]
     return sum(rates) / len(rates) if rates else math.nan
 

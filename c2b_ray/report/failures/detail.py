@@ -21,7 +21,6 @@ from c2b_ray.report.kit.gallery import Gallery
 from c2b_ray.report.kit.redact import clean
 
 OF_BASELINE = 6  # pictures
-TITLES = ("Baseline", "With the caption")
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _detail(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictures)
         caption=clean(lead.caption),
         baseline=clean(baseline.text) if baseline else "",
         plot=rates_plot(finding, limits, sentence.link),
-        panels=panels((base, with_caption), lead.target, TITLES, galleries),
+        panels=panels((base, with_caption), lead.target, facts.wording.titles, galleries),
         elsewhere=tuple(_elsewhere(finding, sentence, facts, pictures)),
     )
 

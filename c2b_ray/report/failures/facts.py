@@ -48,6 +48,17 @@ class Facts:
     wording: Wording
 
     @property
+    def labelled(self) -> bool:
+        """Whether labelled images stand in for a generator's."""
+        return self.wording is LABELLED
+
+    @property
+    def primary(self) -> list[str]:
+        """The generators that hypotheses are about, or without any those of discovery: not those of generalising."""
+        several = dict.fromkeys(one.generator for one in self.hypotheses)
+        return list(several) or list(dict.fromkeys(generator for *_, generator in self.tallies.discovered))
+
+    @property
     def detailed(self) -> Sequence[Finding]:
         """The findings that are shown with a plot and pictures."""
         return self.findings[:MOST_DETAILED]
@@ -73,6 +84,7 @@ class Facts:
 
 def facts_of(manifest: Mapping[str, Any], tables: Tables) -> Facts:
     config = mapping(manifest.get("config"))
+    labelled = bool(mapping(mapping(config.get("images")).get("labelled")))
     hypotheses = hypotheses_of(tables.hypotheses, tables.candidates)
     classifiers = dict.fromkeys(
         [*_specs(config), *(one.classifier for one in hypotheses), *tables.rounds["classifier"].unique().to_pylist()]
@@ -86,12 +98,17 @@ def facts_of(manifest: Mapping[str, Any], tables: Tables) -> Facts:
         hypotheses=hypotheses,
         findings=findings_of(hypotheses),
         baselines=baselines_of(tables.candidates),
-        tallies=tallies_of(tables.rounds),
+        tallies=tallies_of(tables.rounds, counted_once(tables.candidates) if labelled else None),
         names=names_of(list(classifiers)),
         generators=names_of(list(generators)),
         confidence=1 - number(config.get("alpha"), 0.05),
-        wording=LABELLED if mapping(mapping(config.get("images")).get("labelled")) else GENERATED,
+        wording=LABELLED if labelled else GENERATED,
     )
+
+
+def counted_once(candidates: pa.Table) -> set[str]:
+    """The captions whose rounds hold each labelled image once: captions of a label share its images."""
+    return {baseline.caption_id for baseline in baselines_of(candidates).values()}
 
 
 def _specs(config: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.families import Finding
 from c2b_ray.report.failures.rows import CONFIRMATION, DISCOVERY, FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis
-from c2b_ray.report.failures.tallies import Tallies
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
 
@@ -40,7 +39,7 @@ def headline(facts: Facts) -> Headline:
         else f"This run is not finished (status: {clean(status)}); its numbers may change.",
         tally=tally(facts.hypotheses, facts.findings),
         scale=_scale(facts),
-        stages=stages(facts.tallies),
+        stages=stages(facts),
     )
 
 
@@ -72,15 +71,14 @@ def _scale(facts: Facts) -> str:
     return line
 
 
-def stages(tallies: Tallies) -> str:
+def stages(facts: Facts) -> str:
+    tallies = facts.tallies
     of = {stage: sum(e.images for (name, _), e in tallies.efforts.items() if name == stage) for stage in
           (DISCOVERY, CONFIRMATION)}  # fmt: skip
     if not of[CONFIRMATION]:
         return "No image of confirmation was drawn, so nothing on this page is established."
-    return (
-        f"Captions were chosen on {words.plural(of[DISCOVERY], 'image')} (discovery). Every rate, verdict and "
-        f"picture here is from {words.count(of[CONFIRMATION])} other images (confirmation), from other seeds, that "
-        "had no part in choosing them."
+    return facts.wording.stages.format(
+        discovery=words.plural(of[DISCOVERY], "image"), confirmation=words.count(of[CONFIRMATION])
     )
 
 

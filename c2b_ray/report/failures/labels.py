@@ -70,7 +70,7 @@ def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
 def at_baseline(facts: Facts, label: str, classifier: str) -> tuple[str, Tally]:
     """The stage whose images these are, confirmation's where it drew any, and what they came to."""
     caption_id = facts.baselines[label].caption_id
-    keys = [(caption_id, classifier, generator) for generator in facts.generators]
+    keys = [(caption_id, classifier, generator) for generator in facts.primary]
     confirmed = _together([facts.tallies.of(*key) for key in keys])
     if confirmed.draws:
         return CONFIRMATION, confirmed

@@ -16,10 +16,10 @@ import pyarrow as pa
 from c2b_ray.report.failures.tallies import share
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
+from c2b_ray.steps.discovery.reliability import LEAST_RATE
 
 MOST_ROWS = 200
 MOST_VALUES = 6
-UNRELIABLE = 0.8  # of images that show the label: below it a row is marked
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _drawn(
         width="0" if math.isnan(rate) else f"{100 * rate:.1f}",
         parents="" if row["parent_shown"] is None else words.percent(share(row["parent_shown"], row["images"])),
         attributes=tuple(_attribute(name, values) for name, values in attributes.items()),
-        marked=rate < UNRELIABLE,
+        marked=rate < LEAST_RATE,
     )
 
 

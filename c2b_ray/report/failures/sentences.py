@@ -37,14 +37,29 @@ class Told:
 
 @dataclass(frozen=True)
 class Wording:
-    """How a run's captions are spoken of: generators get a prompt, labelled images have columns."""
+    """How a run's captions are spoken of: generators get a prompt, labelled images have columns. `others`: what a
+    caption is compared with; `titles`: of its panels; `stages`: with the numbers of images of both stages."""
 
-    where: str = "where the prompt says"
-    without: str = "the baseline prompt"
+    where: str
+    others: str
+    titles: tuple[str, str]
+    stages: str
 
 
-GENERATED = Wording()
-LABELLED = Wording("among images labelled", "all images of the label")
+GENERATED = Wording(
+    where="where the prompt says",
+    others="of the baseline",
+    titles=("Baseline", "With the caption"),
+    stages="Captions were chosen on {discovery} (discovery). Every rate, verdict and picture here is from "
+    "{confirmation} other images (confirmation), from other seeds, that had no part in choosing them.",
+)
+LABELLED = Wording(
+    where="where the table says",
+    others="of the label’s other images",
+    titles=("All images of the label", "With the caption"),
+    stages="Captions were chosen on one half of the images, {discovery} (discovery). Every rate, verdict and picture "
+    "here is from the other half, {confirmation} (confirmation), that had no part in choosing them.",
+)
 
 
 def told(finding: Finding, name: str, link: str, wording: Wording) -> Told:
@@ -58,7 +73,7 @@ def told(finding: Finding, name: str, link: str, wording: Wording) -> Told:
         says=says(lead),
         title=clean(lead.label),
         sentence=sentence(lead, name, wording),
-        beneath=tuple(_beneath(finding, wording)),
+        beneath=tuple(_beneath(finding)),
         doubts=tuple(f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts),
     )
 
@@ -80,7 +95,12 @@ def sentence(lead: Hypothesis, name: str, wording: Wording) -> Sentence:
     if lead.target is not None:
         target = clean(lead.target)
         spans += [Span(f" for {words.article(target)}"), Span(target, strong=True)]
-    return (*spans, Span(f"{_often(lead)}{wording.where} “"), Span(says(lead), strong=True), Span(_evidence(lead)))
+    return (
+        *spans,
+        Span(f"{_often(lead)}{wording.where} “"),
+        Span(says(lead), strong=True),
+        Span(_evidence(lead, wording)),
+    )
 
 
 def _often(lead: Hypothesis) -> str:
@@ -89,15 +109,15 @@ def _often(lead: Hypothesis) -> str:
     return f" {words.times(lead.ratio)} times as often "
 
 
-def _evidence(lead: Hypothesis) -> str:
+def _evidence(lead: Hypothesis, wording: Wording) -> str:
     rate = f"{words.rate(lead.rate)}, {words.rate_range(lead.rate_low, lead.rate_high)}"
     if math.isfinite(lead.ratio):
         return f"” ({rate}, against {words.rate(lead.baseline_rate)})."
     least = f": at least {words.times(lead.ratio_low)} times as often" if lead.ratio_low > 1 else ""
-    return f"” ({rate}, against none in {words.plural(lead.baseline_draws, 'draw')} of the baseline{least})."
+    return f"” ({rate}, against none in {words.plural(lead.baseline_draws, 'image')} {wording.others}{least})."
 
 
-def _beneath(finding: Finding, wording: Wording) -> Sequence[str]:
+def _beneath(finding: Finding) -> Sequence[str]:
     lead, lines = finding.lead, []
     if lead.target is not None:
         lines.append(_any_failure(finding))

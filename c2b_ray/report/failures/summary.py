@@ -40,7 +40,7 @@ def summary(run: Run) -> Summary:
     lines = [
         *([nothing] if nothing else []),
         tally(facts.hypotheses, facts.findings),
-        stages(facts.tallies),
+        stages(facts),
         spending(facts.tallies, facts.manifest).line,
         *([rule] if rule else []),
         f"report: {run.report}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,8 +77,8 @@ class Tallies:
         return self.confirmed.get((caption_id, classifier, generator), Tally())
 
 
-def tallies_of(rounds: pa.Table) -> Tallies:
-    """`rounds`: of `COLUMNS`."""
+def tallies_of(rounds: pa.Table, counted: Collection[str] | None = None) -> Tallies:
+    """`rounds`: of `COLUMNS`; `counted`: captions whose images count as effort, by default all."""
     measured: dict[TallyKey, Tally] = {}
     confirmed: dict[TallyKey, Tally] = {}
     discovered: dict[TallyKey, Tally] = {}
@@ -88,8 +88,9 @@ def tallies_of(rounds: pa.Table) -> Tallies:
         (confirmed if row["stage"] == CONFIRMATION else discovered).setdefault(key, Tally()).add(row)
         if row["part"] == MEASURE:
             measured.setdefault(key, Tally()).add(row)
-        images = row["stage"], row["part"], row["caption_id"], row["generator"], row["first"]
-        drawn[images] = _larger(drawn.get(images, NOTHING), _effort(row))
+        if counted is None or row["caption_id"] in counted:
+            images = row["stage"], row["part"], row["caption_id"], row["generator"], row["first"]
+            drawn[images] = _larger(drawn.get(images, NOTHING), _effort(row))
     return Tallies({**confirmed, **measured}, discovered, _efforts(drawn))
 
 

@@ -33,6 +33,7 @@ class View:
     headline: Headline
     classifiers: tuple[str, ...]
     several: bool
+    labelled: bool
     interval_name: str
     alpha: str
     rule: str
@@ -66,6 +67,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         headline=headline.headline(facts),
         classifiers=tuple(facts.names.values()),
         several=len(facts.names) > 1,
+        labelled=facts.labelled,
         interval_name=words.percent(facts.confidence),
         alpha=words.decimal(round(1 - facts.confidence, 10)),
         rule=_rule(facts),

@@ -14,8 +14,10 @@ import pytest
 from synthetic_failures import FLY, Cause, Recipe, make_run, showcase
 
 from c2b_ray import schemas
+from c2b_ray.report.failures.compared import compared
 from c2b_ray.report.failures.facts import Tables, facts_of
 from c2b_ray.report.failures.families import findings_of
+from c2b_ray.report.failures.labels import labels
 from c2b_ray.report.failures.report import read_facts, write_report
 from c2b_ray.report.failures.rows import Hypothesis
 from c2b_ray.report.failures.summary import summary
@@ -48,7 +50,7 @@ def test_a_finding_is_one_sentence_with_its_numbers(shown: tuple[Run, str]) -> N
     told = f"takes a fly for a bee {times} times as often where the prompt says “it is on a flower” ("
     assert told in text_of(html)
     assert "takes a crayfish for a chainlink fence where the prompt says “it is in a net” (" in text_of(html)
-    assert "against none in 200\u202f000 draws of the baseline: at least" in text_of(html)
+    assert "against none in 200\u202f000 images of the baseline: at least" in text_of(html)
     assert "In doubt: only 60 % of the generator's images of crayfish show one." in text_of(html)
 
 
@@ -91,6 +93,31 @@ def test_rates_and_pictures_come_from_the_measuring_part_of_confirmation(tmp_pat
 def test_images_of_several_classifiers_are_counted_once(tmp_path: Path) -> None:
     one, three = (make_run(tmp_path / str(n), Recipe(causes=(FLY,), classifiers=("a", "b", "c")[:n])) for n in (1, 3))
     assert read_facts(one).tallies.efforts == read_facts(three).tallies.efforts
+
+
+def test_labelled_images_are_counted_once_and_not_called_drawn(tmp_path: Path) -> None:
+    """Captions of a label share its images; a caption's baseline are the others."""
+    drawn = Recipe(causes=(FLY,), more_labels=())
+    images = {"images": {"labelled": {"table": "photos.csv"}}}
+    run = make_run(tmp_path / "run", replace(drawn, config=images, verified=False))
+    efforts = read_facts(run).tallies.efforts
+    assert efforts["confirmation", "measure"].images == drawn.baseline_draws
+    text = text_of(html_of(run))
+    assert "where the table says “it is on a flower”" in text
+    assert "one half of the images" in text
+    for wrong in ("prompt says", "other seeds", "What the generator draws"):
+        assert wrong not in text
+
+
+def test_images_of_other_generators_have_no_part_in_the_baseline(tmp_path: Path) -> None:
+    facts = read_facts(make_run(tmp_path / "run", Recipe(causes=(FLY,), others=("other:generator",))))
+    rounds = facts.tables.rounds.to_pylist()
+    strange = [row | {"generator": "other:generator", "failures": row["draws"]} for row in rounds]
+    mixed = replace(facts.tables, rounds=pa.Table.from_pylist([*rounds, *strange], facts.tables.rounds.schema))
+    after = facts_of(facts.manifest, mixed)
+    assert "other:generator" in after.generators
+    assert labels(after) == labels(facts)
+    assert compared(after) == compared(facts)
 
 
 def hypothesis(sentences: tuple[str, ...], rate: float, **fields: object) -> Hypothesis:
