@@ -12,6 +12,7 @@ import numpy as np
 from c2b_ray.roles import GeneratedImage
 
 _LEVELS = 2  # that a picture of one colour may vary by, from rounding
+_SAMPLED = 8
 
 
 def checked_image(values: Any, size: tuple[int, int] | None, censored: bool = False) -> GeneratedImage:
@@ -31,11 +32,19 @@ def checked_image(values: Any, size: tuple[int, int] | None, censored: bool = Fa
     if size is not None and values.shape[:2] != size:
         size_of_image = f"{values.shape[0]} × {values.shape[1]}"
         return GeneratedImage(None, f"the image is {size_of_image} pixels, asked for were {size[0]} × {size[1]}")
-    if not np.isfinite(values).all():
+    if values.dtype != np.uint8 and not np.isfinite(values).all():
         return GeneratedImage(None, "the image holds NaN or infinite values; dtype=fp32 often mends it")
     pixels = values if values.dtype == np.uint8 else (values.clip(0, 1) * 255).round().astype(np.uint8)
+    if _range(pixels[::_SAMPLED, ::_SAMPLED]) > _LEVELS:  # enough to tell, and most often so
+        return GeneratedImage(pixels)
     if int(pixels.max()) <= _LEVELS:
         return GeneratedImage(None, "the image is all black")
-    if int(np.ptp(pixels, axis=(0, 1)).max()) <= _LEVELS:
+    if _range(pixels) <= _LEVELS:
         return GeneratedImage(None, "the image is of a single colour")
     return GeneratedImage(pixels)
+
+
+def _range(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> int:
+    """The largest difference of two pixels in one channel."""
+    flat = pixels.reshape(-1, 3)
+    return int((flat.max(axis=0) - flat.min(axis=0)).max())
