@@ -27,6 +27,9 @@ def build(
         int | None, typer.Option(min=1, max=65535, help="A port where Prometheus finds counters while the build runs.")
     ] = None,
     as_json: Json = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the build would cost, by a short trial of its models, and stop.")
+    ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a dataset file and stop.")] = False,
 ) -> None:
     """Draw images of captions, keep those that a classifier fails on; interrupted, the same command goes on."""
@@ -34,6 +37,15 @@ def build(
         from c2b_ray.config.dataset import DatasetConfig
 
         print(json.dumps(DatasetConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is not None and dry_run:
+        from c2b_ray.commands.dataset.preflight import estimate
+
+        costs = estimate(file)
+        if as_json:
+            show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
+        else:
+            show.out().print(show.cost_table(costs))
         return
     if file is None or out is None:
         raise ConfigError("", "name a dataset file and --out DIR; c2b dataset build --print-schema shows the fields")

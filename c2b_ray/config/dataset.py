@@ -147,8 +147,8 @@ class DatasetConfig(Strict):
     def _what_goes_together(self) -> DatasetConfig:
         if self.captions is None and self.images.labelled is None:
             raise ValueError(f"`captions` is missing: {_ONE_ORIGIN}")
-        if self.captions is not None and self.images.labelled is not None:
-            raise ValueError("`captions` are for images that are drawn; labelled ones have those of their own columns")
+        if self.captions is not None and self.images.labelled is not None and self.captions.run is None:
+            raise ValueError("`captions` of labelled images are those of their columns, or of a run on the same table")
         if self.rule.endswith("_parent") and self.hierarchy is None:
             raise ValueError(f"rule: {self.rule} compares parents; name a `hierarchy`, such as world or imagenet")
         return self

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import c2b_ray
 from c2b_ray.commands.dataset.verify import verify
@@ -12,7 +13,9 @@ from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.steps.decode import decode
 from c2b_ray.world.reader import read
+from c2b_ray.world.render import render
 from c2b_ray.world.renderer import Renderer
+from c2b_ray.world.scenes import sample
 
 CAPTIONS = "label,caption\nboat,a photo of a boat at night\nmug,a photo of a striped mug\nboat,a boat on the beach\n"
 
@@ -138,3 +141,38 @@ def test_a_caption_without_its_label_is_refused_by_its_row(tmp_path):
     (tmp_path / "wrong.csv").write_text("label,caption\nboat,a boat\nmug,a cup of tea\n")
     with pytest.raises(ConfigError, match="row 2: the caption 'a cup of tea' does not name its label 'mug'"):
         built(tmp_path, captions={"file": str(tmp_path / "wrong.csv")})
+
+
+def test_labelled_images_stand_in_for_draws_and_keep_their_bytes(tmp_path):
+    pictures = [render(scene) for scene in sample(24, 5)]
+    files = [tmp_path / f"{number}.png" for number in range(24)]
+    for path, pixels in zip(files, pictures, strict=True):
+        Image.fromarray(pixels).save(path)
+    lines = [f"{path.name},{['boat', 'mug'][number % 2]},{'ab'[number % 3 == 0]}" for number, path in enumerate(files)]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,target_class,kind", *lines]))
+    labelled = {"labelled": {"table": str(tmp_path / "labels.csv"), "by": ["kind"]}}
+    result = built(tmp_path, images=labelled, captions=None, near_duplicates=None)
+    rows, _ = canonical(tmp_path / "out")
+    expected = [
+        n for n, one in enumerate(pictures) if ["boat", "mug"][int(answer([one]).argmax())] != ["boat", "mug"][n % 2]
+    ]
+    assert sorted(row["seed"] for row in rows) == expected
+    assert all(row["image"] == files[row["seed"]].read_bytes() for row in rows)
+    assert {row["caption"] for row in rows} <= {f"a photo of a {c}, kind: {k}" for c in ("boat", "mug") for k in "ab"}
+    assert result.draws == 24
+
+
+def test_several_generators_draw_in_turn_and_several_classifiers_answer_for_each_image(tmp_path):
+    both = {"generate": {"model": ["world:renderer", "world:renderer?mislabel=0.5"]}}
+    model = c2b_ray.InMemory(answer, ["boat", "mug"], revision="pixel")
+    other = c2b_ray.InMemory(lambda images: 1 - answer(images), ["boat", "mug"], revision="opposite")
+    c2b_ray.build_dataset(
+        config(tmp_path, images=both), tmp_path / "out", classifier={"pixel": model, "opposite": other}
+    )
+    rows, _ = canonical(tmp_path / "out")
+    assert {row["generator"] for row in rows} == set(both["generate"]["model"])
+    assert all(row["generator"].endswith("mislabel=0.5") == (row["draw"] % 2 == 1) for row in rows)
+    assert {row["classifier"] for row in rows} == {"pixel", "opposite"}  # one of the two always fails
+    opposite = c2b_ray.load_dataset(tmp_path / "out", "opposite").to_table().to_pylist()
+    assert 0 < len(opposite) < len(rows)
+    assert all(row["answers"][1]["failed"] for row in opposite)

@@ -23,6 +23,7 @@ from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import captions as origins
 from c2b_ray.commands.dataset.asked import by_captioner, by_language_model
 from c2b_ray.commands.dataset.models import crew_of, open_table
+from c2b_ray.commands.dataset.preflight import check, paths_read
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
@@ -87,6 +88,7 @@ def build_dataset(
 
 
 def build(config: DatasetConfig, out: str, session: Session, metrics_port: int | None = None) -> Built:
+    check(config)
     began, steps = time.monotonic(), Steps(session.listener)
     with exposed(metrics_port) as metrics, building(out) as directory:
         fields = config.model_dump(mode="json")
@@ -94,7 +96,7 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
         _refuse_another(directory, fields, config_hash)
         via = session.chosen(lambda: _most_draws(directory, config))
         with backend(via, session.placement) as models:
-            models.runner.check_paths(out, {})
+            models.runner.check_paths(out, paths_read(config))
             plan, recipe = _begin(config, directory, models, steps, (fields, config_hash))
             crews = _crews(via, recipe, session.placement)
             return _Build(directory, recipe, crews, steps, metrics).run(plan, began)
@@ -188,6 +190,8 @@ def _captions(config: DatasetConfig, models: Backend, steps: Steps) -> Iterator[
         labelled = config.images.labelled
         table = open_table(labelled.table, dict(labelled.columns or {}))
         wanted = list(config.label_map) if isinstance(config.label_map, dict) else []
+        if config.captions is not None and config.captions.run is not None:
+            return origins.of_conditions(origins.of_run(config.captions.run), table)
         return origins.of_table(labelled, table, wanted)
     captions = config.captions
     assert captions is not None

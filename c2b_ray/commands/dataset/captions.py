@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,10 @@ from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.names import normalise
 from c2b_ray.steps.dataset.captions import AT_ONCE
+from c2b_ray.steps.discovery.conditions import ANY_LABEL, Condition
 from c2b_ray.steps.discovery.sentences import names
-from c2b_ray.steps.labels import TARGET, column_of, compared
+from c2b_ray.steps.labels import TARGET, chosen, column_of, compared
+from c2b_ray.steps.words import some
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
 
@@ -95,14 +97,40 @@ def of_table(
     for label in wanted:
         of_label = targets == normalise(label)
         values = [sorted({value for value in column[of_label] if value is not None}) for column in columns.values()]
-        for chosen in product(*values):
+        for shown in product(*values):
             mask = of_label.copy()
-            for value, column in zip(chosen, columns.values(), strict=True):
+            for value, column in zip(shown, columns.values(), strict=True):
                 mask &= column == value
             rows = np.flatnonzero(mask).tolist()
             if rows:
-                said = "".join(f", {name}: {value}" for name, value in zip(columns, chosen, strict=True))
-                yield label, f"a photo of a {label}{said}", rows
+                said = "".join(f", {name}: {value}" for name, value in zip(columns, shown, strict=True))
+                yield label, f"a photo of {some(label)}{said}", rows
+
+
+def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str, list[int]]]:
+    """(label, caption, rows) of a run's captions of labelled images: the images that show what the caption says.
+
+    SourceError where a caption says what no column of this table holds.
+    """
+    labels = table.labels
+    targets = compared(labels, TARGET)
+    columns = {name: compared(labels, name) for name in chosen(labels, None)}
+    of_text: dict[str, tuple[tuple[str, str], ...]] = {}
+    singles = [(name, str(value)) for name, column in columns.items() for value in set(column) if value is not None]
+    kinds = [(), *((one,) for one in singles), *((a, b) for a, b in permutations(singles, 2) if a[0] != b[0])]
+    for label, text in pairs:
+        for values in kinds:
+            of_text.setdefault(Condition(label, values).caption.text, values)
+        if text not in of_text:
+            raise SourceError(
+                f"{table.location}: no columns say what the caption {text!r} does; is it the run's table?"
+            )
+        mask = np.logical_and.reduce([columns[name] == value for name, value in of_text[text]], initial=True)
+        mask = np.broadcast_to(mask, len(targets))
+        for name in [label] if label != ANY_LABEL else sorted({str(one) for one in targets if one is not None}):
+            rows = np.flatnonzero(mask & (targets == normalise(name))).tolist()
+            if rows:
+                yield name, text, rows
 
 
 def inputs_of(config: DatasetConfig) -> dict[str, str]:

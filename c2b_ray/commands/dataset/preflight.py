@@ -1,0 +1,95 @@
+"""What can be known of a dataset before anything starts: its models and files are there, and what it would cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
+from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.commands.dataset.captions import of_file, of_run, of_table
+from c2b_ray.commands.dataset.models import open_table
+from c2b_ray.config.dataset import DatasetConfig
+from c2b_ray.config.dataset_file import read_dataset_config
+from c2b_ray.filesystems.spec_paths import paths
+from c2b_ray.steps.dataset.captions import Numbered
+from c2b_ray.store.labelled import LabelledTable
+
+
+def specs_of(config: DatasetConfig) -> list[tuple[str, str, str]]:
+    """(field, role, spec) of each model."""
+    specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
+    specs += [("images.generate.model", "image_generator", spec) for spec in config.images.generators]
+    if config.verify is not None:
+        specs.append(("verify.captioner", "captioner", config.verify.captioner))
+    if config.captions is not None:
+        for field, role in (("language_model", "language_model"), ("captioner", "captioner")):
+            if (spec := getattr(config.captions, field)) is not None:
+                specs.append((f"captions.{field}", role, spec))
+    return specs
+
+
+def check(config: DatasetConfig) -> None:
+    """ConfigError where a spec's scheme is unknown, or a file that it names is not there."""
+    for field, role, spec in specs_of(config):
+        check_spec(field, role, spec)
+
+
+def paths_read(config: DatasetConfig) -> dict[str, str]:
+    """The files and folders that workers read, and the fields that name them: on a cluster every node needs them."""
+    specs = [one for one in specs_of(config) if one[1] != "language_model"]
+    read = {path: field for field, _, spec in specs for _, path in paths(spec)}
+    if config.images.labelled is not None:
+        read[config.images.labelled.table] = "images.labelled.table"
+    if config.images.index is not None:
+        read[config.images.index.removeprefix("faiss:").partition("?")[0]] = "images.index"
+    if config.captions is not None and config.captions.images is not None:
+        read[config.captions.images] = "captions.images"
+    return read
+
+
+def estimate(config: str | Path | dict[str, Any] | DatasetConfig) -> list[Cost]:
+    """What a build would cost, line by line, by a short trial of its models in this process; nothing is written."""
+    config = read_dataset_config(config)
+    check(config)
+    captions, draws = _size(config)
+    shards = -(-draws // config.shard_draws)
+    costs = [Cost("captions", captions, captions), Cost("shards", shards, shards)]
+    each = draws // config.images.sources
+    costs += [Cost(f"images to draw from {spec}", each, each, generations(spec)) for spec in config.images.generators]
+    if config.images.index is not None:
+        costs.append(Cost(f"images to fetch from {config.images.index}", each, each))
+    if config.images.labelled is not None:
+        costs.append(Cost("images to read", draws, draws))
+    costs += [
+        Cost(f"predictions of {name}", draws, draws, classifications(spec)) for name, spec in config.specs.items()
+    ]
+    if config.verify is not None:
+        spec = config.verify.captioner
+        costs.append(Cost("failures to verify", 0, draws, answers(spec), "of the failures alone"))
+    most = min(draws, captions * config.cap_per_caption)
+    return [*costs, Cost("rows to keep", 0, most, note="at most, where every image fails")]
+
+
+def _size(config: DatasetConfig) -> tuple[int, int]:
+    """Captions and draws, at most."""
+    if config.images.labelled is not None:
+        numbered = Numbered(0)
+        labelled = config.images.labelled
+        table = open_table(labelled.table, dict(labelled.columns or {}))
+        for _ in numbered.tables(of_table(labelled, table, list(config.label_map or ()))):
+            continue
+        return numbered.captions, numbered.total
+    captions = config.captions
+    assert captions is not None
+    if captions.language_model is not None:
+        count = captions.per_label * len(captions.labels or ())
+    elif captions.images is not None:
+        count = LabelledTable(captions.images, "captions.images").labels.num_rows
+    else:
+        pairs = of_file(captions.file) if captions.file is not None else of_run(str(captions.run))
+        numbered = Numbered(1)
+        for _ in numbered.tables((label, text, None) for label, text in pairs):
+            continue
+        count = numbered.captions
+    return count, count * config.draws_per_caption * config.images.sources
