@@ -25,7 +25,8 @@ FailOn = Annotated[
     typer.Option(
         OPTION,
         metavar="GATE",
-        help="Exit 1 where this holds of a cell: worse, against, phi<-0.2, bus/weather/fog:worse; again for more.",
+        help="Exit 1 where this holds of a cell: worse, against, phi<-0.2, bus/weather/fog:worse; of a caption: "
+        "failure, rate>0.01, fly/bee/*:failure. Again for more.",
     ),
 ]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the gates' checks as JUnit XML.")]
@@ -72,7 +73,7 @@ def gate(
     junit_file: Junit = None,
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
-    """Check a run's scores against conditions that must not hold; exit 1 where one does."""
+    """Check a run's scores or hypotheses against conditions that must not hold; exit 1 where one does."""
     from c2b_ray.commands.runs import check
 
     if not fail_on:

@@ -1,4 +1,4 @@
-"""`c2b export`: a run's scores for other programs, and a section for a model card."""
+"""`c2b export`: a run's scores or hypotheses for other programs, and a section for a model card."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ def export(
     `failures` is CSV with a row for each image that a classifier got wrong in a cell: key, truth (the class that the
     image was drawn for), answer (what it was taken for), cell (attribute/value), attribute, bias_class, classifier,
     label (the classifier's own), label_probability, image_id.
+
+    A run of c2b failures has csv, json and parquet: a row for each hypothesis, of discovery and of confirmation.
+    c2b_ray/schemas/failures.py documents every column.
     """
     from c2b_ray.commands.runs import export as run_export
 

@@ -82,6 +82,19 @@ def stages(facts: Facts) -> str:
     )
 
 
+def order_line(findings: int, sentences: int, confidence: float) -> str:
+    line = (
+        "The largest excess over the baseline first, by the lower limit of the rate. Intervals are "
+        f"{words.percent(confidence)}."
+    )
+    if findings > sentences:
+        line += (
+            f" {words.plural(findings, 'finding')} in {words.plural(sentences, 'sentence')}: one tells of all "
+            "classifiers that do the same under one caption."
+        )
+    return line
+
+
 def rest_line(rest: Sequence[Hypothesis]) -> str:
     of = Counter(one.verdict for one in rest)
     parts = []

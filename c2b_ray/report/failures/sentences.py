@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from c2b_ray.report.failures.families import Finding
 from c2b_ray.report.failures.rows import Hypothesis
@@ -21,18 +21,32 @@ MOST_ALIKE = 3
 
 
 @dataclass(frozen=True)
+class Also:
+    """Another classifier that does the same under the same caption."""
+
+    classifier: str
+    rates: str
+    link: str
+
+
+@dataclass(frozen=True)
 class Told:
-    """A finding in words. `title`: what is taken for what; `says`: what its caption adds to the baseline."""
+    """A finding in words. `says`: what its caption adds to the baseline; `classifiers`: its own, and those of `also`,
+    a line each."""
 
     link: str
     classifier: str
     label: str
     target: str
     says: str
-    title: str
     sentence: Sentence
     beneath: tuple[str, ...]
     doubts: tuple[str, ...]
+    also: tuple[Also, ...] = ()
+
+    @property
+    def classifiers(self) -> str:
+        return "\n".join([self.classifier, *(each.classifier for each in self.also)])
 
 
 @dataclass(frozen=True)
@@ -71,11 +85,22 @@ def told(finding: Finding, name: str, link: str, wording: Wording) -> Told:
         label=clean(lead.label),
         target=target_of(lead),
         says=says(lead),
-        title=clean(lead.label),
         sentence=sentence(lead, name, wording),
         beneath=tuple(_beneath(finding)),
         doubts=tuple(f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts),
     )
+
+
+def together(findings: Sequence[Finding], sentences: Sequence[Told]) -> list[Told]:
+    """The sentences, that of several classifiers and one caption told once: the first has the others beneath it."""
+    first: dict[tuple[str, str | None, str], Told] = {}
+    for finding, sentence in zip(findings, sentences, strict=True):
+        one = finding.lead
+        key = one.caption_id, one.target, one.generator
+        rates = f"{words.rate(one.rate)} against {words.rate(one.baseline_rate)}"
+        also = Also(sentence.classifier, rates, sentence.link)
+        first[key] = replace(first[key], also=(*first[key].also, also)) if key in first else sentence
+    return list(first.values())
 
 
 def target_of(one: Hypothesis) -> str:

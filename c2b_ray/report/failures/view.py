@@ -19,7 +19,7 @@ from c2b_ray.report.failures.headline import Headline
 from c2b_ray.report.failures.labels import Labels, labels
 from c2b_ray.report.failures.method import method, rule_line
 from c2b_ray.report.failures.reliability import Reliability, reliability
-from c2b_ray.report.failures.sentences import Told, says, told
+from c2b_ray.report.failures.sentences import Told, says, together, told
 from c2b_ray.report.failures.spending import Spending, spending
 from c2b_ray.report.failures.transfers import Transfers, transfers
 from c2b_ray.report.kit import words
@@ -38,6 +38,7 @@ class View:
     alpha: str
     rule: str
     findings: tuple[Told, ...]
+    findings_line: str
     findings_more: int
     captions: tuple[CaptionRow, ...]
     captions_more: int
@@ -60,6 +61,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         told(finding, facts.names[finding.lead.classifier], link, facts.wording)
         for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)
     ]
+    shown = together(facts.findings, sentences)
     found = list(dict.fromkeys(one for finding in facts.findings for one in finding.confirmed))
     found += [one for one in facts.hypotheses if one.found and one not in set(found)]
     rest = undecided_first(facts.hypotheses)
@@ -71,8 +73,9 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         interval_name=words.percent(facts.confidence),
         alpha=words.decimal(round(1 - facts.confidence, 10)),
         rule=_rule(facts),
-        findings=tuple(sentences[:MOST_SENTENCES]),
-        findings_more=max(len(sentences) - MOST_SENTENCES, 0),
+        findings=tuple(shown[:MOST_SENTENCES]),
+        findings_line=headline.order_line(len(facts.findings), len(shown), facts.confidence),
+        findings_more=max(len(shown) - MOST_SENTENCES, 0),
         captions=tuple(caption_row(one, facts) for one in found[:MOST_ROWS]),
         captions_more=max(len(found) - MOST_ROWS, 0),
         details=details(facts, sentences, examples, thumbnails),
