@@ -97,6 +97,11 @@ class FailuresConfig(Strict):
         None, description="Label → labels of the classifier (indices or names), or the path of a JSON file of them."
     )
     captioner: Name | None = Field(None, description="The spec of a captioner that describes failures.")
+    encoder: Name | None = Field(
+        None,
+        description="The spec of a text-image encoder: groups failures by what they look like, and compares captions "
+        "with images where the captioner gives captions no scores. Without it descriptions group failures.",
+    )
     language_model: Name | None = Field(None, description="The spec of a language model that shortens captions.")
     verifier: Name | None = Field(
         None, description="The spec of a captioner that says whether generated images show their label."
@@ -170,7 +175,7 @@ class FailuresConfig(Strict):
         return self
 
     def _check_labelled(self) -> None:
-        for name in ("captioner", "language_model", "verifier", "generalise", "labelled"):
+        for name in ("captioner", "encoder", "language_model", "verifier", "generalise", "labelled"):
             if getattr(self, name) is not None:
                 raise ValueError(f"`{name}` is for generated images; what labelled ones show is in their table")
         if self.captions:

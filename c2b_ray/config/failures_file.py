@@ -53,7 +53,7 @@ def _validated(data: dict[str, Any], file: str | None) -> FailuresConfig:
 
 def _located(config: FailuresConfig, base: Path) -> FailuresConfig:
     changes: dict[str, Any] = {"classifier": located_specs(config.classifier, base)}
-    for name in ("captioner", "language_model", "verifier"):
+    for name in ("captioner", "encoder", "language_model", "verifier"):
         changes[name] = located_spec(getattr(config, name), base)
     images = config.images
     if images.generate is not None:

@@ -40,7 +40,7 @@ TEMPLATE = "{choice}"
 SURE = 0.5
 _OWN = ("template", "vocabulary", "temperature")
 _PLACES = ("choice", "question")
-_MOST_TEXTS = 20_000  # whose embeddings are kept
+_MOST_TEXTS, _MOST_IMAGES = 20_000, 1_000  # whose embeddings are kept
 
 
 class ClipCaptioner:
@@ -56,6 +56,7 @@ class ClipCaptioner:
         self._temperature = temperature
         self._revision = _revision(encoder.revision, vocabulary, templates, temperature)
         self._known: dict[str, Floats] = {}
+        self._met: dict[tuple[tuple[int, ...], bytes], Floats] = {}
 
     @property
     def revision(self) -> str:
@@ -115,12 +116,14 @@ class ClipCaptioner:
         return np.asarray(softmax(self._temperature * (anchors.astype(np.float64) @ seen)))
 
     def _seen(self, images: Sequence[Pixels]) -> Floats:
-        """An embedding per image. Many questions about one image arrive as that image many times over."""
+        """An embedding per image. Many questions about one image arrive as that image many times over, and many
+        captions of some images as these images again and again."""
         digests = [(image.shape, blake2b(image.tobytes()).digest()) for image in images]
-        first = {digest: i for i, digest in reversed(list(enumerate(digests)))}
-        places = {digest: position for position, digest in enumerate(first)}
-        result = self._encoder.encode_images([images[i] for i in first.values()])
-        return result[[places[digest] for digest in digests]]
+        new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest not in self._met}
+        rows = self._encoder.encode_images([images[i] for i in new.values()]) if new else ()
+        met = {**self._met, **dict(zip(new, rows, strict=True))}
+        self._met = met if len(met) <= _MOST_IMAGES else {}
+        return np.stack([met[digest] for digest in digests])
 
     def _embedded(self, texts: Sequence[str]) -> dict[str, Floats]:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]

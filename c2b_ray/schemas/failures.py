@@ -76,6 +76,28 @@ ANSWERS = pa.schema(
     ]
 )
 
+COMBINATIONS = pa.schema(
+    [
+        pa.field("combination_id", _text, nullable=False),  # hash of the models, the prompt, the images and sentences
+        # clusters of the group's failures: which images, the one that represents them first; the sentences that
+        # describe them best, in the order of choosing; the score of the prompt, then after each of them
+        pa.field(
+            "clusters",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("members", pa.list_(_count)),
+                        pa.field("sentences", pa.list_(_text)),
+                        pa.field("scores", pa.list_(pa.float64())),
+                    ]
+                )
+            ),
+            nullable=False,
+        ),
+        pa.field("error", _text),
+    ]
+)
+
 HYPOTHESES = pa.schema(
     [
         pa.field("classifier", _text, nullable=False),

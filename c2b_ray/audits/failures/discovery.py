@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
-from c2b_ray.audits.failures.failing import background, described
+from c2b_ray.audits.failures.failing import background, combined, described
 from c2b_ray.audits.failures.rewriting import rewrite
 from c2b_ray.audits.failures.screening import GOAL, WORTH, Purse, baseline_rate, rate, screen, seen
 from c2b_ray.audits.failures.shortening import shorten
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
 from c2b_ray.steps.discovery.candidates import written
-from c2b_ray.steps.discovery.mining import mine
+from c2b_ray.steps.discovery.mining import Sentences, mine
 from c2b_ray.steps.discovery.rounds import SAMPLE
 
 BASELINE_SHARE = 0.67
@@ -23,7 +23,8 @@ BASELINE_SHARE = 0.67
 CHUNKS = (0.125, 0.125, 0.25, 0.5)
 SAMPLED = 100
 MINED, WHOLE, CONFIRMED = 4, 2, 3
-"""Sets of sentences, and descriptions of single images, that are drawn of each kind; captions that are confirmed."""
+"""Sets of sentences, and descriptions of clusters or single images, that are drawn of each kind; captions of each that
+are confirmed."""
 OWN = 1_000
 """Draws at most of each caption of the config, before what they are taken for is known."""
 FEWEST = 2
@@ -38,7 +39,8 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
     kinds = kinds_of(work)
     most = max(at_baseline // len(work.baselines) // 2, 1)
     own = _of_the_config(work, purse)
-    first = [one for kind in kinds for one in _hypotheses(work, kind)]
+    clusters = combined(work, kinds)
+    first = [one for kind, sets in zip(kinds, clusters, strict=True) for one in _hypotheses(work, kind, sets)]
     screen(work, first, purse, most)
     shorter = shorten(work, promising(work, first), purse, most)
     reworded = rewrite(work, promising(work, [*first, *shorter]), purse, most)
@@ -90,14 +92,15 @@ def _of_the_config(work: Work, purse: Purse) -> list[Hypothesis]:
     return result
 
 
-def _hypotheses(work: Work, kind: Kind) -> list[Hypothesis]:
-    """Captions that failures of a kind suggest: what they have in common, and whole descriptions."""
+def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[Hypothesis]:
+    """Captions that failures of a kind suggest: what they have in common, and what describes clusters of them best;
+    where nothing tells that, whole descriptions."""
     if work.describing is None:
         return []
     base = work.baselines[kind.label]
     failures = described(work, kind, base)
     common = mine(failures, background(work, kind.label), MINED)
-    sets = [mined.sentences for mined in common] + failures[:WHOLE]
+    sets = [mined.sentences for mined in common] + list(clusters or failures)[:WHOLE]
     captions = [work.caption(kind.label, sentences, "cluster") for sentences in sets if sentences]
     return [Hypothesis(kind, caption) for caption in dict.fromkeys(captions)]
 

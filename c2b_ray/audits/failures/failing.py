@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from c2b_ray.audits.failures.combining import Combining, Group
 from c2b_ray.audits.failures.drawing import ENOUGH
 from c2b_ray.audits.failures.work import Kind, Work
 from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.steps.discovery.combined import MOST_REFERENCE
 from c2b_ray.steps.discovery.mining import Background, Sentences
+from c2b_ray.steps.discovery.sentences import names
 
 
 def described(work: Work, kind: Kind, caption: Candidate) -> list[Sentences]:
     """What is said of those of a caption's failures of this kind whose images were kept."""
     assert work.describing is not None
+    return _without(
+        work, kind, work.describing.sentences([(kind.label, data) for data in _images(work, kind, caption)])
+    )
+
+
+def combined(work: Work, kinds: Sequence[Kind]) -> list[list[Sentences]]:
+    """Of each kind, the sentences that describe clusters of its baseline failures best; [] where nothing tells."""
+    combining = _combining(work)
+    if combining is None:
+        return [[] for _ in kinds]
+    groups = []
+    for kind in kinds:
+        base = work.baselines[kind.label]
+        right = [one["image"] for one in work.drawing.sample(base) if one["predicted"] == kind.label]
+        groups.append(Group(base.text, _images(work, kind, base), described(work, kind, base), right[:MOST_REFERENCE]))
+    return combining.sentences(groups)
+
+
+def _combining(work: Work) -> Combining | None:
+    captioner, encoder = work.config.captioner, work.config.encoder
+    if captioner is None:
+        return None
+    specs = [("captioner", captioner), *([("encoder", encoder)] if encoder else [])]
+    revisions = [work.models.describe(role, spec).revision for role, spec in specs]
+    loaded = work.models.encoder(encoder) if encoder else None
+    return Combining(work.run, work.models.runner, work.models.captioner(captioner), loaded, revisions, work.steps)
+
+
+def _images(work: Work, kind: Kind, caption: Candidate) -> list[bytes]:
     examples = work.drawing.examples(caption, kind.classifier)
-    of_kind = [one for one in examples if kind.target is None or one["predicted"] == kind.target][:ENOUGH]
-    return work.describing.sentences([(kind.label, one["image"]) for one in of_kind])
+    return [one["image"] for one in examples if kind.target is None or one["predicted"] == kind.target][:ENOUGH]
+
+
+def _without(work: Work, kind: Kind, said: Sequence[Sentences]) -> list[Sentences]:
+    """Without sentences that name another label: "it looks like a bee" asks the generator for bees."""
+    others = {*work.baselines, *([kind.target] if kind.target else [])} - {kind.label}
+    return [tuple(one for one in each if not any(names(one, other) for other in others)) for each in said]
 
 
 def background(work: Work, label: str) -> Background:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from c2b_ray import schemas
+from c2b_ray.schemas.failures import COMBINATIONS
 from c2b_ray.store.failures_run import FAILURES, FailuresManifest
 from c2b_ray.store.kinds import RunKind
 
@@ -14,11 +15,12 @@ KIND = RunKind(
         "rounds": schemas.ROUNDS,
         "descriptions": schemas.DESCRIPTIONS,
         "answers": schemas.ANSWERS,
+        "combinations": COMBINATIONS,
         "hypotheses": schemas.HYPOTHESES,
         "reliability": schemas.RELIABILITY,
         "transfers": schemas.TRANSFERS,
     },
-    in_parts=frozenset({"rounds", "descriptions", "answers"}),
+    in_parts=frozenset({"rounds", "descriptions", "answers", "combinations"}),
     needed=frozenset({"hypotheses"}),  # without it a page would say that nothing was found
     manifest=FailuresManifest,
     run="c2b_ray.store.failures_run:FailuresRun",

@@ -46,7 +46,13 @@ def specs_of(config: FailuresConfig) -> list[tuple[str, str, str]]:
     specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
     if config.images.generate is not None:
         specs.append(("images.generate.model", "image_generator", config.images.generate.model))
-    for field, role in (("captioner", "captioner"), ("verifier", "captioner"), ("language_model", "language_model")):
+    roles = {
+        "captioner": "captioner",
+        "verifier": "captioner",
+        "encoder": "encoder",
+        "language_model": "language_model",
+    }
+    for field, role in roles.items():
         if (spec := getattr(config, field)) is not None:
             specs.append((field, role, spec))
     others = config.generalise.generators if config.generalise else ()

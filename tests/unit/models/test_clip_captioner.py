@@ -87,7 +87,7 @@ def test_equal_images_and_known_texts_are_encoded_once() -> None:
     night = image(0, 0, 1)
     model.answer([night, night.copy(), image(0, 0, 0, 1)], [NIGHT] * 3)
     model.answer([night], [NIGHT])
-    assert (encoder.images, encoder.texts) == (3, 2)
+    assert (encoder.images, encoder.texts) == (2, 2)
 
 
 def test_what_is_kept_of_texts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
