@@ -100,8 +100,10 @@ def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[H
     base = work.baselines[kind.label]
     failures = described(work, kind, base)
     common = mine(failures, background(work, kind.label), MINED)
-    sets = [mined.sentences for mined in common] + list(clusters or failures)[:WHOLE]
-    captions = [work.caption(kind.label, sentences, "cluster") for sentences in sets if sentences]
+    sets: dict[frozenset[str], Sentences] = {}  # in another order they say the same
+    for one in [*(mined.sentences for mined in common), *list(clusters or failures)[:WHOLE]]:
+        sets.setdefault(frozenset(one), one)
+    captions = [work.caption(kind.label, sentences, "cluster") for sentences in sets.values() if sentences]
     return [Hypothesis(kind, caption) for caption in dict.fromkeys(captions)]
 
 
