@@ -9,6 +9,8 @@ It knows these documents, not how shards are made.
 from __future__ import annotations
 
 import json
+import os
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,12 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from c2b_ray.errors import RunError, SourceError
+from c2b_ray.filesystems import resolve
 from c2b_ray.store import files, writer
 from c2b_ray.store.shards import CANDIDATES, REPEATS, WORK, ShardFiles
 
 ABOUT, MANIFEST, HISTORY = "dataset.json", "manifest.json", "history.json"
 FORMAT = 1
 BUSY = "busy-"
+OVER = "over-"
+"""Begins the name of a folder of a process that is counted, and is being removed."""
+_UNFINISHED = rf"({re.escape(ABOUT)}|{re.escape(MANIFEST)}|{re.escape(HISTORY)})\.tmp-[0-9a-f]{{8}}"
 
 
 @dataclass
@@ -84,17 +90,30 @@ class DatasetBuild:
         self.history = read_document(self.files, HISTORY) or {}
         left = [name for name in self.files.names(WORK) if name != self.files.writer]
         for other in left:
-            self._settle(other, "killed")
+            if not other.startswith(OVER):
+                self._settle(other, "killed")
         self.files.begin_writing()
         self.history[self.files.writer] = {"ended": None, "workers_lost": 0, "repeated": 0}
         self._write(HISTORY, self.history)
         for other in left:
-            files.remove_directory(self.files.at(f"{WORK}/{other}"))
+            self._clear_away(other)
+        for name in files.entries(self.location):
+            if re.fullmatch(_UNFINISHED, name):
+                self.files.remove(name)
 
     def _end_writing(self, how: str) -> None:
         self._settle(self.files.writer, how)
         self._write(HISTORY, self.history)
-        files.remove_directory(self.files.at(f"{WORK}/{self.files.writer}"))
+        self._clear_away(self.files.writer)
+
+    def _clear_away(self, process: str) -> None:
+        """Removes a process' folder. Renamed first: workers that have outlived it could else fill it meanwhile."""
+        folder = self.files.at(f"{WORK}/{process}")
+        if self.files.local:
+            folder = self.files.at(f"{WORK}/{OVER}{uuid.uuid4().hex}")
+            with files.refusals(folder):
+                os.rename(resolve(self.files.at(f"{WORK}/{process}"))[1], resolve(folder)[1])
+        files.remove_directory(folder)
 
     def _settle(self, process: str, how: str) -> None:
         """Counts what a process had under way, once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def reading(location: str | Path, what: str = "file") -> Iterator[None]:
 def make_directory(location: str | Path) -> None:
     filesystem, path = resolve(location)
     with refusals(location):
-        filesystem.create_dir(path, recursive=True)
+        patiently(location, lambda: filesystem.create_dir(path, recursive=True))
 
 
 def exists(location: str | Path) -> bool:
@@ -113,7 +113,7 @@ def sizes(location: str | Path, prefix: str = "") -> dict[str, int]:
 def remove_file(location: str | Path) -> None:
     filesystem, path = resolve(location)
     with refusals(location):
-        filesystem.delete_file(path)
+        _removed(location, lambda: filesystem.delete_file(path))
 
 
 def write_bytes(location: str | Path, data: bytes) -> None:
@@ -165,7 +165,24 @@ def read_bytes(location: str | Path) -> bytes:
 def remove_directory(location: str | Path) -> None:
     filesystem, path = resolve(location)
     with refusals(location):
-        filesystem.delete_dir(path)
+        _removed(location, lambda: filesystem.delete_dir(path))
+
+
+def _removed(location: str | Path, remove: Callable[[], None]) -> None:
+    """Patiently; what is gone at a second attempt, the first has removed, and its answer was lost."""
+    again = False
+
+    def attempt() -> None:
+        nonlocal again
+        try:
+            remove()
+        except FileNotFoundError:
+            if not again:
+                raise
+        finally:
+            again = True
+
+    patiently(location, attempt)
 
 
 def download(location: str | Path, folder: Path) -> None:
@@ -209,7 +226,7 @@ def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Tab
     """A Parquet file, or all `part-*.parquet` of a directory."""
     filesystem, path = resolve(location)
     with reading(location, "table"):
-        info = filesystem.get_file_info(path)
+        info = patiently(location, lambda: filesystem.get_file_info(path))
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError
     if info.type == fs.FileType.File:

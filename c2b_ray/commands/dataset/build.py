@@ -30,6 +30,7 @@ from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.shards.counters import BECAUSE, DRAWS, DROPPED
+from c2b_ray.pipelines.shards.damage import damaged
 from c2b_ray.pipelines.shards.exposed import Exposed, exposed
 from c2b_ray.pipelines.shards.here import Crews, CrewsHere
 from c2b_ray.pipelines.shards.passes import OnUnits, Passes
@@ -263,25 +264,12 @@ class _Build:
         return tell
 
     def _discard_damaged(self, plan: Plan) -> None:
-        """Of a finished dataset, removes each file that is not as its manifest says."""
-        manifest = self._directory.manifest
-        if manifest is None:
-            return
-        entries = manifest["shards"]
-        damaged: list[str] = []
-
-        def checked(_: Task, names: list[str]) -> None:
-            damaged.extend(names)
-
-        tasks = (
-            Task("check", group, [entries[number] for number in plan.shards_of_group(group)])
-            for group in range(plan.groups)
-        )
+        files, manifest = self._directory.files, self._directory.manifest
         with self._steps.step("check what is there"):
-            self._crews.run(tasks, checked, lambda sums: None)
-        for name in damaged:
+            names = damaged(self._crews, files, plan, None if manifest is None else manifest["shards"])
+        for name in names:
             self._steps.warn(f"{name} is damaged; it is made anew")
-            self._directory.files.remove(name)
+            files.remove(name)
 
     def _manifest(self, plan: Plan, began: float, made: int) -> dict[str, Any]:
         old = self._directory.manifest

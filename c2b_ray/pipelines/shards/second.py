@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.patience import patiently
 from c2b_ray.pipelines.shards.planned import PlannedCaptions
@@ -27,6 +28,7 @@ from c2b_ray.steps.dataset import repeats
 from c2b_ray.steps.dataset.fingerprint import bands
 from c2b_ray.steps.dataset.plan import Ints, Plan
 from c2b_ray.steps.dataset.repeats import NONE, Marks, bucket_of, earliest_in_band
+from c2b_ray.store import files
 from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
 from c2b_ray.store.shards import DRAWS as OF_DRAWS
 
@@ -46,6 +48,10 @@ class Second:
     def do(self, method: str, number: int, argument: Any) -> Any:
         if method == "check":
             return self.check(argument)
+        if method == "sound":
+            return self.unsound(*argument)
+        if method == "sound_repeats":
+            return [] if self._has_all_parts(argument) else [f"{REPEATS}/{argument}"]
         methods: dict[str, Callable[[int], Any]] = {
             "scatter": self.scatter,
             "compare": self.compare,
@@ -73,6 +79,38 @@ class Second:
                 if not self._files.exists(name) or self._files.digest(name).sha256 != written["sha256"]:
                     damaged.append(name)
         return damaged
+
+    def unsound(self, drawn: list[int], finished: list[int]) -> list[str]:
+        """The files of these shards that cannot be read, and rows that have another size than their drops say."""
+        damaged = []
+        for number in drawn:
+            name = f"{CANDIDATES}/{self._plan.name(number)}{OF_DRAWS}{ENDING}"
+            if not self._readable(name):
+                damaged.append(name)
+        for number in finished:
+            name = f"{self._plan.name(number)}{ENDING}"
+            if not self._readable(f"{DROPS}/{name}"):
+                damaged.append(f"{DROPS}/{name}")
+            elif (
+                files.size(self._files.at(f"{SHARDS}/{name}")) != self._files.about(f"{DROPS}/{name}")["shard"]["bytes"]
+            ):
+                damaged.append(f"{SHARDS}/{name}")
+        return damaged
+
+    def _readable(self, name: str) -> bool:
+        try:
+            self._files.read(name)
+        except SourceError:
+            return False
+        return True
+
+    def _has_all_parts(self, name: str) -> bool:
+        """Whether a file of parts has its end, which it is written with last."""
+        try:
+            self._part(name.removesuffix(".arrow"), 0)
+        except pa.ArrowException:
+            return False
+        return True
 
     @property
     def _buckets(self) -> int:

@@ -1,0 +1,48 @@
+"""Which files of a dataset are not what they were when they were written: cut short, or with other bytes.
+
+Of a finished dataset the manifest says what each file is. Of one that is not finished, files that say something of
+others are read whole; those with images have their sizes compared, for reading all of them would take each of many
+builds that are interrupted as long as drawing them. It knows names, and gives the reading to workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.pipelines.shards.here import Crews
+from c2b_ray.pipelines.shards.passes import state_of
+from c2b_ray.pipelines.shards.workshop import Task
+from c2b_ray.steps.dataset.plan import Plan
+from c2b_ray.store.shards import REPEATS, ShardFiles
+
+
+def damaged(crews: Crews, files: ShardFiles, plan: Plan, listed: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """The names of damaged files. `listed`: the shards of the manifest, by number; None where there is no manifest."""
+    names: list[str] = []
+
+    def on_done(_: Task, of_task: list[str]) -> None:
+        names.extend(of_task)
+
+    tasks = _unfinished(files, plan) if listed is None else _finished(plan, listed)
+    crews.run(tasks, on_done, lambda sums: None)
+    return sorted(names)
+
+
+def _finished(plan: Plan, listed: Sequence[Mapping[str, Any]]) -> Iterator[Task]:
+    for group in range(plan.groups):
+        yield Task("check", group, [listed[number] for number in plan.shards_of_group(group)])
+
+
+def _unfinished(files: ShardFiles, plan: Plan) -> Iterator[Task]:
+    state = state_of(files, plan)
+    for group in range(plan.groups):
+        shards = plan.shards_of_group(group)
+        there = slice(shards.start, shards.stop)
+        drawn, finished = np.flatnonzero(state.drawn[there]), np.flatnonzero(state.finished[there])
+        if len(drawn) or len(finished):
+            yield Task("sound", group, ((drawn + shards.start).tolist(), (finished + shards.start).tolist()))
+    for number, name in enumerate(files.names(REPEATS)):
+        yield Task("sound_repeats", number, name)

@@ -1,0 +1,106 @@
+"""Builds of a small dataset of failures in processes of their own, which die where a test wants them to.
+
+A process dies by SIGKILL, sent by itself as it is about to rename a file into place: so every state that a death can
+leave between two commits can be made, each at will. Processes are forked from one that has imported the libraries.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SIGHT = ("a small boat on the street at night", "a small boat on the beach at night", "a small mug on the beach")
+CONFIG = {
+    "captions": {"file": "captions.csv"},
+    "classifier": "world:resnet-planted-1",
+    "images": {"generate": {"model": "world:renderer"}},
+    "draws_per_caption": 60,
+    "cap_per_caption": 25,
+    "near_duplicates": 12,
+    "shard_draws": 48,
+    "batch": 16,
+}
+"""Some of its failures stay, some are near-duplicates, some are more than the cap; captions cross shards."""
+PATIENCE_S = 240.0
+LIBRARIES = ["torch", "timm", "pyarrow.parquet", "pyarrow.dataset", "yaml", "c2b_ray.cli", "c2b_ray.world.zoo"]
+WHOLE = ("captions.parquet", "shards", "drops")
+"""What an undisturbed build and one that was killed have alike, byte for byte."""
+
+
+def write_config(folder: Path, **changes: Any) -> None:
+    rows = [f'{caption.split()[2]},"{caption}"' for caption in SIGHT]
+    (folder / "captions.csv").write_text("\n".join(["label,caption", *rows]) + "\n")
+    (folder / "dataset.yaml").write_text(yaml.safe_dump({**CONFIG, **changes}))
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """The dataset's files by their names."""
+    files = [file for name in WHOLE for file in [out / name, *out.glob(f"{name}/*")] if file.is_file()]
+    return {str(file.relative_to(out)): file.read_bytes() for file in files}
+
+
+def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """A process that has the libraries at once; its caller waits for it or kills it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LIBRARIES)
+    process = context.Process(target=function, args=arguments)
+    process.start()
+    return process
+
+
+def build(out: Path, commits: int | None = None, via: str = "here") -> None:
+    """`c2b dataset build` of the config beside `out`; `commits`: how many files it may put in place before it dies."""
+    from c2b_ray import cli
+
+    os.chdir(out.parent)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    sys.stdout = sys.stderr = open(f"{out}.said", "w")  # noqa: SIM115 — as long as the process
+    if commits is not None:
+        die_after(out, commits)
+    sys.argv = ["c2b", "dataset", "build", "dataset.yaml", "--out", out.name, "--via", via, "--json"]
+    cli.main()
+
+
+def said(out: Path) -> str:
+    """What the last process that built at `out` printed."""
+    return Path(f"{out}.said").read_text()
+
+
+def die_after(directory: Path, commits: int) -> None:
+    """Kills this process as it is about to put one more file in place than that. What it notes of its own life, as
+    every process does first, is no commit."""
+    left = [commits]
+    lock = threading.Lock()
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "os.rename":
+            return
+        target = str(arguments[1])
+        name = target.removeprefix(f"{directory}/")
+        if name in (target, "history.json") or name.startswith("work/"):
+            return
+        with lock:
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+
+    sys.addaudithook(watch)
+
+
+def ended(process: BaseProcess) -> int:
+    """The process' exit status, once it has ended; negative where a signal ended it."""
+    process.join(PATIENCE_S)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise TimeoutError(f"a build did not end within {PATIENCE_S:.0f} s")
+    return process.exitcode
