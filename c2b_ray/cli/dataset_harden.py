@@ -17,7 +17,7 @@ NAMES = {"as_it_is": "as it is", "without": "trained without the dataset", "with
 Dataset = Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures.")]
 Out = Annotated[str, typer.Option(help="The directory for weights, results and a page.")]
 Classifier = Annotated[
-    str | None, typer.Option(metavar="SPEC", help="timm:, torchvision: or world:; by default the dataset's only one.")
+    str | None, typer.Option(metavar="SPEC", help="timm:, torchvision: or world:, or its name in the dataset.")
 ]
 Clean = Annotated[
     str | None, typer.Option(help="The original training data: a folder of labels, a table, or world:N for N renders.")

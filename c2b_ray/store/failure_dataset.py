@@ -59,6 +59,20 @@ class FailureDataset:
         """Changes with any byte of any shard, and with the classifier."""
         return content_id([shard.sha256 for shard in self.shards], self.classifier)
 
+    @property
+    def specs(self) -> dict[str, str]:
+        """The spec of each classifier of the build by its name, which is the spec itself where it has no other."""
+        named = self.config.get("classifier") or []
+        if isinstance(named, dict):
+            return {str(name): str(spec) for name, spec in named.items()}
+        return {str(spec): str(spec) for spec in ([named] if isinstance(named, str) else named)}
+
+    @property
+    def label_map(self) -> dict[str, list[int | str]] | str | None:
+        """Of the build: label → outputs, or the path of a JSON file of them."""
+        known = self.config.get("label_map")
+        return known if isinstance(known, dict | str) else None
+
     def tables(self, shards: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The rows of these shards in their order, at most `ROWS_AT_ONCE` in each table."""
         names = list(DATASET_ROWS.names if columns is None else columns)

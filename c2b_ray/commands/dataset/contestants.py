@@ -38,24 +38,61 @@ def listed(text: str) -> list[str]:
 def contestants(
     texts: Sequence[str],
     describe: Callable[[str, str], Description],
-    labels: Sequence[str],
+    labels: tuple[Sequence[str], Sequence[str]],
     label_map: LabelMap | None,
 ) -> list[Contestant]:
-    """Ordered by family, then by name. ConfigError for names that come twice, and for labels that are not known."""
+    """Ordered by family, then by name. ConfigError for names that come twice, and for unknown labels.
+
+    `labels`: those that each classifier must have, and those of a reference: of these, what all of them have.
+    """
     if not texts:
         raise ConfigError("--classifiers", "name at least one classifier")
-    entries = []
+    described = []
     for text in texts:
         named = _NAMED.fullmatch(text)
         name, spec = (named[1].strip(), named[2]) if named else (text, text)
-        question = classification(spec, describe("classifier", spec), labels, label_map)
-        entries.append(Contestant(name, spec, family(name if named else spec), question))
+        described.append((name, spec, describe("classifier", spec)))
+    shared = [*labels[0], *_in_common(described, labels, label_map)]
+    entries = [
+        Contestant(name, spec, family(name), classification(spec, one, shared, label_map))
+        for name, spec, one in described
+    ]
     seen: set[str] = set()
     for entry in entries:
         if folded(entry.name) in seen:
             raise ConfigError("--classifiers", f"{entry.name!r} is there twice; put another name before one: NAME=SPEC")
         seen.add(folded(entry.name))
     return sorted(entries, key=lambda entry: (entry.family, entry.name))
+
+
+def _in_common(
+    described: Sequence[tuple[str, str, Description]],
+    labels: tuple[Sequence[str], Sequence[str]],
+    label_map: LabelMap | None,
+) -> list[str]:
+    """The second labels that are not among the first and for which every classifier has outputs of their own."""
+    more = [label for label in labels[1] if label not in set(labels[0])]
+    try:
+        for _, spec, known in described:
+            classification(spec, known, [*labels[0], *more], label_map)
+        return more
+    except ConfigError:  # then one by one, which takes a thousand times as long
+        pass
+    kept: list[str] = []
+    taken = [
+        set(sum(classification(spec, known, labels[0], label_map).labels_of_class, ())) for _, spec, known in described
+    ]
+    for label in more:
+        try:
+            groups = [
+                set(classification(spec, one, [label], label_map).labels_of_class[0]) for _, spec, one in described
+            ]
+        except ConfigError:
+            continue
+        if not any(group & used for group, used in zip(groups, taken, strict=True)):
+            kept.append(label)
+            taken = [used | group for group, used in zip(groups, taken, strict=True)]
+    return kept
 
 
 def family(name: str) -> str:

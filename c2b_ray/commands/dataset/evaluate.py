@@ -69,16 +69,18 @@ def evaluate(
     steps = Steps(session.listener)
     with steps.step("read labels"):
         reference = None if against.reference is None else sources.Reference.at(against.reference)
-        names = sorted({*data.label_counts(), *(reference.labels if reference else ())})
-        if not data.rows:
+        names = sorted(data.label_counts())
+        if not names:
             raise SourceError(f"{dataset}: has no rows to evaluate", location=dataset)
-        mapped = None if against.label_map is None else read_label_map(against.label_map, names)
+        known = against.label_map or data.label_map
+        mapped = read_label_map(known, []) if isinstance(known, str) else known
     _claim(out, data)
     with session.backend(lambda: data.rows) as models:
         read = {dataset: "DIR"} | ({} if against.reference is None else {against.reference: "reference"})
         models.runner.check_paths(out, read)
         with steps.step("describe the classifiers"):
-            entries = contestants(classifiers, models.describe, names, mapped)
+            more = reference.labels if reference else []
+            entries = contestants([_named(data, text) for text in classifiers], models.describe, (names, more), mapped)
         stages = _Stages(models, data, reference, entries, out, steps)
         stages.answer()
         compared = None if reference is None else stages.compare(against)
@@ -122,6 +124,12 @@ class _Stages:
         role = partial(_loaded, [(self.models.classifier(entry.spec), entry) for entry in self.entries])
         runner = self.models.runner
         runner.run(rows, check, role, out, id_column="answer_id", config=config, on_progress=on_progress)
+
+
+def _named(data: FailureDataset, text: str) -> str:
+    """A classifier of the build may be called by its name."""
+    spec = data.specs.get(text, text)
+    return text if spec == text else f"{text}={spec}"
 
 
 def _claim(out: str, data: FailureDataset) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.pipelines.stage import Rows
@@ -115,8 +116,8 @@ def _of_reference(
 
 
 def to_check(rows: pa.Table, questions: Sequence[Classification]) -> pa.Table:
-    """With the answers that are wanted of each image; rows without a label are left out."""
-    rows = rows.filter(rows["label"].is_valid())
+    """With the answers that are wanted of each image; rows of labels that classifiers lack are left out."""
+    rows = rows.filter(pc.is_in(rows["label"], pa.array(questions[0].classes)))
     ids = [[answer_id(image, q.classifier, q.revision) for q in questions] for image in rows["image_id"].to_pylist()]
     return rows.append_column("answer_id", pa.array(ids, pa.list_(pa.string())))
 

@@ -93,8 +93,10 @@ class Hardening:
             if number is not None and number < 1:
                 raise ConfigError(name, f"{number} is not a whole number above 0")
 
-    def labels(self, names: list[str]) -> LabelMap | None:
-        return None if self.label_map is None else read_label_map(self.label_map, names)
+    def labels(self, names: list[str], dataset: FailureDataset) -> LabelMap | None:
+        """The label map, by default that of the dataset's build."""
+        known = self.label_map or dataset.label_map
+        return read_label_map(known, names) if isinstance(known, str) else known
 
     def recipe(self, clean: int) -> Recipe:
         """For so many clean images: renders of the world are learned within 600 batches; photos take 90 epochs anew
@@ -124,13 +126,16 @@ def harden(
     hardening. Interrupted, the same call goes on with the trainings that are left.
     """
     opened = open_dataset(dataset)
-    spec = classifier or _only_classifier(opened)
+    name = classifier or _only_classifier(opened)
+    spec = opened.specs.get(name, name)
+    if name in opened.specs:
+        opened = open_dataset(dataset, name)  # what another one alone fails on is none of its failures
     clean = clean or _default_clean(spec)
     steps = Steps(session.listener)
     with steps.step("read labels and split the dataset"):
         model = trainable(spec)
         names = sorted({*clean.labels(), *opened.label_counts()})
-        number_of = outputs(model, names, options.labels(names))
+        number_of = outputs(model, names, options.labels(names, opened))
         ids, parts = split_of(opened, options.split, options.test_share)
         recipe = replace(options.recipe(_count(clean)), **_of_world(clean, options))
         about = {"dataset": opened.id, "classifier": spec, "revision": model.known.revision, "clean": asdict(clean)}
@@ -158,15 +163,12 @@ class _Job:
 
 
 def _only_classifier(dataset: FailureDataset) -> str:
-    named = dataset.config.get("classifier")
-    specs = (
-        list(named.values()) if isinstance(named, Mapping) else [named] if isinstance(named, str) else list(named or [])
-    )
-    if len(specs) != 1:
+    names = list(dataset.specs)
+    if len(names) != 1:
         raise ConfigError(
-            "--classifier", f"the dataset has {len(specs)} classifiers; name the one to harden: {', '.join(specs)}"
+            "--classifier", f"the dataset has {len(names)} classifiers; name the one to harden: {', '.join(names)}"
         )
-    return str(specs[0])
+    return names[0]
 
 
 def _default_clean(spec: str) -> Clean:

@@ -77,14 +77,18 @@ class Clean:
 
 
 def outputs(model: Trainable, names: Sequence[str], label_map: LabelMap | None) -> dict[str, int]:
-    """Label → the output that stands for it. ConfigError for a label that no output or that several stand for."""
-    known = classification(model.spec, model.known, names, label_map)
-    for name, group in zip(names, known.labels_of_class, strict=True):
+    """Label → the output that stands for it: by the label map, or of its own name. Clean images and dataset may
+    call one output differently. ConfigError for a label that no output or that several stand for."""
+    result = {}
+    for name in names:
+        mapped = label_map if label_map is not None and name in label_map else None
+        group = classification(model.spec, model.known, [name], mapped).labels_of_class[0]
         if len(group) > 1:
             raise ConfigError(
                 f"label_map.{name}", f"{len(group)} outputs of {model.spec} stand for it; training needs one: name it"
             )
-    return {name: group[0] for name, group in zip(names, known.labels_of_class, strict=True)}
+        result[name] = group[0]
+    return result
 
 
 def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[list[str], Split]:

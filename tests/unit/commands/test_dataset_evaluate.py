@@ -100,6 +100,21 @@ def test_a_reference_that_is_too_small_says_how_many_it_needs(dataset, tmp_path)
     assert page.count("data:image/jpeg") > 10
 
 
+def test_labels_of_a_reference_that_classifiers_lack_are_left_out(dataset, tmp_path):
+    write_sample(tmp_path / "all.parquet", 60, 5)
+    table = files.read_table(tmp_path / "all.parquet")
+    strange = ["submarine" if label == "fish" else label for label in table["target_class"].to_pylist()]
+    files.write_table(
+        tmp_path / "reference.parquet",
+        table.set_column(table.column_names.index("target_class"), "target_class", [strange]),
+    )
+    against = Against(str(tmp_path / "reference.parquet"), neighbours=0)
+    result = evaluate(dataset, ["world:resnet-control-0"], str(tmp_path / "out"), against, HERE)
+    rates = {(row["of"], row["rule"]): row for row in result.rates.to_pylist()}
+    assert rates["reference", "top1"]["images"] == 60 - strange.count("submarine") < 60
+    assert result.compared.reference_images == 60
+
+
 def test_lists_of_specs_may_hold_commas_of_their_own():
     text = "timm:a?mean=0.4,0.5,0.6,b=world:clip?labels=x,y, onnx:/p/q.onnx"
     assert listed(text) == ["timm:a?mean=0.4,0.5,0.6", "b=world:clip?labels=x,y", "onnx:/p/q.onnx"]

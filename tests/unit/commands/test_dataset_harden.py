@@ -105,6 +105,24 @@ def test_means_and_gains_are_over_seeds():
     assert result.gains["as_it_is"]["clean"].high == pytest.approx(0.01 + 12.7062 * 0.01, abs=1e-4)  # t(.975, 1)
 
 
+def test_only_the_classifiers_own_failures_harden_it_and_the_builds_label_map_is_used(tmp_path):
+    members = ("world:resnet-planted-1", "world:resnet-planted-0")
+    write_dataset(tmp_path / "dir", DatasetRecipe(members, rows_per_caption=6, labels={"bus": "coach"}))
+    about = json.loads((tmp_path / "dir" / "dataset.json").read_text())
+    with pytest.raises(ConfigError, match="has 2 classifiers"):
+        harden(str(tmp_path / "dir"), str(tmp_path / "out"), clean=Clean("world:100"), options=QUICK, session=HERE)
+    about["config"]["classifier"] = {members[0]: members[0], members[1]: members[1]}
+    (tmp_path / "dir" / "dataset.json").write_text(json.dumps(about))
+    with pytest.raises(ConfigError, match="is 'coach'"):
+        harden(str(tmp_path / "dir"), str(tmp_path / "out"), members[1], Clean("world:100"), QUICK, HERE)
+    about["config"]["label_map"] = {"coach": ["bus"]}  # clean images call it by the output's own name
+    (tmp_path / "dir" / "dataset.json").write_text(json.dumps(about))
+    other = harden(str(tmp_path / "dir"), str(tmp_path / "other"), members[1], Clean("world:100"), QUICK, HERE)
+    assert other.about["split"]["rows"] == 12
+    result = harden(str(tmp_path / "dir"), str(tmp_path / "out"), members[0], Clean("world:100"), QUICK, HERE)
+    assert result.about["split"]["rows"] == 24  # of 36, the others are coaches that only the other one fails
+
+
 def test_what_cannot_be_trained_is_named(dataset, tmp_path):
     with pytest.raises(SpecError, match="can be trained here"):
         harden(dataset, str(tmp_path / "out"), "http://localhost:1", Clean("world:100"), QUICK, session=HERE)
