@@ -90,14 +90,21 @@ def baselines(config: FailuresConfig) -> dict[str, Candidate]:
     check_prompt(config.prompt)
     ancestry = ancestry_of(config)
     hierarchy = None if ancestry is None else Hierarchy(ancestry)
-    label_map = config.label_map if isinstance(config.label_map, dict) else None
-    if hierarchy is not None and label_map is None:
-        hierarchy.check(config.labels)
+    label_map = config.label_map if isinstance(config.label_map, dict) else {}
     return {
-        label: Candidate(label, baseline(config.prompt, label, _parent(hierarchy, label)), (), "baseline")
+        label: Candidate(
+            label, baseline(config.prompt, label, _parent(hierarchy, label, label_map.get(label, []))), (), "baseline"
+        )
         for label in config.labels
     }
 
 
-def _parent(hierarchy: Hierarchy | None, label: str) -> str | None:
-    return None if hierarchy is None else hierarchy.parent_name(label)
+def _parent(hierarchy: Hierarchy | None, label: str, stand_for_it: Sequence[int | str]) -> str | None:
+    """What stands behind a label in its prompt: of a label of one's own ("cat") what the classifier's labels that stand
+    for it have in common. ConfigError where the hierarchy has neither."""
+    if hierarchy is None:
+        return None
+    if label in hierarchy or not stand_for_it:
+        return hierarchy.parent_name(label)
+    parents = {hierarchy.parent_name(one) for one in stand_for_it if isinstance(one, str) and one in hierarchy}
+    return parents.pop() if len(parents) == 1 else None

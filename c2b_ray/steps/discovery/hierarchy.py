@@ -38,9 +38,12 @@ class Hierarchy:
         )
         return Hierarchy(Ancestry("the hierarchy", tuple(entries)))
 
+    def __contains__(self, label: str) -> bool:
+        return bool(self._entries(label))
+
     def check(self, labels: Iterable[str]) -> None:
         """ConfigError of the field `hierarchy` where it lacks a label."""
-        missing = [label for label in labels if not self._entries(label)]
+        missing = [label for label in labels if label not in self]
         if missing:
             more = f", nor {len(missing) - 1} more" if len(missing) > 1 else ""
             known = [name for entry in self._ancestry.entries for name in entry.names[:1]]
@@ -56,19 +59,11 @@ class Hierarchy:
         """Whether two labels have a parent in common. A label without a parent shares none, even with itself."""
         return not self.parents(a).isdisjoint(self.parents(b))
 
-    def parent_name(self, label: str, positions: Sequence[int] = ()) -> str | None:
-        """What stands behind the label in a prompt, "fly (insect)"; None for a label without a parent.
-
-        `positions`: of the class's labels in the label space; they decide where the name is that of several things, or
-        of none ("cat" for ImageNet's tabby, Persian and Siamese).
-        """
-        names = [entry.shown for entry in self._entries(label) if entry.shown]
-        at = {entry.shown for position in positions for entry in self._entries_at(position)[:1]}
-        if len(at) == 1 and (self._in_order or not names):
-            return at.pop()
-        if not positions:
-            self.check([label])
-        return names[0] if names else None
+    def parent_name(self, label: str) -> str | None:
+        """What stands behind the label in a prompt, "fly (insect)"; None for a label without a parent. Of a name of
+        several things, the one that is commonly meant. ConfigError: a label that is not there."""
+        self.check([label])
+        return next((entry.shown for entry in self._entries(label) if entry.shown), None)
 
     def kin(self, positions: Sequence[int]) -> NDArray[np.bool_]:
         """Bool (labels of the label space,): which share a parent with one of the labels at `positions`.
