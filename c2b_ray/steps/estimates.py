@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -135,7 +134,7 @@ def _correct(
             cells = range(group.cells.start, group.cells.stop)
             estimate.columns["class_shown"] = [seen.share_of_class(cell) for cell in cells]
         for i, value in enumerate(group.values):
-            columns_of_value: dict[str, Any] = {name: values[i] for name, values in estimate.columns.items()}
+            columns_of_value: dict[str, object] = {name: values[i] for name, values in estimate.columns.items()}
             rows.append(columns_of_value | {**group.name._asdict(), "bias_class": value})
     reasons = iter(doubts_of_rows(verified, rows, corrections, thresholds))
     for estimate in estimates:

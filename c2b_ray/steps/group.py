@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +14,12 @@ import pyarrow as pa
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.cells import CellImages, CellName, Group
 from c2b_ray.steps.image_ids import Ints, counted
+from c2b_ray.steps.score_row import ScoreRow
 
 JACCARD = 0.5
 ASSOCIATION = 0.7  # Cramer's V of two values among the images that both attributes know
 SHARED = 0.5  # of either attribute's images that the other must know for that
 OPPOSITE = {"for": "against", "against": "for"}
-
-Row = dict[str, Any]
 
 
 def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
@@ -39,7 +37,7 @@ def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
     """
     rows = scores.to_pylist()
     findings = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=_strongest_first)
-    members: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    members: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
     overlaps, groups = Overlaps(cells), 0
     for row in findings:
         before = members[row["classifier"], row["target_class"]]
@@ -54,24 +52,27 @@ def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
     return pa.Table.from_pylist(rows, SCORES)
 
 
-def _strongest_first(row: Row) -> tuple[float, float, str, str, str, str]:
+def _strongest_first(row: ScoreRow) -> tuple[float, float, str, str, str, str]:
     names = (row["classifier"], row["target_class"], row["attribute"], row["bias_class"])
     return (-round(abs(row["phi"]), 9), row["phi"], *names)  # of two equal ones the one against
 
 
-def _values(rows: Sequence[Row], of: Row) -> list[Row]:
-    keys = ("classifier", "target_class", "attribute")
-    return [row for row in rows if all(row[key] == of[key] for key in keys)]
+def _values(rows: Sequence[ScoreRow], of: ScoreRow) -> list[ScoreRow]:
+    return [row for row in rows if _group_of(row) == _group_of(of)]
 
 
-def _reason(row: Row, lead: Row, values: Sequence[Row], overlaps: Overlaps, tau: float) -> str | None:
+def _group_of(row: ScoreRow) -> tuple[str, str, str]:
+    return row["classifier"], row["target_class"], row["attribute"]
+
+
+def _reason(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], overlaps: Overlaps, tau: float) -> str | None:
     """Why `row` says what the stronger `lead` says already; None where it does not."""
     if row["attribute"] == lead["attribute"]:
         return _mirror(row, lead, values, tau)
     return _same(row, lead) or _overlap(row, lead, overlaps)
 
 
-def _mirror(row: Row, lead: Row, values: Sequence[Row], tau: float) -> str | None:
+def _mirror(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], tau: float) -> str | None:
     if row["verdict"] != OPPOSITE[lead["verdict"]]:
         return None
     held = [cell for cell in values if cell["n"]]
@@ -83,7 +84,7 @@ def _mirror(row: Row, lead: Row, values: Sequence[Row], tau: float) -> str | Non
     return f"mirrors {_name(lead)}: without what stands by itself φ is {_phi(row, left):+.2f}"
 
 
-def _left_over(values: Sequence[Row], tau: float) -> list[Row]:
+def _left_over(values: Sequence[ScoreRow], tau: float) -> list[ScoreRow]:
     """The values of an attribute that differ from one another by no more than tau, once the others are out."""
     left = list(values)
     while len(left) > 1:
@@ -95,21 +96,21 @@ def _left_over(values: Sequence[Row], tau: float) -> list[Row]:
     return left
 
 
-def _phi(row: Row, among: Sequence[Row]) -> float:
+def _phi(row: ScoreRow, among: Sequence[ScoreRow]) -> float:
     if len(among) < 2:
         return 0.0
     others = [cell["accuracy"] for cell in among if cell is not row]
     return float(row["accuracy"] - np.mean(others))
 
 
-def _same(row: Row, lead: Row) -> str | None:
+def _same(row: ScoreRow, lead: ScoreRow) -> str | None:
     one_names_the_other = row.get("same_as") == _name(lead) or lead.get("same_as") == _name(row)
     if row["verdict"] != lead["verdict"] or not one_names_the_other:
         return None
     return f"cannot be told from {_name(lead)}: images of the one show the other"
 
 
-def _overlap(row: Row, lead: Row, overlaps: Overlaps) -> str | None:
+def _overlap(row: ScoreRow, lead: ScoreRow, overlaps: Overlaps) -> str | None:
     a, b = (CellName(each["target_class"], each["attribute"], each["bias_class"]) for each in (row, lead))
     alike = row["verdict"] == lead["verdict"]
     share = overlaps.jaccard(a, b)
@@ -175,5 +176,5 @@ def _common(one: Ints, other: Ints) -> Ints:
     return common
 
 
-def _name(row: Row) -> str:
+def _name(row: ScoreRow) -> str:
     return f"{row['attribute']}: {row['bias_class']}"

@@ -7,9 +7,9 @@ formulas are `metrics`'.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.adjusted import Adjusted
+from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.steps.thresholds import Thresholds
 
 Floats = NDArray[np.float64]
@@ -69,7 +70,7 @@ class Estimate:
         return fewest
 
 
-def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[str, Any]]:
+def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreRow]:
     """The columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
 
     A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
@@ -96,7 +97,14 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[s
         "phi_shrunken": metrics.shrunken(contrasts.phi, (high - low) / (2 * deviations(thresholds.confidence))),
     }
     rows = [
-        {**{name: float(values[i]) for name, values in columns.items()}, "verdict": verdicts[i], "doubt": doubts[i]}
+        cast(
+            ScoreRow,
+            {
+                **{name: float(values[i]) for name, values in columns.items()},
+                "verdict": verdicts[i],
+                "doubt": doubts[i],
+            },
+        )
         for i in range(len(doubts))
     ]
     _explain(rows, estimates, adjusted, thresholds, tests)
@@ -104,7 +112,7 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[s
 
 
 def _explain(
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[ScoreRow],
     estimates: Sequence[Estimate],
     adjusted: Sequence[tuple[slice, Adjusted]],
     thresholds: Thresholds,
@@ -263,7 +271,7 @@ def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
     return doubts
 
 
-def _reason(row: dict[str, Any], shared: float, thresholds: Thresholds, tests: int) -> str:
+def _reason(row: ScoreRow, shared: float, thresholds: Thresholds, tests: int) -> str:
     """Why a cell is undetermined: the first reason that more such images would not remove, else `TOO_FEW`."""
     tau, alpha = thresholds.tau, thresholds.alpha
     by_chance = f"among {tests} tests that is expected of some by chance: the adjusted p-value is"
@@ -291,6 +299,6 @@ def _reason(row: dict[str, Any], shared: float, thresholds: Thresholds, tests: i
     return TOO_FEW
 
 
-def can_be_clear(row: Mapping[str, Any]) -> bool:
+def can_be_clear(row: ScoreRow) -> bool:
     """Whether enough images would establish `none`: it is known that the images of the values differ."""
     return row["basis"] in EVIDENCE_OF_VALUES and (row["shared"] or 0) <= MOST_SHARED * row["n"]

@@ -50,7 +50,7 @@ class Merge:
     similarity: float | None
     rule: str
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         names = {"kind": self.kind, "from": self.name, "into": self.into}
         return {**names, "similarity": self.similarity, "rule": self.rule}
 

@@ -16,7 +16,7 @@ from c2b_ray.roles import ChatReply
 
 _name = {"type": "string", "minLength": 1, "maxLength": 60}
 
-PROPOSALS_SCHEMA: dict[str, Any] = {
+PROPOSALS_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {
         "attributes": {
@@ -38,21 +38,21 @@ PROPOSALS_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-TEMPLATE_SCHEMA: dict[str, Any] = {
+TEMPLATE_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {"template": {"type": "string", "minLength": 1, "maxLength": 200}},
     "required": ["template"],
     "additionalProperties": False,
 }
 
-CAPTION_SCHEMA: dict[str, Any] = {
+CAPTION_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {"caption": {"type": "string", "minLength": 1, "maxLength": 300}},
     "required": ["caption"],
     "additionalProperties": False,
 }
 
-SAME_SCHEMA: dict[str, Any] = {
+SAME_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {"same": {"type": "boolean"}},
     "required": ["same"],

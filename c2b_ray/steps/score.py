@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from c2b_ray.steps.estimates import Counts, Observed, Sample, counted, estimated
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.judge import TOO_FEW, Estimate, can_be_clear, judged
 from c2b_ray.steps.pooled_scores import pooled
+from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
@@ -66,7 +67,7 @@ def scored(
     sample = _sample(captions, draws, verified, distinct)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[ScoreRow] = []
     for classifier in classifiers:
         answers = answers_of(predictions, classifier).to(sample.cells)
         counts = counted(sample, answers)
@@ -124,19 +125,22 @@ def _columns(sample: Sample, counts: Counts, answers: CellAnswers, tau: float) -
     }
 
 
-def _rows(estimate: Estimate) -> list[dict[str, Any]]:
+def _rows(estimate: Estimate) -> list[ScoreRow]:
     """A row per value, of what is known before any test."""
     names = {name: getattr(estimate, name) for name in ("classifier", "target_class", "attribute")}
     columns = {**estimate.columns, "effective": estimate.effective}
     return [
-        {**names, "bias_class": value, **{name: np.asarray(values)[i].item() for name, values in columns.items()}}
+        cast(
+            ScoreRow,
+            {**names, "bias_class": value, **{name: np.asarray(values)[i].item() for name, values in columns.items()}},
+        )
         for i, value in enumerate(estimate.values)
     ]
 
 
 def _wrong_answers(
     target: str, value: str, correct: int, wrong: Mapping[str, int], classes: Container[str]
-) -> dict[str, Any]:
+) -> ScoreRow:
     """The commonest wrong answer of a cell, and how many images were answered with the class that its value names."""
     # Ties go to the first name, so that a rerun says the same.
     name, count = min(wrong.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
@@ -149,13 +153,13 @@ def _wrong_answers(
     }
 
 
-def _settle(rows: Sequence[dict[str, Any]], thresholds: Thresholds) -> None:
+def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
     """How many images per cell would settle the undetermined ones, were the observed accuracies the truth."""
     tau, alpha = thresholds
     findings = sum(row["verdict"] in ("for", "against") for row in rows)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     step = alpha * (findings + 1) / max(1, len(rows))
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[ScoreRow]] = defaultdict(list)
     for row in rows:
         groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
         row["images_to_settle"] = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -109,11 +109,11 @@ def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int
 
 def check_captions(captions: pa.Table) -> None:
     """ConfigError where two values of an attribute have the same caption: they would draw the same images."""
-    of_text: dict[tuple[str, str], dict[str, Any]] = {}
+    of_text: dict[tuple[str, str], str] = {}
     for row in of_kind(captions, ATTRIBUTE).to_pylist():
-        other = of_text.setdefault((row["proposal_id"], normalise(row["text"])), row)
-        if other["bias_class"] != row["bias_class"]:
-            values = f"the values {other['bias_class']!r} and {row['bias_class']!r} of class {row['target_class']!r}"
+        other = of_text.setdefault((row["proposal_id"], normalise(row["text"])), row["bias_class"])
+        if other != row["bias_class"]:
+            values = f"the values {other!r} and {row['bias_class']!r} of class {row['target_class']!r}"
             raise ConfigError(
                 f"attributes.{row['attribute']}",
                 f"{values} have the same caption, {row['text']!r}, and would draw the same images; name values that a "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +66,7 @@ def _add(promised: dict[tuple[str, str], float], said: Ints, certainty: Floats, 
             promised[value, answer] = float(np.cumsum(np.append(before, images))[-1])
 
 
-def _rows(attribute: str, promised: dict[tuple[str, str], float]) -> list[dict[str, Any]]:
+def _rows(attribute: str, promised: dict[tuple[str, str], float]) -> list[dict[str, object]]:
     whole: dict[str, float] = defaultdict(float)
     for (value, _), images in promised.items():
         whole[value] += images

@@ -7,7 +7,7 @@ again. The evidence is `metrics.sequential`'s; where images come from is the cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
@@ -27,6 +27,7 @@ from c2b_ray.steps.duplicates import Distinct, Gallery
 from c2b_ray.steps.image_ids import Ints, numbered
 from c2b_ray.steps.judge import TOO_FEW, can_be_clear
 from c2b_ray.steps.said import NOTHING
+from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen, Verified
 
@@ -93,7 +94,7 @@ def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], thresholds: Thr
     return pa.Table.from_pylist(rows, SCORES)
 
 
-def _settle(rows: Sequence[dict[str, Any]], at: Look, thresholds: Thresholds) -> None:
+def _settle(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds) -> None:
     """Rewrites the rows of one classifier, in the look's order."""
     tau, alpha = thresholds
     trusted = np.array([row["doubt"] is None for row in rows], dtype=bool)
@@ -117,7 +118,7 @@ def _settle(rows: Sequence[dict[str, Any]], at: Look, thresholds: Thresholds) ->
         row["images_to_settle"] = ceil(more_rounds * max(1.0, row["n"] / past_rounds)) if still_open else None
 
 
-def _says(row: Mapping[str, Any], verdict: str, tau: float, alpha: float) -> bool:
+def _says(row: ScoreRow, verdict: str, tau: float, alpha: float) -> bool:
     """Whether the score of a row, for its own number of images, bears a verdict out."""
     if verdict == "none":
         return bool(-tau <= row["phi_low"] and row["phi_high"] <= tau)

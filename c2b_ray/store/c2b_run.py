@@ -13,7 +13,7 @@ images/  verifications/  predictions/  Parquet parts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -73,7 +73,11 @@ class C2BRun(Run):
     @property
     def predictions(self) -> pa.Table:
         """Those of the weights that the manifest names: a run that went on with others keeps the earlier ones too."""
-        rows = self.read("predictions")
+        return self.predictions_of(None)
+
+    def predictions_of(self, columns: Sequence[str] | None) -> pa.Table:
+        """As `predictions`, of some columns besides `classifier` and `revision`: all take four times the memory."""
+        rows = self.read("predictions", None if columns is None else ["classifier", "revision", *columns])
         current = [
             pc.and_(
                 pc.equal(rows["classifier"], name.removeprefix(CLASSIFIER)),

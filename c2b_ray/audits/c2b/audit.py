@@ -138,7 +138,8 @@ def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequ
 
 def _refuse_unanswered(run: C2BRun, config: AuditConfig) -> None:
     """SourceError where hardly any image was answered; what there is, is written before."""
-    reason = unanswered(run.draws, run.read("images", ["image_id", "error"]), run.predictions, config.classifiers)
+    images, predictions = run.read("images", ["image_id", "error"]), run.predictions_of(["image_id", "error"])
+    reason = unanswered(run.read("draws", ["image_id"]), images, predictions, config.classifiers)
     if reason is not None:
         run.update({"status": "failed", "failure": reason})
         raise SourceError(

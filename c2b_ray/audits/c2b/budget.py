@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -240,9 +240,9 @@ def _most(config: AuditConfig) -> int:
     return ALL if config.images_per_caption is None else config.images_per_caption
 
 
-def _note(run: C2BRun, looked: dict[str, Any], granted: Mapping[str, int], config: AuditConfig) -> None:
+def _note(run: C2BRun, looked: Mapping[str, int], granted: Mapping[str, int], config: AuditConfig) -> None:
     assert config.budget is not None
     spent = run.manifest.get("budget", {}).get("looks", [])
     # A resumed run comes by its earlier looks again.
-    spent = [entry for entry in spent if entry["images"] < looked["images"]] + [looked]
+    spent = [entry for entry in spent if entry["images"] < looked["images"]] + [dict(looked)]
     run.update({"budget": {"images": config.budget.images, "looks": spent, "granted": dict(granted)}})

@@ -5,10 +5,9 @@ It composes runs, the comparing step and the gates, and knows no formulas. Nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -122,7 +121,7 @@ def check(
     return gates.check(fail_on, gates.cells_of(rows), allow_unchecked)
 
 
-def _cell_of(row: dict[str, Any]) -> tuple[str, str, str]:
+def _cell_of(row: Mapping[str, str]) -> tuple[str, str, str]:
     return row["target_class"], row["attribute"], row["bias_class"]
 
 

@@ -106,7 +106,7 @@ def _answer(answer: SentenceAnswer, target_class: str, predictions: pa.Table, sh
         pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
     taken = answers_of(predictions, answer.classifier).of(target_class)
-    kinds = {False: [], True: []}  # type: dict[bool, list[dict[str, Any]]]
+    kinds: dict[bool, list[Mapping[str, Any]]] = {False: [], True: []}
     for row in (row for row in answers_of_classifier if taken[row["image_id"]] is not None):
         kinds[taken[row["image_id"]] == target_class].append(row)
     return AnswerView(
@@ -117,7 +117,7 @@ def _answer(answer: SentenceAnswer, target_class: str, predictions: pa.Table, sh
     )
 
 
-def _gallery(right: bool, rows: Sequence[dict[str, Any]], shelf: Shelf, name: str) -> Gallery:
+def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], shelf: Shelf, name: str) -> Gallery:
     kind, sign = ("right", RIGHT) if right else ("wrong", WRONG)
     chosen = rows[:MOST_PICTURES]
     return Gallery(

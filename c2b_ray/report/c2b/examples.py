@@ -90,7 +90,7 @@ def _answers(predictions: pa.Table, classifier: str, image_ids: pa.ChunkedArray)
     return predictions.filter(wanted)
 
 
-def _example(draw: dict[str, Any], answer: dict[str, Any], caption: str, right: bool) -> Example:
+def _example(draw: Mapping[str, Any], answer: Mapping[str, Any], caption: str, right: bool) -> Example:
     predicted, probability = answer["predicted_class"] or "", answer["label_probability"]
     return Example(
         image_id=draw["image_id"],

@@ -47,7 +47,7 @@ def model_card(run: C2BRun, classifier: str) -> str:
     return f"---\n{front}---\n\n{section(manifest, groups, (classifier, name), drawn)}"
 
 
-def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, images: int) -> dict[str, Any]:
+def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, images: int) -> dict[str, object]:
     """The model-index: accuracy and number of findings, then φ of every finding; what is not known is left out."""
     cells = [cell for group in groups for cell in group.cells]
     return {
@@ -108,7 +108,7 @@ def _dataset(manifest: Mapping[str, Any], images: int) -> dict[str, Any]:
     return dataset
 
 
-def _metrics(groups: Sequence[Group], cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
+def _metrics(groups: Sequence[Group], cells: Sequence[Cell]) -> Iterator[dict[str, object]]:
     seen, right = sum(cell.n for cell in cells), sum(cell.correct for cell in cells)
     if seen:
         yield {"type": "accuracy", "value": round(right / seen, 4), "name": "Accuracy over all cells"}

@@ -6,7 +6,6 @@ Knows the report's ranking and sentences; knows nothing of terminals.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +14,7 @@ from c2b_ray.report.c2b.method import right_line
 from c2b_ray.report.c2b.pooled import pooled_sentence
 from c2b_ray.report.c2b.ranking import FOUND, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.report.kit.summary import Column, Summary
+from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.store.c2b_run import C2BRun
 
 MOST_ROWS = 15
@@ -80,7 +80,7 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
     return Summary(title, COLUMNS, rows, marks, lines=())
 
 
-def findings(scores: pa.Table) -> list[dict[str, Any]]:
+def findings(scores: pa.Table) -> list[ScoreRow]:
     """The rows of scores judged `for` or `against`, in the order of the page."""
     pairs = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.found]
     return [row for _, row in sorted(pairs, key=lambda pair: strongest_first(pair[0]))]

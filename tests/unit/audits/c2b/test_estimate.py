@@ -4,15 +4,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from c2b_ray.audits.c2b import estimate as module
 from c2b_ray.audits.c2b.estimate import estimate
+from c2b_ray.audits.kit import costs
 from c2b_ray.errors import ConfigError, InputError
 
 
 @pytest.fixture(autouse=True)
 def few_trials(monkeypatch):
     """Models are timed on two pictures: these tests count."""
-    monkeypatch.setattr(module, "TRIAL", 2)
+    monkeypatch.setattr(costs, "TRIAL", 2)
 
 
 ATTRIBUTES = {"lighting": ["day", "night"], "weather": ["snow", "rain", "fog"]}
@@ -50,10 +50,10 @@ def test_a_budget_bounds_what_is_drawn_after_the_first_look():
 
 def test_a_language_model_may_propose_the_attributes_of_the_pairs():
     asked = {"language_model": "world:lm", "attributes": None, "intersections": [["weather", "lighting"]]}
-    costs = costs_of(**asked)
+    counted = costs_of(**asked)
     cells = 2 * (7 * 4 + 4 * 4)
-    assert costs["images to generate"] == (100 * cells, 100 * cells)
-    assert costs["requests to world:lm"] == (3 + cells, 3 + cells)
+    assert counted["images to generate"] == (100 * cells, 100 * cells)
+    assert counted["requests to world:lm"] == (3 + cells, 3 + cells)
 
 
 def test_a_labelled_table_gives_what_it_has(tmp_path):

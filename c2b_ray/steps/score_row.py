@@ -1,0 +1,58 @@
+"""A row of `schemas.SCORES` while it is being made: each step adds the columns that it knows."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class ScoreRow(TypedDict, total=False):
+    """What each column means is said in `schemas.SCORES`. `effective`, which is no column: as many images, drawn
+    independently and of sure content, would tell as much."""
+
+    classifier: str
+    target_class: str
+    attribute: str
+    bias_class: str
+    n: int
+    correct: int
+    errors: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    phi: float
+    phi_low: float
+    phi_high: float
+    p_value: float
+    q_value: float
+    verdict: str
+    paper_verdict: int
+    none_p_value: float
+    none_q_value: float
+    phi_shrunken: float
+    phi_confirmed: float | None
+    phi_confirmed_low: float | None
+    phi_confirmed_high: float | None
+    basis: str
+    captions: int | None
+    caption_spread: float
+    wanted: int | None
+    undecided: int
+    shared: int
+    phi_standardised: float | None
+    same_as: str | None
+    accuracy_observed: float
+    phi_observed: float
+    repeats: int
+    shown: float | None
+    shown_low: float | None
+    shown_high: float | None
+    class_shown: float | None
+    doubt: str | None
+    undetermined_because: str | None
+    images_to_settle: int | None
+    mistaken_for: str | None
+    mistaken: int
+    answered_bias_class: int | None
+    group: int | None
+    group_reason: str | None
+    effective: float
