@@ -60,7 +60,8 @@ def _rows(images: LabelledTable, config: FailuresConfig) -> tuple[list[int], Ans
     rows = [row for row, label in enumerate(of_row) if label is not None]
     at = np.array(rows, np.int64)
     columns = {name: compared(labels, name)[at] for name in chosen(labels, None)}
-    halves = [int(content_id("half", config.seed, images.keys[row], row), 16) % 2 == 0 for row in rows]
+    names = images.keys.to_pylist()
+    halves = [int(content_id("half", config.seed, names[row], row), 16) % 2 == 0 for row in rows]
     return rows, Answered(np.array([of_row[row] for row in rows], object), columns, np.array(halves, bool))
 
 

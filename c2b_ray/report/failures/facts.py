@@ -17,6 +17,7 @@ from c2b_ray.report.failures.sentences import GENERATED, LABELLED, Wording
 from c2b_ray.report.failures.tallies import Tallies, Tally, TallyKey, tallies_of
 from c2b_ray.report.kit.method import mapping, number
 from c2b_ray.report.kit.redact import names_of
+from c2b_ray.steps.discovery.conditions import ANY_LABEL
 
 MOST_DETAILED = 24
 
@@ -107,8 +108,10 @@ def facts_of(manifest: Mapping[str, Any], tables: Tables) -> Facts:
 
 
 def counted_once(candidates: pa.Table) -> set[str]:
-    """The captions whose rounds hold each labelled image once: captions of a label share its images."""
-    return {baseline.caption_id for baseline in baselines_of(candidates).values()}
+    """The captions whose rounds hold each labelled image once: captions of a label share its images, and all labels
+    together are one of the baselines where a caption is of any."""
+    baselines = baselines_of(candidates)
+    return {baselines[label].caption_id for label in ([ANY_LABEL] if ANY_LABEL in baselines else baselines)}
 
 
 def _specs(config: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from c2b_ray.report.failures.rows import Hypothesis
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.sentence import Sentence, Span
+from c2b_ray.steps.discovery.conditions import ANY_LABEL
 
 ANY = "any other label"
 LONGEST_SAYING = 160
@@ -71,7 +72,7 @@ LABELLED = Wording(
     where="where the table says",
     others="of the label’s other images",
     titles=("All images of the label", "With the caption"),
-    stages="Captions were chosen on one half of the images, {discovery} (discovery). Every rate, verdict and picture "
+    stages="Captions were chosen on one half of the table, {discovery} (discovery). Every rate, verdict and picture "
     "here is from the other half, {confirmation} (confirmation), that had no part in choosing them.",
 )
 
@@ -117,6 +118,8 @@ def sentence(lead: Hypothesis, name: str, wording: Wording) -> Sentence:
     label = clean(lead.label)
     doing = "fails on" if lead.target is None else "takes"
     spans = [Span(f"{name} {doing} {words.article(label)}"), Span(label, strong=True)]
+    if lead.label == ANY_LABEL:
+        spans = [Span(f"{name} {doing} images of "), Span(label, strong=True)]
     if lead.target is not None:
         target = clean(lead.target)
         spans += [Span(f" for {words.article(target)}"), Span(target, strong=True)]

@@ -64,6 +64,8 @@ def _order(key: tuple[str, str]) -> tuple[int, str]:
 
 
 def _line(images: int, manifest: Mapping[str, Any]) -> str:
+    if mapping(mapping(mapping(manifest.get("config")).get("images")).get("labelled")):
+        return f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it."
     line = f"{words.plural(images, 'image')} drawn"
     budget = mapping(mapping(manifest.get("config")).get("budget")).get("draws")
     if isinstance(budget, int):
