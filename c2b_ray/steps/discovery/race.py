@@ -31,7 +31,7 @@ TOGETHER = 50.0
 label profit from one baseline."""
 HOPE = 3.0
 """Failures beyond those seen that a caption may be hoped to have had: with so many more, its draws are within reach."""
-SMALLEST_STEP, LARGEST_STEP = 0.4, 2.0
+SMALLEST_STEP, LARGEST_STEP = 0.35, 1.5
 """A batch over all draws of its caption before it."""
 
 
