@@ -1,6 +1,8 @@
 """Datasets of failures, built without Ray: what is in them, and that no interruption changes it."""
 
 import json
+import socket
+from urllib.request import urlopen
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -176,3 +178,37 @@ def test_several_generators_draw_in_turn_and_several_classifiers_answer_for_each
     opposite = c2b_ray.load_dataset(tmp_path / "out", "opposite").to_table().to_pylist()
     assert 0 < len(opposite) < len(rows)
     assert all(row["answers"][1]["failed"] for row in opposite)
+
+
+def test_captions_of_hard_images_have_at_most_so_many_sentences(tmp_path):
+    for number, scene in enumerate(sample(3, 5, target_class="boat")):
+        Image.fromarray(render(scene)).save(tmp_path / f"{number}.png")
+    (tmp_path / "hard.csv").write_text("image,target_class\n0.png,boat\n1.png,boat\n2.png,boat\n")
+    said = ["a boat. it is night. it rains.", "a boat by day", "a boat. it is night. there is a dog."]
+    (tmp_path / "said.json").write_text(json.dumps({"captions": said}))
+    origin = {"images": str(tmp_path / "hard.csv"), "captioner": f"scripted:{tmp_path}/said.json"}
+    result = built(tmp_path, captions=origin)
+    captions = pq.read_table(tmp_path / "out" / "captions.parquet")["caption"].to_pylist()
+    assert captions == ["a boat. it is night.", "a boat by day"]  # the third is the first again
+    assert result.draws == 100
+
+
+def test_prometheus_finds_what_is_counted_while_the_build_runs(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    scraped = []
+
+    def listen(event):
+        if event.progress is not None:
+            scraped.append(urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+
+    model = c2b_ray.InMemory(answer, ["boat", "mug"], revision="pixel")
+    fields = config(tmp_path)
+    result = c2b_ray.build_dataset(
+        fields, tmp_path / "out", listener=listen, classifier={"pixel": model}, metrics_port=port
+    )
+    assert "c2b_dataset_draws_total 150.0" in scraped[-1]
+    assert f"c2b_dataset_kept_total {result.rows}.0" in scraped[-1]
+    assert f'c2b_dataset_dropped_total{{reason="not_failed"}} {result.drops["not_failed"]}.0' in scraped[-1]
+    assert 'c2b_dataset_images_total{stage="classify"} 150.0' in scraped[-1]

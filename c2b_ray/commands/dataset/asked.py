@@ -13,7 +13,7 @@ from c2b_ray.pipelines.images import VERIFY
 from c2b_ray.roles import Captioner, LanguageModel, Pixels
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
-from c2b_ray.steps.discovery.sentences import names, split
+from c2b_ray.steps.discovery.sentences import finished, names, split
 from c2b_ray.steps.draw import ImageSource
 from c2b_ray.steps.labels import TARGET
 from c2b_ray.steps.propose import propose
@@ -35,7 +35,10 @@ def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: 
         raise SourceError(f"{config.language_model} proposed nothing that captions could be about; name captions.file")
     most = max(-(-config.per_label // count) for count in values.values() if count)
     written, _ = caption(TASK, proposals, model, most, seed)
-    rows = sorted(written.to_pylist(), key=lambda row: row["number"])  # each value once before any comes again
+    proposed = proposals.to_pylist()
+    place = {(row["proposal_id"], name): at for row in proposed for at, name in enumerate(row["bias_classes"])}
+    # The first value of each attribute, then the second of each; and each value once before any comes again.
+    rows = sorted(written.to_pylist(), key=lambda row: (row["number"], place[row["proposal_id"], row["bias_class"]]))
     for label in labels:
         texts = list(dict.fromkeys(row["text"] for row in rows if row["target_class"] == label))
         texts = [text for text in texts if names(text, label)][: config.per_label]
@@ -74,7 +77,9 @@ def _captioned(
         if len(replies) != len(usable):
             raise ServiceError(f"the captioner captioned {len(usable)} images with {len(replies)} captions")
         for reply, (_, label) in zip(replies, usable, strict=True):
-            text = " ".join(split(reply.text or "")[:sentences])
+            text, parts = reply.text or "", split(reply.text or "")
+            if len(parts) > sentences:
+                text = " ".join(map(finished, parts[:sentences]))
             if names(text, label):
                 said.append((label, text))
     return said, len(rows) - len(said)

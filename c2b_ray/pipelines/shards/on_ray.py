@@ -76,6 +76,8 @@ class CrewsOnRay:
         self._recipe = ray.put(recipe)
         self._placement = placed("shards", placement or PlacementConfig(), nodes.cluster(), served)
         self._threads = SERVED_THREADS if served else max(1, self._placement.threads)
+        # A process more than there are shards would load its models for nothing.
+        self._most = min(self._placement.max_actors, max(1, -(-recipe.plan.shards // self._threads)))
         self._kind: Any = ray.remote(Hand)
         self._actors: list[_Actor] = []
         self._gone: Counter[str] = Counter()  # what dead actors had counted
@@ -113,7 +115,7 @@ class CrewsOnRay:
 
     def _hire(self) -> None:
         """As many actors as there may be; those for which there is no room wait for it."""
-        while len(self._actors) < self._placement.max_actors:
+        while len(self._actors) < self._most:
             placement = self._placement
             options: dict[str, Any] = {
                 "num_cpus": placement.cpus,
@@ -134,7 +136,7 @@ class CrewsOnRay:
                 if task is None:
                     return
                 actor.tasks[actor.handle.do.remote(task)] = task
-        if len(self._actors) < self._placement.max_actors:
+        if len(self._actors) < self._most:
             self._hire()
 
     def _await(self, on_done: OnDone, again: deque[Task]) -> None:
