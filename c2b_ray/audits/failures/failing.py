@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from c2b_ray.audits.failures.combining import Combining, Group
 from c2b_ray.audits.failures.drawing import ENOUGH
 from c2b_ray.audits.failures.work import Kind, Work
+from c2b_ray.pipelines.images import of_revision
 from c2b_ray.steps.discovery.candidates import Candidate
 from c2b_ray.steps.discovery.combined import MOST_REFERENCE
 from c2b_ray.steps.discovery.mining import Background, Sentences
@@ -41,7 +43,8 @@ def _combining(work: Work) -> Combining | None:
     specs = [("captioner", captioner), *([("encoder", encoder)] if encoder else [])]
     revisions = [work.models.describe(role, spec).revision for role, spec in specs]
     loaded = work.models.encoder(encoder) if encoder else None
-    return Combining(work.run, work.models.runner, work.models.captioner(captioner), loaded, revisions, work.steps)
+    says = partial(of_revision, work.models.captioner(captioner), revisions[0], captioner)
+    return Combining(work.run, work.models.runner, says, loaded, revisions, work.steps)
 
 
 def _images(work: Work, kind: Kind, caption: Candidate) -> list[bytes]:
