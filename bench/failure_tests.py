@@ -152,7 +152,7 @@ def race_once(world: World, budget: int, random: np.random.Generator) -> dict[st
         own, base = random.binomial(draws.captions, world.rates), random.binomial(draws.baselines, world.baselines)
         race = race.after(own, draws.captions, base[race.label], draws.baselines[race.label])
     shown = np.flatnonzero(race.standing == "failure")
-    plan = measure_draws(race, budget)
+    plan = measure_draws(race, budget, budget)
     own, base = random.binomial(plan.captions, world.rates), random.binomial(plan.baselines, world.baselines)
     rates = failure_rates(own[shown], plan.captions[shown])
     at_baseline = Trials.of(base[world.label[shown]], plan.baselines[world.label[shown]])

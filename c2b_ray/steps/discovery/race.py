@@ -173,12 +173,13 @@ def next_draws(race: Race, left: int) -> Draws:
     return chosen
 
 
-def measure_draws(race: Race, most: int) -> Draws:
-    """How many draws the measuring part takes of each caption and each baseline, `most` each.
+def measure_draws(race: Race, most: int, left: int | None = None) -> Draws:
+    """How many draws the measuring part takes of each caption and each baseline: `most` each, `left` in all.
 
     So many that `terms.measured` failures are expected by the rate that the test saw, of the rarest of the hypotheses
-    that are failures (of a caption without one: none). The numbers are fixed before the first of these draws, and the
-    draws are new ones: so rates and intervals from them are unbiased, whatever chose the caption.
+    that are failures (of a caption without one: none). Where `left` does not suffice, the largest numbers are cut to
+    one size: the rarest rates get wider limits, not wrong ones. The numbers are fixed before the first of these draws,
+    and the draws are new ones: so rates and intervals from them are unbiased, whatever chose the caption.
     """
     captions, labels = _sizes(race)
     chosen = race.standing == "failure"
@@ -189,6 +190,11 @@ def measure_draws(race: Race, most: int) -> Draws:
     ):
         rates = np.maximum(seen.failures - spare, 0.5) / np.maximum(seen.draws - spare, 1)
         np.maximum.at(of, numbers[chosen], np.ceil(race.terms.measured / rates[chosen]))
+    if left is not None:
+        sizes, fits = np.concatenate([own, base]), 0
+        while fits < most:  # the largest size that all can be cut to
+            middle = (fits + most + 1) // 2
+            fits, most = (middle, most) if np.minimum(sizes, middle).sum() <= left else (fits, middle - 1)
     return Draws(*(np.minimum(of, most).astype(np.int64) for of in (own, base)))
 
 

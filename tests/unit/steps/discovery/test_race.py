@@ -32,6 +32,9 @@ def test_failures_are_shown_the_others_stop_and_the_budget_holds():
     assert 60 <= measured.captions[0] <= 200
     assert measured.captions[1:].tolist() == [0, 0, 0]
     assert measured.baselines[1] == 0
+    whole, cut = measure_draws(race, 10**9), measure_draws(race, 10**9, 500)
+    assert (whole.total > 500, 490 <= cut.total <= 500) == (True, True)
+    assert cut.captions[0] == min(whole.captions[0], cut.baselines[0])  # the largest are cut, to one size
 
 
 def test_draws_go_where_a_failure_is_near():
