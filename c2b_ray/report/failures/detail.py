@@ -15,7 +15,7 @@ from c2b_ray.report.failures.families import Finding
 from c2b_ray.report.failures.mistakes import Panel, panels
 from c2b_ray.report.failures.rates_plot import rates_plot
 from c2b_ray.report.failures.sentences import Told
-from c2b_ray.report.failures.tallies import Tally, TallyKey
+from c2b_ray.report.failures.tallies import TallyKey
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import Gallery
 from c2b_ray.report.kit.redact import clean
@@ -60,8 +60,8 @@ class _Pictures:
     thumbnails: Mapping[str, str]
     about: tuple[str, str]
 
-    def gallery(self, key: TallyKey, target: str | None, tally: Tally, most: int = MOST_SHOWN) -> Gallery | None:
-        return gallery(self.examples.of(key, target, most), self.thumbnails, tally, self.about)
+    def gallery(self, key: TallyKey, target: str | None, most: int = MOST_SHOWN) -> Gallery | None:
+        return gallery(self.examples.of(key, target, most), self.thumbnails, self.about)
 
 
 def _detail(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictures) -> Detail:
@@ -72,8 +72,8 @@ def _detail(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictures)
     limits = lead.baseline_rate, float(estimate.low), float(estimate.high)
     baseline = facts.baselines.get(lead.label)
     galleries = (
-        pictures.gallery(base_key, lead.target, base, OF_BASELINE),
-        pictures.gallery(key, lead.target, with_caption),
+        pictures.gallery(base_key, lead.target, OF_BASELINE),
+        pictures.gallery(key, lead.target),
     )
     return Detail(
         told=sentence,
@@ -93,4 +93,4 @@ def _elsewhere(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictur
         if generator != lead.generator and tally.draws:
             towards = "" if lead.target is None else f", {words.count(tally.towards(lead.target))} {sentence.target}"
             line = f"{words.plural(tally.failures, 'failure')} in {words.plural(tally.draws, 'image')}{towards}."
-            yield Elsewhere(name, line, pictures.gallery(key, lead.target, tally))
+            yield Elsewhere(name, line, pictures.gallery(key, lead.target))

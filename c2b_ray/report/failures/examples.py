@@ -1,6 +1,7 @@
 """Which failures are shown of a caption, and their pictures: those towards the target first, then in order of drawing.
 
-Failures of confirmation are shown, never those that a caption was made from. Knows the examples of `schemas.ROUNDS`;
+Failures of confirmation are shown; those of discovery, which captions were made from, only where there are no others,
+and as such. Knows the examples of `schemas.ROUNDS`;
 knows nothing of pages.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.report.failures.rows import CONFIRMATION
-from c2b_ray.report.failures.tallies import UNDECIDED, Tally, TallyKey
+from c2b_ray.report.failures.tallies import UNDECIDED, TallyKey
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import WRONG, Gallery, Picture
 from c2b_ray.report.kit.redact import clean
@@ -28,13 +29,14 @@ _OTHERS = None
 class Example:
     """`key`: a hash of the image; `predicted`: `UNDECIDED` where no label is the likeliest."""
 
+    stage: str
     key: str
     predicted: str
     confidence: float | None
     image: bytes
 
 
-_Placed = tuple[int, int, Example]
+_Placed = tuple[bool, int, int, Example]
 
 
 class Examples:
@@ -49,16 +51,17 @@ class Examples:
         for table in tables:
             for row in table.to_pylist():
                 key = row["caption_id"], row["classifier"], row["generator"]
-                if row["stage"] == CONFIRMATION and key in targets:
+                if key in targets:
                     _keep(self._kept[key], targets[key], row)
 
     def of(self, key: TallyKey, target: str | None, most: int = MOST_SHOWN) -> list[Example]:
-        """In order of drawing, those towards the target first."""
+        """In order of drawing, those towards the target first: of confirmation, or where it has none of discovery."""
         by_label = self._kept.get(key, {})
-        placed = [
-            (label != target, first, number, each) for label in by_label for first, number, each in by_label[label]
-        ]
-        return [each for *_, each in sorted(placed, key=lambda entry: entry[:3])[:most]]
+        placed = [(label != target, placed) for label, several in by_label.items() for placed in several]
+        placed.sort(key=lambda entry: (entry[0], entry[1][:3]))
+        chosen = [example for _, (*_, example) in placed]
+        first = [example for example in chosen if example.stage == CONFIRMATION]
+        return (first or chosen)[:most]
 
 
 def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], row: Mapping[str, Any]) -> None:
@@ -68,14 +71,13 @@ def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], r
         label = found["predicted"] or UNDECIDED
         key = hashlib.sha256(found["image"]).hexdigest()[:16]
         several = by_label.setdefault(label if label in targets else _OTHERS, [])
-        several.append((row["first"], number, Example(key, label, found["confidence"], found["image"])))
-        several.sort(key=lambda placed: placed[:2])
+        example = Example(row["stage"], key, label, found["confidence"], found["image"])
+        several.append((row["stage"] != CONFIRMATION, row["first"], number, example))
+        several.sort(key=lambda placed: placed[:3])
         del several[MOST_SHOWN:]
 
 
-def gallery(
-    examples: list[Example], thumbnails: Mapping[str, str], tally: Tally, about: tuple[str, str]
-) -> Gallery | None:
+def gallery(examples: list[Example], thumbnails: Mapping[str, str], about: tuple[str, str]) -> Gallery | None:
     """`about`: what the classifier is called, and the label. None where there is nothing to show."""
     name, label = about
     if not examples:
@@ -83,7 +85,7 @@ def gallery(
     return Gallery(
         verdict="wrong",
         sign=WRONG,
-        title=f"{words.count(len(examples))} of {words.plural(tally.failures, 'failure')}",
+        title=f"{words.plural(len(examples), 'failure')} of {examples[0].stage}",
         pictures=tuple(_picture(each, thumbnails, name, label) for each in examples),
     )
 

@@ -7,7 +7,7 @@ shortest one tells why, unless a longer one fails more than twice as often: that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from c2b_ray.report.failures.rows import Hypothesis
 
@@ -19,8 +19,9 @@ Key = tuple[str, str, str, str | None]
 
 @dataclass(frozen=True)
 class Finding:
-    """`alike`: confirmed captions that say the same in more or other words, the strongest first; `anyhow`: the lead's
-    caption where any failure counts, if the lead is towards one label and that is confirmed too."""
+    """`alike`: confirmed captions that say the same in more or other words, the strongest first, those where any
+    failure counts last; `anyhow`: the lead's caption where any failure counts, if the lead is towards one label and
+    that is confirmed too."""
 
     lead: Hypothesis
     alike: tuple[Hypothesis, ...] = ()
@@ -49,7 +50,26 @@ def findings_of(hypotheses: Sequence[Hypothesis]) -> list[Finding]:
         Finding(each.lead, each.alike, anyhow.get(_where(each.lead)) if each.lead.target is not None else None)
         for each in findings
     ]
+    findings = _without_repeats(findings)
     return sorted(findings, key=lambda each: (-each.lead.excess, each.lead.caption, each.lead.classifier))
+
+
+def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
+    """A caption where any failure counts is told with one towards a label that says the same, and fails as often."""
+    kept = [finding for finding in findings if finding.lead.target is not None]
+    for finding in (each for each in findings if each.lead.target is None):
+        at = next((at for at, each in enumerate(kept) if _repeats(each.lead, finding.lead)), None)
+        if at is None:
+            kept.append(finding)
+        else:
+            kept[at] = replace(kept[at], alike=(*kept[at].alike, *finding.captions))
+    return kept
+
+
+def _repeats(towards: Hypothesis, anyhow: Hypothesis) -> bool:
+    same = (towards.classifier, towards.generator, towards.label) == (anyhow.classifier, anyhow.generator, anyhow.label)
+    rate = towards.any_failures / towards.draws if towards.draws else 0.0
+    return same and towards.target is not None and says_the_same(replace(towards, rate=rate), anyhow)
 
 
 def _where(one: Hypothesis) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ BASELINE = "baseline"
 
 def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str) -> str:
     """An <svg> element. `baseline`: rate, low and high; `salt` keeps its ids apart from other plots' on a page."""
-    captions = finding.captions[:MOST_ROWS]
+    captions = [one for one in finding.captions if one.target == finding.lead.target][:MOST_ROWS]
     least = _least([value for one in captions for value in (one.rate, one.rate_low)] + list(baseline))
     rows = [
         _row(BASELINE, baseline, "none", least),

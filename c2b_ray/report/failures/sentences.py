@@ -65,14 +65,14 @@ GENERATED = Wording(
     where="where the prompt says",
     others="of the baseline",
     titles=("Baseline", "With the caption"),
-    stages="Captions were chosen on {discovery} (discovery). Every rate, verdict and picture here is from "
+    stages="Captions were chosen on {discovery} (discovery). Every rate and verdict here is from "
     "{confirmation} other images (confirmation), from other seeds, that had no part in choosing them.",
 )
 LABELLED = Wording(
     where="where the table says",
     others="of the label’s other images",
     titles=("All images of the label", "With the caption"),
-    stages="Captions were chosen on one half of the table, {discovery} (discovery). Every rate, verdict and picture "
+    stages="Captions were chosen on one half of the table, {discovery} (discovery). Every rate and verdict "
     "here is from the other half, {confirmation} (confirmation), that had no part in choosing them.",
 )
 
@@ -150,11 +150,15 @@ def _beneath(finding: Finding) -> Sequence[str]:
     if lead.target is not None:
         lines.append(_any_failure(finding))
     if finding.alike:
-        shown = [f"“{says(one, 80)}” ({words.rate(one.rate)})" for one in finding.alike[:MOST_ALIKE]]
+        shown = [f"“{says(one, 80)}” ({_rate_of(one, lead)})" for one in finding.alike[:MOST_ALIKE]]
         if more := len(finding.alike) - MOST_ALIKE:
             shown += [f"{words.count(more)} more"] if more > 0 else []
         lines.append(f"Confirmed too, and saying the same: {words.listed(shown)}.")
     return lines
+
+
+def _rate_of(one: Hypothesis, lead: Hypothesis) -> str:
+    return f"{words.rate(one.rate)}{'' if one.target == lead.target else ', any failure'}"
 
 
 def _any_failure(finding: Finding) -> str:

@@ -15,6 +15,7 @@ from synthetic_failures import FLY, Cause, Recipe, make_run, showcase
 
 from c2b_ray import schemas
 from c2b_ray.report.failures.compared import compared
+from c2b_ray.report.failures.examples import Examples
 from c2b_ray.report.failures.facts import Tables, facts_of
 from c2b_ray.report.failures.families import findings_of
 from c2b_ray.report.failures.labels import labels
@@ -97,6 +98,16 @@ def test_rates_and_pictures_come_from_the_measuring_part_of_confirmation(tmp_pat
     assert all("a wolf" not in tally.taken for tally in after.tallies.confirmed.values())
 
 
+def test_pictures_of_discovery_are_shown_as_such_and_only_where_confirmation_has_none(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(causes=(FLY,)))
+    facts, rounds = read_facts(run), run.read("rounds")
+    shown = facts.shown()
+    without = [row | ({"examples": []} if row["stage"] == "confirmation" else {}) for row in rounds.to_pylist()]
+    for tables, stage in ((rounds, "confirmation"), (pa.Table.from_pylist(without, rounds.schema), "discovery")):
+        examples = Examples([tables], shown)
+        assert {example.stage for key in shown for example in examples.of(key, "bee")} == {stage}
+
+
 def test_images_of_several_classifiers_are_counted_once(tmp_path: Path) -> None:
     one, three = (make_run(tmp_path / str(n), Recipe(causes=(FLY,), classifiers=("a", "b", "c")[:n])) for n in (1, 3))
     assert read_facts(one).tallies.efforts == read_facts(three).tallies.efforts
@@ -164,6 +175,9 @@ def test_any_failure_stands_with_the_finding_of_the_same_caption_alone() -> None
     first, second = sorted(findings_of([anyhow, towards, alone]), key=lambda each: each.lead.target is None)
     assert (first.lead, first.anyhow) == (towards, anyhow)
     assert (second.lead, second.anyhow) == (alone, None)
+    more = hypothesis(("it is on a flower", "it is dark"), 0.011, target=None)  # any failure; the lead's own are .009
+    (finding,) = findings_of([towards, more])
+    assert finding.captions == (towards, more)
 
 
 def test_text_from_outside_is_escaped(tmp_path: Path) -> None:
