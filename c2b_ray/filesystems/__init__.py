@@ -46,7 +46,7 @@ CREDENTIALS = {
 FORBIDDEN = {"ACCESS_DENIED", "AccessDenied", "403", "ALL_ACCESS_DISABLED", "AllAccessDisabled"}
 BUSY = {
     "SLOW_DOWN", "SlowDown", "THROTTLING", "Throttling", "SERVICE_UNAVAILABLE", "ServiceUnavailable", "503",
-    "INTERNAL_FAILURE", "InternalError", "500", "REQUEST_TIMEOUT", "RequestTimeout",
+    "INTERNAL_FAILURE", "InternalError", "500", "REQUEST_TIMEOUT", "RequestTimeout", "ConditionalRequestConflict",
 }  # fmt: skip
 ELSEWHERE = {"301", "PermanentRedirect", "AuthorizationHeaderMalformed", "AUTHORIZATION_HEADER_MALFORMED"}
 SILENT = {"28", "ReadTimeoutError", "ConnectTimeoutError"}

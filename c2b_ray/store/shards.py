@@ -145,11 +145,11 @@ class ShardFiles:
     @contextmanager
     def _temporary(self, name: str) -> Iterator[str]:
         """A local path for a file that is to become `name`; gone afterwards."""
-        if self.local:
-            path = resolve(self.at(f"{WORK}/{self.writer}"))[1] + f"/{Path(name).name}-{uuid.uuid4().hex[:8]}"
-        else:
-            descriptor, path = tempfile.mkstemp(prefix="c2b-ray-")
-            os.close(descriptor)
+        if not self.local:
+            with _nameless() as path:
+                yield path
+            return
+        path = resolve(self.at(f"{WORK}/{self.writer}"))[1] + f"/{Path(name).name}-{uuid.uuid4().hex[:8]}"
         try:
             yield path
         except FileNotFoundError as error:
@@ -209,6 +209,23 @@ class ShardFiles:
 
         with files.reading(self.at(name)):
             return patiently(self.at(name), read, reached=True)
+
+
+@contextmanager
+def _nameless() -> Iterator[str]:
+    """The path of a temporary file that is gone with this process, even where it is killed; on systems without such
+    paths, of one that is removed at the end."""
+    descriptor, path = tempfile.mkstemp(prefix="c2b-ray-")
+    try:
+        if os.path.exists(by_number := f"/proc/self/fd/{descriptor}"):
+            os.unlink(path)
+            yield by_number
+        else:
+            yield path
+    finally:
+        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 class RowsFile:
