@@ -2,7 +2,8 @@
 
 Knows values only. Wiles et al. 2022 (App. B, Table 6) compare the failure rates of ten runs of a caption with ten of
 the baseline and print p = 6.34e-5: the normal approximation, corrected for ties and continuity, where all ten baseline
-rates are 0, all of the caption's are larger and two of them are equal. Here the default is exact, ties or not: 1.08e-5.
+rates are 0, all of the caption's are larger and two of them are equal (their other one, 0.00015, is that of six
+baseline rates of 0). Here the default is exact, ties or not: 1.08e-5.
 """
 
 from __future__ import annotations

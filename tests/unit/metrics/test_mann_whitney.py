@@ -29,12 +29,15 @@ def test_exact_with_ties_is_the_permutation_test(alternative):
     assert mann_whitney(x, y, alternative).p_value == pytest.approx(min(1, expected.pvalue))
 
 
-def test_the_papers_p_value_is_asymptotic():
+def test_the_papers_p_values_are_asymptotic():
     # Table 6: ten baseline runs without any failure, ten of the caption with some, two of those at the same rate.
     runs, baseline = [*range(1, 10), 9], np.zeros(10)
     printed = mann_whitney(runs, baseline, method="asymptotic")
     assert printed.p_value == pytest.approx(6.34e-5, rel=1e-4)
     assert mann_whitney(runs, baseline).p_value == pytest.approx(2 / 184756)  # 2/C(20, 10)
+    six_zeros = [0] * 6 + [0.1, 0.2, 0.3, 0.4]
+    other = mann_whitney(np.arange(1, 11), six_zeros, method="asymptotic")
+    assert round(other.p_value, 5) == 0.00015
 
 
 def test_all_equal_says_nothing():
