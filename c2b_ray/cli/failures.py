@@ -62,6 +62,33 @@ def run(
     show_run(result, as_json)
 
 
+@app.command()
+def ask(
+    directory: Annotated[str, typer.Argument(metavar="RUN", help="The directory of a finished run.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A caption that names a label: a fly on a leaf.")],
+    draws: Annotated[int, typer.Option(min=100, help="Images at most, those of the baseline included.")] = 20_000,
+    target: Annotated[str | None, typer.Option(help="A wrong label to look for, besides any failure.")] = None,
+    via: Via = "auto",
+    as_json: Json = False,
+) -> None:
+    """Does the classifier fail more often on images of a sentence of yours? The answer joins the run's tables."""
+    from c2b_ray.audits.failures.ask import ask as ask_run
+
+    with progress.shown() as bar:
+        answered = ask_run(directory, sentence, draws, target, via, bar)
+    rows = [row for row in answered.rows.to_pylist() if row["stage"] == "confirmation"]
+    if as_json:
+        show.print_json(rows)
+        return
+    for row in rows:
+        towards = "any failure" if row["target"] is None else f"taken for {row['target']}"
+        show.line(
+            f"{row['classifier']} on {row['caption']!r}: {towards} {row['failures']} of {row['draws']} "
+            f"({row['rate_low']:.2g} to {row['rate_high']:.2g}), baseline {row['baseline_failures']} of "
+            f"{row['baseline_draws']}; {row['verdict'].replace('_', ' ')} (q {row['q_value']:.2g})"
+        )
+
+
 def _show_estimate(file: str, via: str, as_json: bool) -> None:
     from c2b_ray.audits.failures.estimate import estimate
 

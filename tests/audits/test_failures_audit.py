@@ -116,3 +116,26 @@ def test_a_directory_of_another_config_is_refused(scenes, run):
 def test_a_classifier_in_memory_answers_here_alone(scenes):
     with pytest.raises(ConfigError, match="via"):
         c2b_ray.find_failures(CONFIG, via="serve", classifier=lambda images: images, labels=CLASSES)
+
+
+def test_a_question_has_draws_of_its_own_and_leaves_what_was_decided(scenes, tmp_path):
+    from c2b_ray.audits.failures.ask import ask
+
+    model = {
+        "planted": c2b_ray.InMemory(PlantedRenders(scenes, "bus", VALUES, "boat", 0.5), CLASSES, revision="planted")
+    }
+    small = {**CONFIG, "budget": {"draws": 1000}}
+    run = c2b_ray.find_failures(small, tmp_path / "run", classifier=model)
+    before, rounds = run.hypotheses, set(run.rounds["round_id"].to_pylist())
+    answered = ask(run, "a bus at night in the snow", 1500, classifier=model)
+    first = answered.rows.to_pylist()[0]
+    assert (first["verdict"], first["origin"], first["target"]) == ("failure", "person", None)
+    assert first["rate_low"] < 0.5 < first["rate_high"]
+    after = answered.run.hypotheses
+    assert after.slice(0, before.num_rows).equals(before) and after.num_rows > before.num_rows
+    drawn = len(set(answered.run.rounds["round_id"].to_pylist()) - rounds)
+    again = ask(run, "a bus at night in the snow", classifier=model)
+    assert again.rows.equals(answered.rows) and drawn > 0
+    assert c2b_ray.find_failures(small, tmp_path / "run", classifier=model).hypotheses.equals(after)
+    with pytest.raises(ConfigError, match="has no label"):
+        ask(run, "at night in the snow", classifier=model)

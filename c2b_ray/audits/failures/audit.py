@@ -10,21 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from c2b_ray.audits.failures.beginning import start, write_candidates, write_hypotheses
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
-from c2b_ray.audits.failures.describing import Describing
 from c2b_ray.audits.failures.discovery import discover
-from c2b_ray.audits.failures.drawing import Drawing
 from c2b_ray.audits.failures.labelled import find_labelled
-from c2b_ray.audits.failures.labels import baselines, contenders
 from c2b_ray.audits.failures.preflight import checked, paths_read
-from c2b_ray.audits.failures.sources import generated
-from c2b_ray.audits.failures.work import Work
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
@@ -34,18 +29,14 @@ from c2b_ray.audits.kit.session import Session
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.failures_file import read_failures_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.pipelines.images import of_revision
-from c2b_ray.pipelines.rounds import RoundStage
 from c2b_ray.report.failures.report import write_report
 from c2b_ray.schemas import content_id
-from c2b_ray.steps.discovery.candidates import table
 from c2b_ray.store.failures_run import FailuresRun, open_failures_run
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
 
 RUNS = "runs"
-LEAST_ROUND, MOST_ROUND, ROUNDS_OF_A_RUN = 50, 2000, 400
 
 
 def find_failures(
@@ -89,48 +80,17 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
     if config.images.labelled is not None:
         find_labelled(config, run, models, steps)
         return
-    work = start(config, run, models, steps)
+    work = start(config, run, models, steps, config.seed)
     draws = config.budget.draws
     hypotheses = discover(work, int(draws * config.budget.discovery))
-    run.write("candidates", table(work.candidates.values()))
+    write_candidates(work)
     confirmation = Confirmation(work, hypotheses)
     left = draws - sum(work.drawing.spent.values())
     confirmation.test(int(left * TEST_SHARE))
     confirmation.measure(draws - sum(work.drawing.spent.values()))
-    run.write("hypotheses", pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
+    write_hypotheses(run, pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
     spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
     run.update({"spent": spent, **({"placement": models.runner.placements} if models.runner.placements else {})})
-
-
-def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> Work:
-    """What the run works with: its models, noted in its manifest, and the captions that it begins with."""
-    assert config.images.generate is not None
-    source = generated(config.images.generate.model, models, config.seed)
-    classifiers = contenders(config, models)
-    noted = {
-        f"classifier {one.decider.classifier}": {
-            "spec": config.specs[one.decider.classifier],
-            "revision": one.decider.revision,
-        }
-        for one in classifiers
-    }
-    run.update({"models": {"generator": {"spec": source.name, "revision": source.revision}, **noted}})
-    stage = RoundStage(models.runner, source.load, classifiers, run.location("rounds"), config.seed)
-    size = min(MOST_ROUND, max(LEAST_ROUND, config.budget.draws // ROUNDS_OF_A_RUN))
-    drawing = Drawing(run, stage, source, [one.decider for one in classifiers], size)
-    work = Work(config, run, models, steps, drawing, _describing(config, run, models, steps), baselines(config))
-    for caption in work.baselines.values():
-        work.register(caption)
-    return work
-
-
-def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> Describing | None:
-    if config.captioner is None:
-        return None
-    revision = models.describe("captioner", config.captioner).revision
-    run.update({"models": {"captioner": {"spec": config.captioner, "revision": revision}}})
-    factory = partial(of_revision, models.captioner(config.captioner), revision, config.captioner)
-    return Describing(run, models.runner, factory, revision, steps)
 
 
 def _counts(run: FailuresRun) -> dict[str, int]:

@@ -30,15 +30,16 @@ LEAST_MEASURED = 200
 class Confirmation:
     """The hypotheses of a run, in a fixed order, with the captions and labels that they share."""
 
-    def __init__(self, work: Work, hypotheses: Sequence[Hypothesis]) -> None:
-        self._work = work
+    def __init__(self, work: Work, hypotheses: Sequence[Hypothesis], share: float = 1.0) -> None:
+        """`share`: of the run's alpha, which these hypotheses have to themselves."""
+        self._work, self._share = work, share
         self.hypotheses = list(dict.fromkeys(hypotheses))
         self.captions = list(dict.fromkeys(one.caption for one in self.hypotheses))
         self.labels = list(dict.fromkeys(one.kind.label for one in self.hypotheses))
         caption = [self.captions.index(one.caption) for one in self.hypotheses]
         label = [self.labels.index(one.kind.label) for one in self.hypotheses]
         expected = [rate(work, one) / baseline_rate(work, one.kind) or math.nan for one in self.hypotheses]
-        self.race = Race.start(caption, label, RaceTerms(alpha=work.config.alpha), expected)
+        self.race = Race.start(caption, label, RaceTerms(alpha=work.config.alpha * share), expected)
 
     def test(self, draws: int) -> None:
         """Draws captions beside their baselines until all is decided or the draws end."""
@@ -71,7 +72,7 @@ class Confirmation:
         e_values = self.race.evidence.e_values.tolist()
         rows = []
         for one, verdict, e, q in zip(self.hypotheses, standing, e_values, q_values, strict=True):
-            known = {"e_value": e, "p_value": min(1.0, 1 / e) if e > 0 else 1.0, "q_value": q}
+            known = {"e_value": e, "p_value": min(1.0, 1 / e) if e > 0 else 1.0, "q_value": min(1.0, q / self._share)}
             verdict = {"failure": "failure", "hopeless": "not_shown"}.get(verdict, "undetermined")
             rows.append(row(self._work, one, CONFIRMATION, (MEASURE,)) | known | {"verdict": verdict})
         return pa.Table.from_pylist(rows, HYPOTHESES)

@@ -1,0 +1,114 @@
+"""A person's question to a finished run: does the classifier fail more often on "a fly on a leaf"?
+
+The question has draws of its own, for its caption and for the baseline, which nothing of the run was decided on. It is
+a family of its own, too: question number t has the share 1/(t(t + 1)) of alpha, so that all questions ever put to a
+run, each in the light of earlier answers, give any wrong finding with probability alpha at most. What the run has
+decided stays as it is, and so do earlier answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.failures.beginning import of_persons, start
+from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
+from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
+from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.errors import ConfigError
+from c2b_ray.report.failures.report import write_report
+from c2b_ray.schemas import seed_of
+from c2b_ray.steps.discovery.candidates import Candidate, table, written
+from c2b_ray.store.failures_run import FailuresRun, load_failures_run, open_failures_run
+from c2b_ray.store.run import Run, finished
+
+if TYPE_CHECKING:
+    from c2b_ray.models.memory_classifier import InMemory, Model
+
+LOOK = 0.05
+"""The share of a question's draws that shows what failures are taken for."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """`rows`: of `schemas.HYPOTHESES`, those of the question's caption."""
+
+    run: FailuresRun
+    caption: str
+    rows: pa.Table
+
+
+def ask(
+    run: str | Path | Run,
+    sentence: str,
+    draws: int = 20_000,
+    target: str | None = None,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    *,
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    labels: Sequence[str] | None = None,
+) -> Answered:
+    """Whether the run's classifiers fail more often on images of the sentence than on the label's baseline.
+
+    `sentence`: a caption with one of the run's labels. `draws`: images at most, those of the baseline included.
+    `target`: a wrong label that is looked for, besides any failure; by default what failures are taken for most. A
+    question that was put before is answered from the run. `classifier`, `labels`: as the run had them in memory.
+
+    ConfigError where the sentence names none of the run's labels, or several; RunError for a run that is not finished.
+    """
+    in_memory = held_in_memory(classifier, labels, via)
+    done = load_failures_run(finished(run))
+    config = FailuresConfig.model_validate(done.config)
+    if config.images.generate is None:
+        raise ConfigError("RUN", f"{done.path} is a run on labelled images, which holds none for a sentence of yours")
+    caption = written(sentence, config.labels, "person", "SENTENCE")
+    if (rows := _of_caption(done.hypotheses, caption)).num_rows:
+        return Answered(done, caption.text, rows)
+    session = Session(HERE if in_memory else via, None, listener)
+    steps, number = Steps(listener), len(set(of_persons(done.hypotheses)["caption_id"].to_pylist())) + 1
+    with open_failures_run(done.path, done.manifest["run_id"], done.config) as opened:
+        with session.backend(lambda: draws) as models:
+            seed = seed_of("ask", config.seed, number)
+            new = _answer(start(config, opened, models, steps, seed), caption, target, draws, number)
+        _keep(opened, caption, new)
+    return Answered(opened, caption.text, new)
+
+
+def _answer(work: Work, caption: Candidate, target: str | None, draws: int, number: int) -> pa.Table:
+    caption = work.register(caption)
+    names = [decider.classifier for decider in work.drawing.deciders]
+    look = max(int(draws * LOOK), 1)
+    base = work.baselines[caption.label]
+    work.drawing.draw([Wanted(one, DISCOVERY, SEARCH, look) for one in (caption, base)], work.steps, "look")
+    hypotheses = []
+    for name in names:
+        counts = work.drawing.counts(caption, name, DISCOVERY, SEARCH)
+        targets = [target] if target else [one for one, _ in counts.taken_for.most_common(1)]
+        hypotheses += [Hypothesis(Kind(name, caption.label, one), caption) for one in (None, *targets)]
+    confirmation = Confirmation(work, hypotheses, share=1 / (number * (number + 1)))
+    confirmation.test(int((draws - 2 * look) * TEST_SHARE))
+    confirmation.measure(draws - sum(work.drawing.spent.values()))
+    return pa.concat_tables([confirmation.table(), discovered(work, hypotheses)])
+
+
+def _keep(run: FailuresRun, caption: Candidate, rows: pa.Table) -> None:
+    run.write("candidates", pa.concat_tables([run.candidates, table([caption])]))
+    run.write("hypotheses", pa.concat_tables([run.hypotheses, rows]))
+    run.update({"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds")})
+    write_report(run)
+
+
+def _of_caption(rows: pa.Table, caption: Candidate) -> pa.Table:
+    return rows.filter(pc.and_(pc.equal(rows["caption_id"], caption.caption_id), pc.equal(rows["origin"], "person")))

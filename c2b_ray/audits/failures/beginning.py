@@ -1,0 +1,79 @@
+"""What a run, and a person's question to it, begin with: models, draws, captions; and where they write what they find.
+
+Rows of questions stay when the run itself is done again: they are no part of what it decides.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.failures.describing import Describing
+from c2b_ray.audits.failures.drawing import Drawing
+from c2b_ray.audits.failures.labels import baselines, contenders
+from c2b_ray.audits.failures.sources import generated
+from c2b_ray.audits.failures.work import Work
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.pipelines.images import of_revision
+from c2b_ray.pipelines.rounds import RoundStage
+from c2b_ray.steps.discovery.candidates import table
+from c2b_ray.store.failures_run import FailuresRun
+
+LEAST_ROUND, MOST_ROUND, ROUNDS_OF_A_RUN = 50, 2000, 400
+PERSON = "person"
+
+
+def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps, seed: int) -> Work:
+    """What the run works with: its models, noted in its manifest, and the captions that it begins with.
+
+    `seed`: from which the seeds of its draws follow.
+    """
+    assert config.images.generate is not None
+    source = generated(config.images.generate.model, models, seed)
+    classifiers = contenders(config, models)
+    noted = {
+        f"classifier {one.decider.classifier}": {
+            "spec": config.specs[one.decider.classifier],
+            "revision": one.decider.revision,
+        }
+        for one in classifiers
+    }
+    run.update({"models": {"generator": {"spec": source.name, "revision": source.revision}, **noted}})
+    stage = RoundStage(models.runner, source.load, classifiers, run.location("rounds"), seed)
+    size = min(MOST_ROUND, max(LEAST_ROUND, config.budget.draws // ROUNDS_OF_A_RUN))
+    drawing = Drawing(run, stage, source, [one.decider for one in classifiers], size)
+    work = Work(config, run, models, steps, drawing, _describing(config, run, models, steps), baselines(config))
+    for caption in work.baselines.values():
+        work.register(caption)
+    return work
+
+
+def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> Describing | None:
+    if config.captioner is None:
+        return None
+    revision = models.describe("captioner", config.captioner).revision
+    run.update({"models": {"captioner": {"spec": config.captioner, "revision": revision}}})
+    factory = partial(of_revision, models.captioner(config.captioner), revision, config.captioner)
+    return Describing(run, models.runner, factory, revision, steps)
+
+
+def write_candidates(work: Work) -> None:
+    """The captions of the run, and of questions that were put to it."""
+    mine = table(work.candidates.values())
+    asked = of_persons(work.run.candidates)
+    others = asked.filter(pc.invert(pc.is_in(asked["caption_id"], mine["caption_id"].combine_chunks())))
+    work.run.write("candidates", pa.concat_tables([mine, others]))
+
+
+def write_hypotheses(run: FailuresRun, rows: pa.Table) -> None:
+    """The hypotheses of the run, and of questions that were put to it."""
+    run.write("hypotheses", pa.concat_tables([rows, of_persons(run.hypotheses)]))
+
+
+def of_persons(rows: pa.Table) -> pa.Table:
+    """The rows that a person's questions made, of candidates or of hypotheses."""
+    return rows.filter(pc.equal(rows["origin"], PERSON))
