@@ -132,10 +132,12 @@ def test_a_question_has_draws_of_its_own_and_leaves_what_was_decided(scenes, tmp
     assert (first["verdict"], first["origin"], first["target"]) == ("failure", "person", None)
     assert first["rate_low"] < 0.5 < first["rate_high"]
     after = answered.run.hypotheses
-    assert after.slice(0, before.num_rows).equals(before) and after.num_rows > before.num_rows
+    assert after.slice(0, before.num_rows).equals(before)
+    assert after.num_rows > before.num_rows
     drawn = len(set(answered.run.rounds["round_id"].to_pylist()) - rounds)
     again = ask(run, "a bus at night in the snow", classifier=model)
-    assert again.rows.equals(answered.rows) and drawn > 0
+    assert again.rows.equals(answered.rows)
+    assert drawn > 0
     assert c2b_ray.find_failures(small, tmp_path / "run", classifier=model).hypotheses.equals(after)
     with pytest.raises(ConfigError, match="has no label"):
         ask(run, "at night in the snow", classifier=model)
