@@ -18,6 +18,7 @@ from c2b_ray.roles import Captioner, Classifier
 from c2b_ray.schemas import ANSWERS, DESCRIPTIONS, ROUNDS
 from c2b_ray.steps.discovery.answers import LabelledModels, answer_images
 from c2b_ray.steps.discovery.describe import describe
+from c2b_ray.steps.discovery.inspect import inspect
 from c2b_ray.steps.discovery.rounds import Decider, Draws, RoundModels, draw_rounds
 from c2b_ray.steps.draw import ImageSource
 from c2b_ray.steps.predict import check_revision
@@ -99,6 +100,25 @@ def describe_all(
         Rows(blocks, total=count),
         describe,
         captioner,
+        out,
+        id_column="description_id",
+        config=config,
+        on_progress=on_progress,
+    )
+
+
+def inspect_all(
+    runner: Runner, images: pa.Table, verifier: Callable[[], Captioner], out: str, on_progress: OnProgress
+) -> None:
+    """What a verifier sees in each image (`description_id`, `label`, `labels`, `image`), as `schemas.DESCRIPTIONS` into
+    parts under `out`."""
+    count = images.num_rows
+    blocks = [images.slice(start, _BLOCK) for start in range(0, count, _BLOCK)]
+    config = replace(DESCRIBE, total=count)
+    runner.run(
+        Rows(blocks, total=count),
+        inspect,
+        verifier,
         out,
         id_column="description_id",
         config=config,

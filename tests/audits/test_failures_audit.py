@@ -67,19 +67,16 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_same_table(scenes, run, tmp
 
     began = []
 
-    def dies_at(step):
-        def listen(event):
-            if event.kind == "begin":
-                began.append(event.step)
-                if len(began) == step:
-                    raise Killed
+    def dies_in_its_second_step(event):
+        if event.kind == "begin":
+            began.append(event.step)
+            if len(began) % 2 == 0:
+                raise Killed
 
-        return listen
-
-    for step in (2, 5, 9):
-        began.clear()
+    for _ in range(5):
         with pytest.raises(Killed):
-            find(scenes, tmp_path / "run", dies_at(step))
+            find(scenes, tmp_path / "run", dies_in_its_second_step)
+    assert {"describe failures", "draw captions that may fail"} <= set(began)
     again = find(scenes, tmp_path / "run")
     assert again.hypotheses.equals(run.hypotheses)
     assert again.candidates.equals(run.candidates)
@@ -141,3 +138,30 @@ def test_a_question_has_draws_of_its_own_and_leaves_what_was_decided(scenes, tmp
     assert c2b_ray.find_failures(small, tmp_path / "run", classifier=model).hypotheses.equals(after)
     with pytest.raises(ConfigError, match="has no label"):
         ask(run, "at night in the snow", classifier=model)
+
+
+def test_findings_are_tried_elsewhere_and_the_generator_is_verified(scenes, tmp_path):
+    model = {
+        name: c2b_ray.InMemory(PlantedRenders(scenes, "bus", VALUES, "boat", rate), CLASSES, revision=name)
+        for name, rate in (("planted", 0.5), ("sound", 0.0))
+    }
+    config = {
+        **CONFIG,
+        "captioner": None,
+        "captions": ["a bus at night in the snow"],
+        "verifier": "world:clip",
+        "budget": {"draws": 1500},
+        "generalise": {"generators": ["world:renderer?mislabel=0.1"], "runs": 5, "images": 20},
+    }
+    run = c2b_ray.find_failures(config, tmp_path / "run", classifier=model)
+    rows = [row for row in run.transfers.to_pylist() if row["target"] == "boat"]
+    assert {(row["classifier"], row["source"]) for row in rows} == {
+        (name, source) for name in model for source in ("world:renderer", "world:renderer?mislabel=0.1")
+    }
+    for row in rows:
+        assert row["draws"] == row["baseline_draws"] == 100
+        assert len(row["rates"]) == len(row["baseline_rates"]) == 5
+        assert (row["p_value"] < 0.05) == (row["classifier"] == "planted")
+    trusted = [row for row in run.reliability.to_pylist() if row["attribute"] is None]
+    assert [(row["label"], row["images"]) for row in trusted] == [("bus", 60)]
+    assert trusted[0]["shown"] > 50

@@ -18,8 +18,10 @@ import pyarrow as pa
 from c2b_ray.audits.failures.beginning import start, write_candidates, write_hypotheses
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
 from c2b_ray.audits.failures.discovery import discover
+from c2b_ray.audits.failures.generalise import generalise
 from c2b_ray.audits.failures.labelled import find_labelled
 from c2b_ray.audits.failures.preflight import checked, paths_read
+from c2b_ray.audits.failures.trust import measure_trust
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
@@ -83,11 +85,13 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
     work = start(config, run, models, steps, config.seed)
     draws = config.budget.draws
     hypotheses = discover(work, int(draws * config.budget.discovery))
+    work.doubts.update(measure_trust(work))
     write_candidates(work)
     confirmation = Confirmation(work, hypotheses)
     left = draws - sum(work.drawing.spent.values())
     confirmation.test(int(left * TEST_SHARE))
     confirmation.measure(draws - sum(work.drawing.spent.values()))
+    generalise(work, confirmation.findings)
     write_hypotheses(run, pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
     spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
     run.update({"spent": spent, **({"placement": models.runner.placements} if models.runner.placements else {})})

@@ -66,6 +66,11 @@ class Confirmation:
         baselines = np.maximum(plan.baselines, min(LEAST_MEASURED, draws // places))
         self._draw(captions.tolist(), baselines.tolist(), MEASURE, "measure rates")
 
+    @property
+    def findings(self) -> list[Hypothesis]:
+        """The hypotheses that are failures."""
+        return [one for one, standing in zip(self.hypotheses, self.race.standing, strict=True) if standing == "failure"]
+
     def table(self) -> pa.Table:
         """Rows of `schemas.HYPOTHESES` of the stage confirmation."""
         standing, q_values = self.race.standing.tolist(), self.race.q_values.tolist()
@@ -135,7 +140,7 @@ def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> dict[s
         "baseline_draws": base.draws,
         "baseline_failures": base_failures,
         "spent": spent,
-        "doubts": [],
+        "doubts": [work.doubts[one.kind.label]] if one.kind.label in work.doubts else [],
     }
 
 
@@ -148,10 +153,7 @@ def discovered(work: Work, hypotheses: Sequence[Hypothesis]) -> pa.Table:
 def _together(work: Work, one: Hypothesis, caption: Candidate, stage: str, parts: Sequence[str]) -> Counts:
     total = Counts()
     for part in parts:
-        counts = work.drawing.counts(caption, one.kind.classifier, stage, part)
-        total.draws += counts.draws
-        total.failures += counts.failures
-        total.taken_for.update(counts.taken_for)
+        total.add(work.drawing.counts(caption, one.kind.classifier, stage, part))
     return total
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
-from c2b_ray.audits.failures.failing import background, combined, described
+from c2b_ray.audits.failures.failing import background, combined, describe_at_once, described
 from c2b_ray.audits.failures.rewriting import rewrite
 from c2b_ray.audits.failures.screening import GOAL, WORTH, Purse, baseline_rate, rate, screen, seen
 from c2b_ray.audits.failures.shortening import shorten
@@ -20,7 +20,7 @@ from c2b_ray.steps.discovery.rounds import SAMPLE
 
 BASELINE_SHARE = 0.67
 """Of the draws of discovery."""
-CHUNKS = (0.125, 0.125, 0.25, 0.5)
+CHUNKS = (0.1, 0.3, 0.6)
 SAMPLED = 100
 MINED, WHOLE, CONFIRMED = 4, 2, 3
 """Sets of sentences, and descriptions of clusters or single images, that are drawn of each kind; captions of each that
@@ -39,6 +39,7 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
     kinds = kinds_of(work)
     most = max(at_baseline // len(work.baselines) // 2, 1)
     own = _of_the_config(work, purse)
+    describe_at_once(work, [(kind, work.baselines[kind.label]) for kind in kinds], work.baselines)
     clusters = combined(work, kinds)
     first = [one for kind, sets in zip(kinds, clusters, strict=True) for one in _hypotheses(work, kind, sets)]
     screen(work, first, purse, most)
@@ -52,7 +53,7 @@ def draw_baselines(work: Work, draws: int) -> None:
     each = max(draws // len(work.baselines), 1)
     sampled = min(SAMPLED, max(each // 10, 1))
     captions = list(work.baselines.values())
-    if work.describing is not None:
+    if work.describing is not None or work.config.verifier is not None:
         wanted = [Wanted(caption, DISCOVERY, SAMPLE, sampled) for caption in captions]
         work.drawing.draw(wanted, work.steps, "draw a sample of each label")
         each = max(each - sampled, 1)

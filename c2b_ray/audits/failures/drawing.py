@@ -51,6 +51,12 @@ class Counts:
     unusable: int = 0
     taken_for: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: Counts) -> None:
+        self.draws += other.draws
+        self.failures += other.failures
+        self.unusable += other.unusable
+        self.taken_for.update(other.taken_for)
+
     def towards(self, target: str | None) -> int:
         """Failures that were taken for the target; all where it is None."""
         return self.failures if target is None else self.taken_for[target]
@@ -73,13 +79,14 @@ class Drawing:
     def __init__(
         self, run: FailuresRun, stage: RoundStage, source: Source, deciders: Sequence[Decider], size: int
     ) -> None:
-        self._run, self._stage, self._source, self._size = run, stage, source, size
+        self._run, self.stage, self._source, self._size = run, stage, source, size
         self.deciders = tuple(deciders)
         self.source = source.name
         self._next: Counter[tuple[str, str]] = Counter()
         self._counts: dict[tuple[str, str, str, str], Counts] = defaultdict(Counts)
         self._examples: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-        self._samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._rounds: dict[tuple[str, str, str], list[tuple[int, Counts]]] = defaultdict(list)
+        self._samples: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(dict)
         self.known: dict[str, dict[str, Any]] = {}
         self._read: set[str] = set()
         self.spent: Counter[tuple[str, str]] = Counter()
@@ -96,7 +103,7 @@ class Drawing:
             mine = [bool(missing.intersection(order["round_id"])) for order in orders]
             self._run.begin_writing()
             with steps.step(doing) as on_progress:
-                self._stage.run(table.filter(pa.array(mine)), on_progress)
+                self.stage.run(table.filter(pa.array(mine)), on_progress)
             self._read_new()
         for order in orders:
             for round_id in order["round_id"]:
@@ -105,13 +112,19 @@ class Drawing:
     def counts(self, caption: Candidate, classifier: str, stage: str, part: str) -> Counts:
         return self._counts[caption.caption_id, stage, part, classifier]
 
+    def rates(self, caption: Candidate, classifier: str, part: str, target: str | None) -> list[float]:
+        """The failure rate of each round of a part, in their order; of those that have images."""
+        rounds = sorted(self._rounds[caption.caption_id, part, classifier], key=lambda item: item[0])
+        return [one.towards(target) / one.draws for _, one in rounds if one.draws]
+
     def examples(self, caption: Candidate, classifier: str) -> list[dict[str, Any]]:
         """Failures of discovery whose images were kept (`schemas.EXAMPLE`)."""
         return self._examples[caption.caption_id, classifier]
 
     def sample(self, caption: Candidate) -> list[dict[str, Any]]:
         """The images of the part `sample` (`schemas.EXAMPLE`), failures and others."""
-        return self._samples[caption.caption_id]
+        rounds = self._samples[caption.caption_id]
+        return [image for first in sorted(rounds) for image in rounds[first]]
 
     def left(self, caption: Candidate, stage: str) -> int | None:
         """How many draws a caption of labelled images still has; None where they have no end."""
@@ -133,7 +146,7 @@ class Drawing:
         mine = None if rows is None else list(rows[first : first + draws])
         enough = self._enough(caption)
         settings = (caption.caption_id, caption.text, one.stage, one.part, first, draws, one.examples, enough, mine)
-        order_id = content_id("order", self._source.name, self._source.revision, self._stage.seed, *settings)
+        order_id = content_id("order", self._source.name, self._source.revision, self.stage.seed, *settings)
         return {
             "round_id": [decider.round_id(order_id, caption.label) for decider in self.deciders],
             "order_id": order_id,
@@ -170,11 +183,11 @@ class Drawing:
 
     def _add(self, row: Mapping[str, Any], label: str) -> None:
         counts = self._counts[row["caption_id"], row["stage"], row["part"], row["classifier"]]
-        counts.draws += row["draws"]
-        counts.failures += row["failures"]
-        counts.unusable += row["unusable"]
-        counts.taken_for.update(dict(zip(row["predicted"], row["counts"], strict=True)))
+        taken_for = Counter(dict(zip(row["predicted"], row["counts"], strict=True)))
+        of_round = Counts(row["draws"], row["failures"], row["unusable"], taken_for)
+        counts.add(of_round)
+        self._rounds[row["caption_id"], row["part"], row["classifier"]].append((row["first"], of_round))
         if row["part"] == SAMPLE:
-            self._samples[row["caption_id"]] = row["examples"]
+            self._samples[row["caption_id"]][row["first"]] = row["examples"]  # the same of every classifier
         elif row["stage"] == DISCOVERY:
             self._examples[row["caption_id"], row["classifier"]] += row["examples"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from c2b_ray.audits.failures.combining import Combining, Group
@@ -13,6 +13,16 @@ from c2b_ray.steps.discovery.candidates import Candidate
 from c2b_ray.steps.discovery.combined import MOST_REFERENCE
 from c2b_ray.steps.discovery.mining import Background, Sentences
 from c2b_ray.steps.discovery.sentences import names
+
+
+def describe_at_once(work: Work, hypotheses: Iterable[tuple[Kind, Candidate]], labels: Iterable[str] = ()) -> None:
+    """Has all that `described` and `background` will say of these described in one go."""
+    if work.describing is None:
+        return
+    images = [(kind.label, data) for kind, caption in hypotheses for data in _images(work, kind, caption)]
+    for label in labels:
+        images += [(label, one["image"]) for one in work.drawing.sample(work.baselines[label])]
+    work.describing.sentences(images)
 
 
 def described(work: Work, kind: Kind, caption: Candidate) -> list[Sentences]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Counts, Wanted
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
 
-FIRST, GROWTH = 64, 2.0
+FIRST, GROWTH = 64, 3.0
 GOAL = 6
 """Failures after which a rate is known well enough to go on with."""
 WORTH = 2.0
@@ -56,8 +56,12 @@ def draw_while(
     purse: Purse,
     most: int,
     is_open: Callable[[Hypothesis], bool],
+    after_each: Callable[[], None] = lambda: None,
 ) -> None:
-    """Doubles the draws of every caption with an open hypothesis, what fails most first, while draws are left."""
+    """Multiplies the draws of every caption with an open hypothesis, what fails most first, while draws are left.
+
+    `after_each` is called after each turn, before `is_open` is asked again.
+    """
     by_caption: dict[str, list[Hypothesis]] = {}
     for one in hypotheses:
         by_caption.setdefault(one.caption.caption_id, []).append(one)
@@ -80,6 +84,7 @@ def draw_while(
         work.drawing.draw(chosen, work.steps, "draw captions that may fail")
         if work.drawing.spent[DISCOVERY, SEARCH] == before[0]:  # labelled images that have come to their end
             return
+        after_each()
 
 
 def _worth_more(work: Work, one: Hypothesis, goal: int) -> bool:

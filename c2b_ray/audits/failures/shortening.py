@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2b_ray.audits.failures.failing import background, described
+from c2b_ray.audits.failures.failing import background, describe_at_once, described
 from c2b_ray.audits.failures.screening import Purse, draw_while, rate, screen, seen
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
+from c2b_ray.steps.discovery.candidates import Candidate
 from c2b_ray.steps.discovery.mining import Background
 
 MISREAD = 0.08
@@ -45,7 +46,8 @@ def shorten(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: in
     def is_open(one: Hypothesis) -> bool:
         return abs(odds.not_needed(by_id[one.kind, one.caption.caption_id])) < CLEAR
 
-    draw_while(work, [trial.without for trial in trials], purse, most, is_open)
+    tried = [trial.without for trial in trials]
+    draw_while(work, tried, purse, most, is_open, lambda: describe_at_once(work, _pairs(tried)))
     shorter = []
     for root in roots:
         unneeded = {trial.sentence for trial in trials if trial.whole == root and odds.not_needed(trial) > 0}
@@ -53,8 +55,12 @@ def shorten(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: in
         if kept and unneeded:
             shorter.append(_without(work, root, kept))
     screen(work, shorter, purse, most)
-    tried = [trial.without for trial in trials if rate(work, trial.without) >= KEPT * rate(work, trial.whole)]
-    return [*shorter, *tried]
+    alike = [trial.without for trial in trials if rate(work, trial.without) >= KEPT * rate(work, trial.whole)]
+    return [*shorter, *alike]
+
+
+def _pairs(hypotheses: Sequence[Hypothesis]) -> list[tuple[Kind, Candidate]]:
+    return [(one.kind, one.caption) for one in hypotheses]
 
 
 def _roots(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -1,16 +1,17 @@
-"""Where the images of a run come from: a generator, whose draws have no end."""
+"""Where the images of a run come from: a generator, whose draws have no end, or the nearest images of an index."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.pipelines.images import of_revision
-from c2b_ray.roles import ImageGenerator
+from c2b_ray.roles import ImageGenerator, ImageIndex
+from c2b_ray.schemas import content_id
 from c2b_ray.steps.discovery.candidates import Candidate
-from c2b_ray.steps.discovery.rounds import Draws, GeneratedDraws
+from c2b_ray.steps.discovery.rounds import Draws, GeneratedDraws, LabelledDraws
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,32 @@ def generated(spec: str, models: Backend, seed: int) -> Generated:
 
 def _draws(generator: Callable[[], ImageGenerator], seed: int) -> Draws:
     return GeneratedDraws(generator(), seed)
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """The images of an index that are nearest to a caption, in an order without a meaning. `name`: the index's path."""
+
+    name: str
+    revision: str
+    load: Callable[[], Draws]
+    nearest: Mapping[str, Sequence[int]]
+
+    def rows(self, caption: Candidate, stage: str) -> Sequence[int] | None:
+        return self.nearest[caption.caption_id]
+
+
+def indexed(path: str, captions: Sequence[Candidate], images: int, models: Backend) -> Indexed:
+    """`images` of the index for each caption."""
+    index = models.index(path)()
+    embeddings = models.text_encoder(index.encoder).encode_texts([caption.text for caption in captions])
+    ids = index.search(embeddings, images).ids
+    nearest = {}
+    for caption, row in zip(captions, ids.tolist(), strict=True):
+        there = [image for image in row if image >= 0]
+        nearest[caption.caption_id] = sorted(there, key=lambda image: content_id("order", caption.caption_id, image))
+    return Indexed(path, index.revision, partial(_of_index, models.index(path)), nearest)
+
+
+def _of_index(index: Callable[[], ImageIndex]) -> Draws:
+    return LabelledDraws(index())

@@ -16,7 +16,8 @@ from c2b_ray.store.failures_run import FailuresRun
 
 @dataclass(frozen=True)
 class Work:
-    """`baselines`: the baseline caption of each label. `candidates`: every caption, by its id, in order."""
+    """`baselines`: the baseline caption of each label. `candidates`: every caption, by its id, in order.
+    `doubts`: label → why the generator is not to be trusted with it."""
 
     config: FailuresConfig
     run: FailuresRun
@@ -26,6 +27,7 @@ class Work:
     describing: Describing | None
     baselines: Mapping[str, Candidate]
     candidates: dict[str, Candidate] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
 
     def caption(
         self, label: str, sentences: Sequence[str], origin: Origin, parent: Candidate | None = None

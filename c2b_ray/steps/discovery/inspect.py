@@ -1,0 +1,33 @@
+"""images of a label → what a verifier sees in them, for `reliability`. It knows bytes and answers alone."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from c2b_ray.errors import ImageError
+from c2b_ray.roles import Answer, Captioner
+from c2b_ray.schemas import DESCRIPTIONS
+from c2b_ray.steps.decode import decode
+from c2b_ray.steps.discovery.reliability import inspection
+from c2b_ray.steps.verify import weighed
+
+
+def inspect(images: pa.Table, verifier: Captioner) -> pa.Table:
+    """A table of `schemas.DESCRIPTIONS`, a row per row of `images` (`description_id`, `label`, `image`, `labels`: what
+    else it may show): `text` is the label that the verifier sees."""
+    rows = []
+    for row in images.to_pylist():
+        text, error = None, None
+        try:
+            question = inspection(row["label"], row["labels"]).shown
+            answer = weighed(verifier.answer([decode(row["image"])], [question])[0], question)
+            text, error = answer.choice, answer.error
+        except ImageError as reason:
+            error = str(reason)
+        rows.append({"description_id": row["description_id"], "text": text, "error": error})
+    return pa.Table.from_pylist(rows, DESCRIPTIONS)
+
+
+def answer_of(text: str | None, error: str | None) -> Answer:
+    """What `inspect` wrote, as an answer."""
+    return Answer(text, error=None if text is not None else error or "no answer")
