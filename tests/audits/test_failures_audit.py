@@ -73,7 +73,7 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_same_table(scenes, run, tmp
             if len(began) % 2 == 0:
                 raise Killed
 
-    for _ in range(5):
+    for _ in range(8):
         with pytest.raises(Killed):
             find(scenes, tmp_path / "run", dies_in_its_second_step)
     assert {"describe failures", "draw captions that may fail"} <= set(began)
