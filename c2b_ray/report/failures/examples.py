@@ -19,8 +19,9 @@ from c2b_ray.report.failures.tallies import UNDECIDED, TallyKey
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import WRONG, Gallery, Picture
 from c2b_ray.report.kit.redact import clean
+from c2b_ray.steps.discovery.rounds import SAMPLE
 
-COLUMNS = ["caption_id", "stage", "generator", "classifier", "first", "examples"]
+COLUMNS = ["caption_id", "stage", "part", "generator", "classifier", "first", "examples"]
 MOST_SHOWN = 12
 _OTHERS = None
 
@@ -51,7 +52,7 @@ class Examples:
         for table in tables:
             for row in table.to_pylist():
                 key = row["caption_id"], row["classifier"], row["generator"]
-                if key in targets:
+                if key in targets and row["part"] != SAMPLE:  # whose images need not be failures
                     _keep(self._kept[key], targets[key], row)
 
     def of(self, key: TallyKey, target: str | None, most: int = MOST_SHOWN) -> list[Example]:

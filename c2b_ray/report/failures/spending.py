@@ -17,6 +17,7 @@ from c2b_ray.report.kit.redact import clean
 
 _PARTS = {
     (DISCOVERY, "search"): "to choose captions",
+    (DISCOVERY, "sample"): "to know what images that are no failures look like",
     (CONFIRMATION, "test"): "to decide about them",
     (CONFIRMATION, "measure"): "to measure their rates",
 }

@@ -106,6 +106,9 @@ def test_pictures_of_discovery_are_shown_as_such_and_only_where_confirmation_has
     for tables, stage in ((rounds, "confirmation"), (pa.Table.from_pylist(without, rounds.schema), "discovery")):
         examples = Examples([tables], shown)
         assert {example.stage for key in shown for example in examples.of(key, "bee")} == {stage}
+    sample = [row | {"part": "sample"} for row in rounds.to_pylist()]  # of which all images are kept, right or wrong
+    examples = Examples([pa.Table.from_pylist(sample, rounds.schema)], shown)
+    assert not any(examples.of(key, "bee") for key in shown)
 
 
 def test_images_of_several_classifiers_are_counted_once(tmp_path: Path) -> None:
