@@ -7,10 +7,11 @@ import pyarrow.compute as pc
 import pytest
 
 from c2b_ray.audits.c2b import budget
-from c2b_ray.audits.c2b.budget import first_grant, grant_so_far, next_grant, targets, write_scores
+from c2b_ray.audits.c2b.budget import call_with_run, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError
 from c2b_ray.pipelines.here import Here
+from c2b_ray.report.c2b.report import write_report
 from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES, VERIFICATIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
@@ -334,4 +335,6 @@ def test_scores_of_many_images_are_counted_where_stages_run(tmp_path, monkeypatc
             files.remove_file(run.location(f"{name}.parquet"))
         write_scores(run, asked, Elsewhere())
         assert len(called) == 1
+        assert Path(call_with_run(write_report, run, asked, Elsewhere())).is_file()  # so is the report written
+        assert len(called) == 2
         assert all(repr(run.read(name).to_pylist()) == repr(table.to_pylist()) for name, table in here.items())
