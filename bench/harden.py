@@ -36,7 +36,7 @@ from c2b_ray.world.truth import render_all
 HERE = Session("here")
 PLANTED = "world:resnet-planted-1"
 CELLS = [("boat", "lighting", "night"), ("mug", "pattern", "striped")]
-SEEDS, STEPS = 5, 500
+SEEDS, STEPS, GAP_STEPS = 5, 500, 220
 POOL = 16_000
 
 
@@ -77,7 +77,7 @@ def gap(folder: Path) -> tuple[str, Clean]:
     model = trainable("world:resnet-control-0")
     labels = np.array([CLASSES.index(scene.target_class) for scene in scenes])
     pools = (Pool(model.shaped(list(images)), labels), None)
-    module = fit(model.fresh(0), model.prepare, pools, Recipe(STEPS, 96, 4e-3), 0)
+    module = fit(model.fresh(0), model.prepare, pools, Recipe(GAP_STEPS, 96, 4e-3), 0)
     for name, data in model.save(module).items():
         files.write_under(f"{folder}/model/{name}", data)
     tests = sample(2000, 1003)
@@ -127,7 +127,7 @@ def main(wanted: list[str]) -> None:
             dataset = build(folder / "gap", spec)
             began = time.time()
             result = harden(
-                dataset, f"{folder}/gap-retrain", spec, clean, Hardening("retrain", SEEDS, steps=STEPS), HERE
+                dataset, f"{folder}/gap-retrain", spec, clean, Hardening("retrain", SEEDS, steps=GAP_STEPS), HERE
             )
             show("gap, retrain", result, began)
     finally:

@@ -31,6 +31,7 @@ from c2b_ray.errors import RunError, SourceError
 from c2b_ray.models import features
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.pipelines.stage import Rows, StageConfig
+from c2b_ray.schemas import content_id
 from c2b_ray.schemas.evaluation import CHECKED, FAILURE_RATES
 from c2b_ray.steps.check import check
 from c2b_ray.steps.predict import LoadedClassifier
@@ -81,11 +82,13 @@ def evaluate(
         with steps.step("describe the classifiers"):
             more = reference.labels if reference else []
             entries = contestants([_named(data, text) for text in classifiers], models.describe, (names, more), mapped)
-        stages = _Stages(models, data, reference, entries, out, steps)
+        mapping = content_id(mapped)
+        stages = _Stages(models, data, reference, entries, out, steps, mapping)
         stages.answer()
         compared = None if reference is None else stages.compare(against)
     with steps.step("count"):
-        result = _counted(out, data, reference, entries, compared)
+        places = (f"{out}/answers/{mapping}", f"{out}/reference/{reference.revision}-{mapping}" if reference else "")
+        result = _counted(places, data, reference, entries, compared)
         result.write(out)
     return result
 
@@ -100,15 +103,16 @@ class _Stages:
     entries: Sequence[Contestant]
     out: str
     steps: Steps
+    mapping: str  # of labels to outputs: answers by another one are others
 
     def answer(self) -> None:
         """The answers of all classifiers to the dataset, and to the reference."""
         keep = partial(sources.to_check, questions=[entry.question for entry in self.entries])
         with self.steps.step("classify the dataset") as on_progress:
-            self._check(sources.dataset_rows(self.data, keep), f"{self.out}/answers", on_progress)
+            self._check(sources.dataset_rows(self.data, keep), f"{self.out}/answers/{self.mapping}", on_progress)
         if self.reference is not None:
             with self.steps.step("classify the reference") as on_progress:
-                place = f"{self.out}/reference/{self.reference.revision}"
+                place = f"{self.out}/reference/{self.reference.revision}-{self.mapping}"
                 self._check(self.reference.rows(keep), place, on_progress)
 
     def compare(self, against: Against) -> Compared:
@@ -150,7 +154,7 @@ def _loaded(factories: Sequence[tuple[Any, Contestant]]) -> list[LoadedClassifie
 
 
 def _counted(
-    out: str,
+    places: tuple[str, str],
     data: FailureDataset,
     reference: sources.Reference | None,
     entries: Sequence[Contestant],
@@ -158,11 +162,11 @@ def _counted(
 ) -> Evaluated:
     names, built = [entry.name for entry in entries], classifiers_of(data)
     answers = _answers_of(data, len(entries), len(built))
-    for part in _parts(f"{out}/answers", entries):
+    for part in _parts(places[0], entries):
         answers.add(part, names)
     table = transfers(answers, names, built)
     if reference is not None:
-        table = pa.concat_tables([table, _of_reference(out, reference, entries)])
+        table = pa.concat_tables([table, _of_reference(places[1], entries)])
     return Evaluated(
         dataset=data,
         contestants=tuple(entries),
@@ -186,14 +190,14 @@ def _answers_of(data: FailureDataset, classifiers: int, built: int) -> Answers:
     return Answers.of(ids, np.concatenate(captions), np.concatenate(failed), classifiers)
 
 
-def _of_reference(out: str, reference: sources.Reference, entries: Sequence[Contestant]) -> pa.Table:
+def _of_reference(location: str, entries: Sequence[Contestant]) -> pa.Table:
     """Failure rates of each classifier; every image is its own caption."""
-    ids = [part["image_id"] for part in _parts(f"{out}/reference/{reference.revision}", entries[:1])]
+    ids = [part["image_id"] for part in _parts(location, entries[:1])]
     count = sum(map(len, ids))
     answers = Answers.of(ids, np.arange(count), np.zeros((count, 0), bool), len(entries))
     answers.cluster = np.arange(count)  # each image counts for itself, however many there are
     names = [entry.name for entry in entries]
-    for part in _parts(f"{out}/reference/{reference.revision}", entries):
+    for part in _parts(location, entries):
         answers.add(part, names)
     return pa.Table.from_pylist(rates("reference", answers, names), FAILURE_RATES)
 

@@ -148,7 +148,9 @@ def _too_few(theirs: _Side, others: _Side, features: str) -> list[str]:
                 f"The {name} has {count} images with features, and FID needs {needed} at least: fewer than one more "
                 f"than the {needed - 1} dimensions of {features} have a singular covariance. KID needs 2."
             )
-        elif count < CUSTOMARY:
+        if count > SAMPLED:
+            sentences.append(f"KID draws its subsets among {SAMPLED} of the {count} images of the {name}.")
+        elif needed <= count < CUSTOMARY:
             sentences.append(
                 f"The {name} has {count} images with features: FID of fewer than {CUSTOMARY} is biased upwards, and "
                 "can be compared only with FID from as many. KID is unbiased."

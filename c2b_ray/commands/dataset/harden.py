@@ -125,11 +125,7 @@ def harden(
     classifier is one of the world's. ConfigError for what does not go together; RunError where `out` belongs to another
     hardening. Interrupted, the same call goes on with the trainings that are left.
     """
-    opened = open_dataset(dataset)
-    name = classifier or _only_classifier(opened)
-    spec = opened.specs.get(name, name)
-    if name in opened.specs:
-        opened = open_dataset(dataset, name)  # what another one alone fails on is none of its failures
+    opened, spec = _opened(dataset, classifier)
     clean = clean or _default_clean(spec)
     steps = Steps(session.listener)
     with steps.step("read labels and split the dataset"):
@@ -138,8 +134,9 @@ def harden(
         number_of = outputs(model, names, options.labels(names, opened))
         ids, parts = split_of(opened, options.split, options.test_share)
         recipe = replace(options.recipe(_count(clean)), **_of_world(clean, options))
-        about = {"dataset": opened.id, "classifier": spec, "revision": model.known.revision, "clean": asdict(clean)}
-        about |= {"clean_revision": clean.revision(), "options": asdict(options), "recipe": asdict(recipe)}
+        known = {"dataset": opened.id, "classifier": spec, "revision": model.known.revision, "outputs": number_of}
+        images = {"clean": asdict(clean), "clean_revision": clean.revision()}
+        about = known | images | {"options": asdict(options), "recipe": asdict(recipe)}
     _claim(out, about)
     job = _Job(recipe, options.mode, out)
     role = partial(Bench.of, spec, opened, parts.test, clean, number_of)
@@ -160,6 +157,15 @@ class _Job:
     recipe: Recipe
     mode: str
     out: str
+
+
+def _opened(dataset: str, classifier: str | None) -> tuple[FailureDataset, str]:
+    """The classifier's failures, where the dataset has its answers, else all; and its spec."""
+    opened = open_dataset(dataset)
+    name = classifier or _only_classifier(opened)
+    if name not in opened.specs:
+        return opened, name
+    return open_dataset(dataset, name), opened.specs[name]
 
 
 def _only_classifier(dataset: FailureDataset) -> str:

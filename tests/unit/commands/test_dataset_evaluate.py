@@ -68,8 +68,21 @@ def test_rates_transfer_and_consistency_are_counts_of_the_answers(dataset, tmp_p
     known = json.loads((tmp_path / "out" / "results.json").read_text())
     assert known["captions"] == 6
     assert "Transfer, top-1" in (tmp_path / "out" / "index.html").read_text()
-    parts = list((tmp_path / "out" / "answers").glob("part-*"))
+    parts = list((tmp_path / "out" / "answers").glob("*/part-*"))
     assert sum(files.read_table(part).num_rows for part in parts) == 2 * len(keys)  # the first answered once
+
+
+def test_another_label_map_asks_for_other_answers(dataset, tmp_path):
+    spec = predictions(tmp_path / "t.parquet", dataset, lambda key: False)
+    labels = {row["label"] for row in rows_of(dataset)}
+    wrong = evaluate(dataset, [spec], str(tmp_path / "out"), session=HERE)
+    # Every answer is chair: with a map that takes chair for mug, mugs are right.
+    known = {name: [name] for name in labels} | {"mug": ["chair"]}
+    (tmp_path / "map.json").write_text(json.dumps(known))
+    against = Against(label_map=str(tmp_path / "map.json"))
+    mapped = evaluate(dataset, [spec], str(tmp_path / "out"), against, HERE)
+    mugs = sum(row["label"] == "mug" for row in rows_of(dataset))
+    assert wrong.rates["failures"][0].as_py() - mapped.rates["failures"][0].as_py() == mugs > 0
 
 
 def test_an_evaluation_of_another_dataset_is_left_alone(dataset, tmp_path):
