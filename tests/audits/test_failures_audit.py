@@ -50,6 +50,14 @@ def test_the_planted_failure_is_found_and_its_rate_holds_the_truth(run):
     assert sum(run.manifest["spent"].values()) <= 4000
 
 
+def test_the_failures_of_a_kind_are_described_by_what_they_share(run):
+    groups = [row["clusters"] for row in run.read("combinations").to_pylist()]
+    said = [read(". ".join(clusters[0]["sentences"])).items() for clusters in groups if clusters[0]["sentences"]]
+    assert any(VALUES.items() <= one for one in said)
+    for clusters in groups:
+        assert all(one["scores"] == sorted(one["scores"]) for one in clusters)
+
+
 def test_discovery_and_confirmation_share_no_draw(run):
     rounds = run.rounds.select(["caption_id", "stage", "part", "first", "draws", "unusable"]).to_pylist()
     taken = {}
