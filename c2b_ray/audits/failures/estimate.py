@@ -10,6 +10,7 @@ from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.costs import Cost, classifications, generations
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.failures_file import read_failures_config
+from c2b_ray.store.labelled import LabelledTable
 
 
 def estimate(config: str | Path | dict[str, Any] | FailuresConfig, via: str = AUTO) -> list[Cost]:
@@ -18,6 +19,9 @@ def estimate(config: str | Path | dict[str, Any] | FailuresConfig, via: str = AU
     most = config.budget.draws
     least = int(most * config.budget.discovery / 2)  # where nothing fails there is nothing to confirm
     costs = []
+    if (labelled := config.images.labelled) is not None:
+        table = LabelledTable(labelled.table, "images.labelled.table", labelled.columns)
+        least = most = table.labels.num_rows
     if config.images.generate is not None:
         costs.append(Cost("images to draw", least, most, generations(config.images.generate.model)))
     if config.generalise is not None:
