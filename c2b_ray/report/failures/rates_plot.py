@@ -63,7 +63,7 @@ def _dress(axes: Axes, rows: Sequence[ForestRow], least: float) -> None:
 
     highest = max((limit for row in rows for limit in (row.value, row.high) if limit == limit), default=1.0)
     axes.set_xscale("log")
-    axes.set_xlim(least, min(1.0, 1.3 * highest) if highest > least else 1.0)
+    axes.set_xlim(least, min(1.5, 1.5 * highest) if highest > least else 1.5)
     if rows[0].value == rows[0].value:
         axes.axvline(rows[0].value, color=RULE, linewidth=1, clip_on=False)
     axes.xaxis.set_major_locator(LogLocator(10, numticks=5))

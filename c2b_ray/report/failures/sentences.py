@@ -70,7 +70,7 @@ GENERATED = Wording(
 )
 LABELLED = Wording(
     where="where the table says",
-    others="of the label’s other images",
+    others="without it",
     titles=("All images of the label", "With the caption"),
     stages="Captions were chosen on one half of the table, {discovery} (discovery). Every rate and verdict "
     "here is from the other half, {confirmation} (confirmation), that had no part in choosing them.",
