@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from planted_renders import PlantedRenders, known_renders
 
 import c2b_ray
 from c2b_ray.errors import ConfigError, InputError
-from c2b_ray.world import CLASSES
+from c2b_ray.steps.draw import png
+from c2b_ray.world import CLASSES, render, sample
 from c2b_ray.world.reader import read
 
 CONFIG = {
@@ -161,7 +164,13 @@ def test_findings_are_tried_elsewhere_and_the_generator_is_verified(scenes, tmp_
         "budget": {"draws": 1500},
         "generalise": {"generators": ["world:renderer?mislabel=0.1"], "runs": 5, "images": 20},
     }
-    run = c2b_ray.find_failures(config, tmp_path / "run", classifier=model)
+    table = tmp_path / "photos.parquet"
+    pq.write_table(
+        pa.table({"image": [png(render(scene)) for scene in sample(6, 1)], "target_class": ["bus"] * 6}), table
+    )
+    run = c2b_ray.find_failures({**config, "labelled": str(table)}, tmp_path / "run", classifier=model)
+    beside = [row for row in run.transfers.to_pylist() if row["source"] == str(table)]
+    assert [(row["classifier"], row["draws"]) for row in beside] == [("planted", 6), ("sound", 6)]
     rows = [row for row in run.transfers.to_pylist() if row["target"] == "boat"]
     assert {(row["classifier"], row["source"]) for row in rows} == {
         (name, source) for name in model for source in ("world:renderer", "world:renderer?mislabel=0.1")

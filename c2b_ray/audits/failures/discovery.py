@@ -11,7 +11,7 @@ from dataclasses import replace
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
 from c2b_ray.audits.failures.failing import background, combined, describe_at_once, described
 from c2b_ray.audits.failures.rewriting import rewrite
-from c2b_ray.audits.failures.screening import GOAL, WORTH, Purse, baseline_rate, rate, screen, seen
+from c2b_ray.audits.failures.screening import WORTH, Purse, baseline_rate, rate, screen, seen
 from c2b_ray.audits.failures.shortening import shorten
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
 from c2b_ray.steps.discovery.candidates import written
@@ -118,7 +118,7 @@ def promising(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
 
 
 def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Of each kind the captions that failed most often for certain; of captions that fail alike the shorter."""
+    """Of each kind the caption that fails most for certain, the shortest that may fail as often, and the next ones."""
     by_kind: dict[Kind, list[Hypothesis]] = {}
     for one in promising(work, hypotheses):
         by_kind.setdefault(one.kind, []).append(one)
@@ -126,16 +126,13 @@ def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     for group in by_kind.values():
         once = list(dict.fromkeys(group))
         once.sort(key=lambda one: (-_certain(work, one), len(one.caption.sentences), one.caption.text))
-        result += once[:CONFIRMED]
+        alike = [one for one in once if rate(work, one) >= _certain(work, once[0])]
+        shortest = min(alike, key=lambda one: len(one.caption.sentences))
+        result += list(dict.fromkeys([shortest, *once]))[:CONFIRMED]
     return result
 
 
 def _certain(work: Work, one: Hypothesis) -> float:
-    """A lower limit of the rate, in whole octaves: finer differences are chance."""
+    """A lower limit of the rate: a standard error below it."""
     failures, draws = seen(work, one)
-    failures = min(failures, GOAL)
-    low = max(failures - failures**0.5, 0.1) / max(draws * failures / max(seen(work, one)[0], 1), 1)
-    octave = 0
-    while low < 1:
-        low, octave = low * 2, octave + 1
-    return -float(octave)
+    return max(failures - failures**0.5, 0.1) / draws if draws else 0.0

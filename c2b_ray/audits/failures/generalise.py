@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from c2b_ray.audits.failures.beside import beside
 from c2b_ray.audits.failures.drawing import CONFIRMATION, MEASURE, Drawing, Source, Wanted
 from c2b_ray.audits.failures.sources import Generated, Indexed, generated, indexed
 from c2b_ray.audits.failures.work import Hypothesis, Work
@@ -32,6 +33,7 @@ def generalise(work: Work, findings: Sequence[Hypothesis]) -> None:
         captions = list(dict.fromkeys(c for one in findings for c in (work.baselines[one.kind.label], one.caption)))
         for drawing in _elsewhere(work, captions) if captions else ():
             rows += [row for one in findings for row in _rows(work, one, drawing, RUNS, is_elsewhere=True)]
+    rows += beside(work)
     if rows or work.config.generalise is not None:
         work.run.write("transfers", pa.Table.from_pylist(rows, TRANSFERS))
 

@@ -7,6 +7,8 @@ Which half an image is in follows from its row and the run's seed. It composes s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,7 +21,10 @@ from c2b_ray.audits.failures.standing_in import rounds_of
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.names import normalise
+from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.rounds import Contender, answer_all
+from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.discovery.candidates import table
 from c2b_ray.steps.discovery.conditions import Answered, Condition
@@ -34,10 +39,16 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     assert config.images.labelled is not None
     baselines(config)  # refuses a hierarchy that lacks a label
     images = LabelledTable(config.images.labelled.table, "images.labelled.table", config.images.labelled.columns)
+    check_classes(images.labels, config.labels)
     classifiers = contenders(config, models)
-    rows, answered = _rows(images, config)
-    answers = Answers.of(_answer(images, rows, answered, classifiers, run, models, steps), rows, classifiers)
-    answers.refuse_silence(run.path)
+    noted = {
+        f"classifier {name}": {"spec": spec, "revision": one.decider.revision}
+        for (name, spec), one in zip(config.specs.items(), classifiers, strict=True)
+    }
+    run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
+    rows, answered = rows_of(images, config, chosen(images.labels, None))
+    with steps.step("classify labelled images") as on_progress:
+        answers = answers_to(images, rows, answered, classifiers, Place(run, models.runner, on_progress))
     with steps.step("find conditions of failures"):
         claims = claims_of(answered, answers, config)
         found = hypotheses(config, images.location, Halves(answered, answers), claims)
@@ -51,48 +62,45 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     run.update({"spent": {"labelled images": len(rows)}})
 
 
-def _rows(images: LabelledTable, config: FailuresConfig) -> tuple[list[int], Answered]:
-    """The rows of the run's labels, and what they show."""
+@dataclass(frozen=True)
+class Place:
+    """Where answers go, and who runs the stage that makes them."""
+
+    run: FailuresRun
+    runner: Runner
+    on_progress: OnProgress
+
+
+def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str]) -> tuple[list[int], Answered]:
+    """The rows of the run's labels, and what they show in these columns."""
     labels = images.labels
-    check_classes(labels, config.labels)
-    spelt = {name.casefold().strip(): name for name in config.labels}
-    of_row = [spelt.get(str(name).casefold().strip()) for name in labels["target_class"].to_pylist()]
+    spelt = {normalise(name): name for name in config.labels}
+    of_row = [None if name is None else spelt.get(normalise(name)) for name in labels["target_class"].to_pylist()]
     rows = [row for row, label in enumerate(of_row) if label is not None]
     at = np.array(rows, np.int64)
-    columns = {name: compared(labels, name)[at] for name in chosen(labels, None)}
+    values = {name: compared(labels, name)[at] for name in columns}
     names = images.keys.to_pylist()
     halves = [int(content_id("half", config.seed, names[row], row), 16) % 2 == 0 for row in rows]
-    return rows, Answered(np.array([of_row[row] for row in rows], object), columns, np.array(halves, bool))
+    return rows, Answered(np.array([of_row[row] for row in rows], object), values, np.array(halves, bool))
 
 
-def _answer(
-    images: LabelledTable,
-    rows: list[int],
-    answered: Answered,
-    classifiers: tuple[Contender, ...],
-    run: FailuresRun,
-    models: Backend,
-    steps: Steps,
-) -> pa.Table:
-    noted = {
-        f"classifier {one.decider.classifier}": {"spec": one.decider.classifier, "revision": one.decider.revision}
-        for one in classifiers
-    }
-    run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
+def answers_to(
+    images: LabelledTable, rows: list[int], answered: Answered, classifiers: tuple[Contender, ...], place: Place
+) -> Answers:
+    """What the classifiers answer to these rows. SourceError where one answers hardly any of them."""
     names = [f"{images.revision} {row}" for row in rows]
+    labels = answered.labels.tolist()
     ids = [
-        [one.decider.round_id(name, label) for one in classifiers]
-        for name, label in zip(names, answered.labels.tolist(), strict=True)
+        [one.decider.round_id(name, label) for one in classifiers] for name, label in zip(names, labels, strict=True)
     ]
-    wanted = pa.table(
-        {"answer_id": pa.array(ids, pa.list_(pa.string())), "row": rows, "name": names, "label": list(answered.labels)}
-    )
-    with steps.step("classify labelled images") as on_progress:
-        run.begin_writing()
-        source = partial(_itself, images)
-        answer_all(models.runner, wanted, source, classifiers, run.location("answers"), on_progress)
-    answers, current = run.read("answers"), pa.array([one for group in ids for one in group])
-    return answers.filter(pc.is_in(answers["answer_id"], current))
+    columns = {"answer_id": pa.array(ids, pa.list_(pa.string())), "row": rows, "name": names, "label": labels}
+    place.run.begin_writing()
+    out = place.run.location("answers")
+    answer_all(place.runner, pa.table(columns), partial(_itself, images), classifiers, out, place.on_progress)
+    answers, current = place.run.read("answers"), pa.array([one for group in ids for one in group])
+    result = Answers.of(answers.filter(pc.is_in(answers["answer_id"], current)), rows, classifiers)
+    result.refuse_silence(place.run.path)
+    return result
 
 
 def _itself(images: LabelledTable) -> LabelledTable:

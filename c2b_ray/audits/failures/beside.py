@@ -1,0 +1,54 @@
+"""The failure rates of real, labelled images, beside those of the baselines: rows of `schemas.TRANSFERS`.
+
+Their caption is the label's baseline, and what they are held against is what was drawn of it in discovery.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH
+from c2b_ray.audits.failures.labelled import Place, answers_to, rows_of
+from c2b_ray.audits.failures.work import Work
+from c2b_ray.errors import ConfigError
+from c2b_ray.store.labelled import LabelledTable
+
+
+def beside(work: Work) -> list[dict[str, Any]]:
+    """A row per label and classifier; none without `labelled`."""
+    if work.config.labelled is None:
+        return []
+    images = LabelledTable(work.config.labelled, "labelled")
+    rows, answered = rows_of(images, work.config, ())
+    if not rows:
+        raise ConfigError("labelled", f"no row of {images.location} has one of the run's labels as its target_class")
+    classifiers = work.drawing.stage.contenders
+    with work.steps.step("classify labelled images") as on_progress:
+        place = Place(work.run, work.models.runner, on_progress)
+        answers = answers_to(images, rows, answered, classifiers, place)
+    result: list[dict[str, Any]] = []
+    for label, caption in work.baselines.items():
+        of_label = answered.of_label(label)
+        for name, known in answers.known.items():
+            drawn = work.drawing.counts(caption, name, DISCOVERY, SEARCH)
+            failures = int(np.sum(answers.failed[name] & known & of_label))
+            result.append(
+                {
+                    "caption_id": caption.caption_id,
+                    "label": label,
+                    "target": None,
+                    "source": images.location,
+                    "classifier": name,
+                    "draws": int(np.sum(known & of_label)),
+                    "failures": failures,
+                    "any_failures": failures,
+                    "baseline_draws": drawn.draws,
+                    "baseline_failures": drawn.failures,
+                    "rates": [],
+                    "baseline_rates": [],
+                    "p_value": None,
+                }
+            )
+    return result
