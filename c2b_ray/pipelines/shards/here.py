@@ -40,29 +40,30 @@ class CrewsHere:
         self._counters = Counters()
         self._threads = threads or min(16, cores())
         self._workshop = Workshop(recipe, self._counters, self._check)
+        # The same threads for all passes: what each has taken of memory, the next pass takes again.
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shard")
 
     def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
         coming = iter(tasks)
         under_way: dict[Future[Any], Task] = {}
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
-            try:
-                while True:
-                    while len(under_way) < self._threads and (task := next(coming, None)) is not None:
-                        under_way[pool.submit(self._workshop.do, task)] = task
-                    if not under_way:
-                        break
-                    done, _ = wait(under_way, TOLD_EVERY_S, FIRST_COMPLETED)
-                    for future in done:
-                        on_done(under_way.pop(future), future.result())
-                    on_counts(self._counters.snapshot())
-            except BaseException:
-                self._stopped.set()
-                for future in under_way:
-                    future.cancel()
-                raise
+        try:
+            while True:
+                while len(under_way) < self._threads and (task := next(coming, None)) is not None:
+                    under_way[self._pool.submit(self._workshop.do, task)] = task
+                if not under_way:
+                    break
+                done, _ = wait(under_way, TOLD_EVERY_S, FIRST_COMPLETED)
+                for future in done:
+                    on_done(under_way.pop(future), future.result())
+                on_counts(self._counters.snapshot())
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
+        """Tasks that are under way end at their next batch."""
         self._stopped.set()
+        self._pool.shutdown(cancel_futures=True)
 
     def _check(self) -> None:
         if self._stopped.is_set():
