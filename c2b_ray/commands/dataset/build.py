@@ -212,9 +212,10 @@ def _refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> N
     if drawn < enough or sum(unusable.values()) < drawn:
         return
     said = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
-    why = [name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:")]
+    why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
+    because = f": {'; '.join(why[:3])}" if why else ""
     raise SourceError(
-        f"{location}: none of the first {int(drawn)} images can be used ({said}): {'; '.join(sorted(why)[:3])}. A "
+        f"{location}: none of the first {int(drawn)} images can be used ({said}){because}. A "
         "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
         "mend it, delete the directory, and build again",
         location=location,

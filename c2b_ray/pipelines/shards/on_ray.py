@@ -31,7 +31,7 @@ TOLD_EVERY_S = 1.0
 SERVED_THREADS = 4
 """Shards under way in a process whose models answer from Ray Serve: it waits rather than works."""
 RESTARTS = 5
-"""Processes that may die, on nodes that live, without a task being done meanwhile."""
+"""Processes that may die over one task, on nodes that live, without any task being done meanwhile."""
 
 
 class Hand:
@@ -81,7 +81,7 @@ class CrewsOnRay:
         self._kind: Any = ray.remote(Hand)
         self._actors: list[_Actor] = []
         self._gone: Counter[str] = Counter()  # what dead actors had counted
-        self._deaths = 0
+        self._deaths: Counter[str] = Counter()  # by task, since the last one that was done
 
     @property
     def placement(self) -> Placement:
@@ -158,7 +158,7 @@ class CrewsOnRay:
             if reference in waiting:
                 actor.node = result
                 continue
-            self._deaths = 0
+            self._deaths.clear()
             on_done(actor.tasks.pop(reference), result)
 
     def _bury(self, actor: _Actor, again: deque[Task], error: Exception) -> None:
@@ -167,11 +167,12 @@ class CrewsOnRay:
         again.extend(actor.tasks.values())
         self.lost, self.repeated = self.lost + 1, self.repeated + len(actor.tasks)
         if self._alive(actor.node):  # a node that is taken away says nothing about its work
-            self._deaths += 1
-        if self._deaths > RESTARTS:
+            self._deaths.update(task.name for task in actor.tasks.values())
+            self._deaths.update(["start"] if not actor.tasks else [])
+        if max(self._deaths.values(), default=0) > RESTARTS:
             first_line = str(error).strip().partition("\n")[0]
             raise ServiceError(
-                f"{self._deaths} processes in a row died over the same shards, the last with: {first_line}; what is "
+                f"{RESTARTS + 1} processes in a row died over the same shards, the last with: {first_line}; what is "
                 "written is kept; give each process more memory (fewer of them, a smaller batch), and run again"
             ) from None
         self._hire()

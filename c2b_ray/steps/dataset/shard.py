@@ -212,7 +212,7 @@ def rows(candidates: Sequence[Candidate], rule: FailureRule) -> pa.Table:
 def _row(candidate: Candidate, rule: FailureRule) -> dict[str, Any]:
     answers = [_answer(verdict, candidate.row) for verdict in candidate.verdicts]
     first = next(answer for answer in answers if answer["failed"])
-    taken = "nothing for certain" if first["predicted"] is None else first["predicted"]
+    taken = "several labels alike" if first["predicted"] is None else first["predicted"]
     wanted, source = candidate.wanted, candidate.source
     return {
         "image_id": candidate.image_id,
