@@ -75,7 +75,7 @@ class _Needs:
     """What a stage needs: rows at once on CPUs and on a GPU, and the most CPUs that one process can keep busy.
 
     `model`: whether it computes, so that it takes CPUs or a GPU for itself. `threads`: whether its roles take several
-    batches at once.
+    batches at once. `reads`: whether other processes read and write for it, to which CPUs are left.
     """
 
     batch: int
@@ -84,6 +84,7 @@ class _Needs:
     model: bool = True
     threads: bool = False
     per_node: bool = False
+    reads: bool = True
 
 
 NEEDS: dict[Stage, _Needs] = {
@@ -95,7 +96,7 @@ NEEDS: dict[Stage, _Needs] = {
     # Each process holds the whole index in memory, so that there is one a node.
     "search": _Needs(batch=256, width=1024, per_node=True),
     # A dataset's generator and classifiers in one process; its batch is the dataset's own.
-    "shards": _Needs(batch=1, width=1, gpu_batch=1),
+    "shards": _Needs(batch=1, width=1, gpu_batch=1, reads=False),
 }
 
 
@@ -205,7 +206,8 @@ def _on_cpus(needs: _Needs, nodes: Sequence[Node]) -> Placement:
     largest = _largest(nodes)
     width = largest // math.ceil(largest / needs.width)
     most = sum(int(node.cpus // width) for node in nodes)
-    return Placement(needs.batch, int(width) if needs.threads else 1, max_actors=most, cpus=_reserved(width))
+    cpus = _reserved(width) if needs.reads else float(width)
+    return Placement(needs.batch, int(width) if needs.threads else 1, max_actors=most, cpus=cpus)
 
 
 def _reserved(width: float) -> float:
