@@ -25,6 +25,8 @@ SAMPLED = 100
 MINED, WHOLE, CONFIRMED = 4, 2, 3
 """Sets of sentences, and descriptions of clusters or single images, that are drawn of each kind; captions of each that
 are confirmed."""
+MUCH = 0.4
+"""The share of the draws for captions whose being left sends more draws to the baselines."""
 OWN = 1_000
 """Draws at most of each caption of the config, before what they are taken for is known."""
 FEWEST = 2
@@ -32,20 +34,38 @@ FEWEST = 2
 
 
 def discover(work: Work, draws: int) -> list[Hypothesis]:
-    """The hypotheses to confirm, found with so many draws."""
+    """The hypotheses to confirm, found with so many draws.
+
+    Where captions take few of the draws that are left for them, most of the rest go to the baselines, whose rarer
+    failures are then looked at too.
+    """
     at_baseline = int(draws * BASELINE_SHARE)
     draw_baselines(work, at_baseline)
     purse = Purse(draws - sum(work.drawing.spent.values()))
+    begun = purse.left
+    own = _of_the_config(work, purse)
+    tried = _tried(work, purse, at_baseline)
+    if purse.left > MUCH * begun and not work.config.captions:
+        more = int(purse.left * BASELINE_SHARE)
+        purse.take(more)
+        each = more // len(work.baselines)
+        wanted = [Wanted(caption, DISCOVERY, SEARCH, each, examples=2) for caption in work.baselines.values()]
+        work.drawing.draw(wanted, work.steps, "draw more of the baselines")
+        tried += _tried(work, purse, at_baseline + more)
+    return [*own, *chosen(work, tried)]
+
+
+def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
+    """Captions that the baselines' failures suggest, drawn, and shorter ones and other wordings of them."""
     kinds = kinds_of(work)
     most = max(at_baseline // len(work.baselines) // 2, 1)
-    own = _of_the_config(work, purse)
     describe_at_once(work, [(kind, work.baselines[kind.label]) for kind in kinds], work.baselines)
     clusters = combined(work, kinds)
     first = [one for kind, sets in zip(kinds, clusters, strict=True) for one in _hypotheses(work, kind, sets)]
     screen(work, first, purse, most)
     shorter = shorten(work, promising(work, first), purse, most)
     reworded = rewrite(work, promising(work, [*first, *shorter]), purse, most)
-    return [*own, *chosen(work, [*first, *shorter, *reworded])]
+    return [*first, *shorter, *reworded]
 
 
 def draw_baselines(work: Work, draws: int) -> None:
