@@ -1,0 +1,128 @@
+"""What a build's number of shards costs its driver: CPU a shard, here and with many logical nodes, and listings.
+
+    PYTHONPATH=tests/support python bench/dataset_scale.py [--shards 1000 4000 16000] [--nodes 1 4 8] [--tasks 400]
+
+Shards of four draws of models that do next to nothing, so that what is left is what a shard costs, whatever is in it:
+its task, its files, its part of the second pass and its line of the manifest. `here` is a build in one process, by
+step. With nodes, each is a Ray node of its own with processes of its own, all on this machine; the CPU of the driver is
+apart from that of Ray's head (GCS and raylet) and of the workers. `saturates`: at so many draws a second one core of
+the driver is busy, with shards of 2,000 draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataset_build import LABELS, crew
+from ray import cloudpickle
+from raylets import Hardware, Raylets, await_nodes, raylets
+
+from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.pipelines.cluster import ADDRESS, ensure_ray
+from c2b_ray.pipelines.shards.here import Crews, CrewsHere
+from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
+from c2b_ray.pipelines.shards.passes import Passes, state_of
+from c2b_ray.pipelines.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.pipelines.shards.workshop import Recipe, Task
+from c2b_ray.steps.dataset.captions import Numbered
+from c2b_ray.steps.dataset.plan import Plan
+from c2b_ray.store.dataset_build import building
+
+SHARD_DRAWS, USUAL_DRAWS = 4, 2000
+DAEMONS = ("gcs_server", "raylet/raylet")
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def built(out: str, shards: int, crews_of: Any) -> dict[str, float]:
+    """CPU-ms a shard of this process, by step, and seconds in all."""
+    with building(out) as directory:
+        texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(shards))
+        write_captions(directory.files, Numbered(SHARD_DRAWS).tables(texts))
+        plan = Plan("scale", shards * SHARD_DRAWS, SHARD_DRAWS, SHARD_DRAWS)
+        recipe = Recipe(directory.files, plan, partial(crew, False, 0.25), 1, 0, 4, 1000)
+        crews: Crews = crews_of(recipe)
+        result: dict[str, float] = {}
+        began = time.monotonic()
+
+        def step(name: str, run: Any) -> None:
+            cpu, clock = time.process_time(), time.monotonic()
+            run()
+            result[f"{name}_cpu_ms"] = round(1000 * (time.process_time() - cpu) / shards, 3)
+            result[f"{name}_s"] = round(time.monotonic() - clock, 2)
+
+        passes = Passes(recipe, crews, PlannedCaptions(directory.files))
+        step("first", lambda: passes.run_first(lambda *progress: None))
+        step("listing", lambda: state_of(directory.files, plan))
+        step("second", lambda: passes.run_second(lambda *progress: None))
+        listed: list[Any] = []
+        tasks = (Task("listed", group) for group in range(plan.groups))
+        step("manifest", lambda: crews.run(tasks, lambda task, rows: listed.extend(rows), lambda sums: None))
+        result["manifest_bytes_a_shard"] = round(len(json.dumps(listed)) / shards)
+        result["seconds"] = round(time.monotonic() - began, 2)
+        crews.close()
+    return result
+
+
+def on_nodes(nodes: int, shards: int) -> dict[str, Any]:
+    names = [f"node{number}" for number in range(1, nodes)]
+    hardware = Hardware(cpus=1)
+    placement = PlacementConfig.model_validate(
+        {"stages": {"shards": {"min_actors": nodes, "max_actors": nodes, "cpus": 1}}}
+    )
+    with ExitStack() as stack:
+        cluster = stack.enter_context(raylets(hardware, dict.fromkeys(names, hardware)))
+        os.environ[ADDRESS] = cluster.address
+        stack.callback(os.environ.pop, ADDRESS)
+        stack.enter_context(ensure_ray())
+        await_nodes(nodes)
+        out = stack.enter_context(tempfile.TemporaryDirectory())
+        before = _daemons(cluster)
+        result: dict[str, Any] = built(str(Path(out, "dataset")), shards, partial(_crews, placement))
+        result["ray_daemons_cpu_ms"] = round(1000 * (_daemons(cluster) - before) / shards, 3)
+    driver = sum(result[f"{name}_cpu_ms"] for name in ("first", "second", "manifest"))
+    result["driver_cpu_ms"] = round(driver, 3)
+    result["saturates"] = round(USUAL_DRAWS * 1000 / driver)
+    return result
+
+
+def _crews(placement: PlacementConfig, recipe: Recipe) -> Crews:
+    return CrewsOnRay(recipe, placement)
+
+
+def _daemons(cluster: Raylets) -> float:
+    """CPU seconds that GCS and raylets have taken so far."""
+    total = 0.0
+    for pid in {pid for node in cluster.nodes.values() for name in DAEMONS for pid in node.processes(name)}:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / TICK
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shards", type=int, nargs="*", default=[1000, 4000, 16000])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 4, 8])
+    parser.add_argument("--tasks", type=int, default=400, help="shards of each build on nodes")
+    args = parser.parse_args()
+    cloudpickle.register_pickle_by_value(sys.modules["dataset_build"])
+    for shards in args.shards:
+        with tempfile.TemporaryDirectory() as folder:
+            print("here", shards, json.dumps(built(str(Path(folder, "dataset")), shards, CrewsHere)), flush=True)
+    for nodes in args.nodes:
+        print("nodes", nodes, json.dumps(on_nodes(nodes, args.tasks)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
