@@ -16,9 +16,9 @@ from c2b_ray.schemas import content_id, seed_of
 
 Ints = NDArray[np.int64]
 
-GROUP_SHARDS = 16
+GROUP_SHARDS = 8
 MOST_GROUPS = 256
-BUCKET_ENTRIES = 250_000
+BUCKET_ENTRIES = 60_000
 """Fingerprints, once for each of their bands, that one process compares at a time if every draw were a failure."""
 
 
