@@ -23,7 +23,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,10 @@ class ShardFiles:
     @property
     def local(self) -> bool:
         return not self.location.startswith(s3.SCHEME)
+
+    def everywhere(self) -> ShardFiles:
+        """The same files for processes that were started in another folder than this one."""
+        return replace(self, location=resolve(self.location)[1]) if self.local else self
 
     def at(self, name: str) -> str:
         return f"{self.location.rstrip('/')}/{name}"

@@ -164,7 +164,9 @@ def _begin(
     dataset_id = content_id("dataset", config_hash, about["models"], about["captions_sha256"])
     plan = Plan(dataset_id, size["draws"], config.shard_draws, config.batch)
     sources, distance = config.images.sources, config.near_duplicates
-    recipe = Recipe(directory.files, plan, crew.load, sources, config.seed, distance, config.cap_per_caption)
+    recipe = Recipe(
+        directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption
+    )
     return plan, recipe
 
 
