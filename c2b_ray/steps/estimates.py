@@ -20,7 +20,8 @@ from c2b_ray.steps.cells import CellGroup, CellImages
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.correction import correction_of, doubts_of_rows
 from c2b_ray.steps.image_ids import Ints
-from c2b_ray.steps.judge import CAPTIONS, LABELS, Estimate, Floats
+from c2b_ray.steps.judge import Estimate, Floats
+from c2b_ray.steps.reasons import CAPTIONS, LABELS
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen
 

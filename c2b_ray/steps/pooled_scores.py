@@ -20,7 +20,8 @@ from c2b_ray.metrics.scores import mean_of_others
 from c2b_ray.names import normalise
 from c2b_ray.schemas import POOLED
 from c2b_ray.steps.adjusted import Adjusted, Score, together
-from c2b_ray.steps.judge import EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Floats
+from c2b_ray.steps.judge import Estimate, Floats
+from c2b_ray.steps.reasons import EVIDENCE_OF_VALUES, MOST_SHARED
 from c2b_ray.steps.thresholds import Thresholds
 
 LEAST_CLASSES = 2

@@ -24,8 +24,9 @@ from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.estimates import Counts, Observed, Sample, counted, estimated
 from c2b_ray.steps.group import grouped
-from c2b_ray.steps.judge import TOO_FEW, Estimate, can_be_clear, judged
+from c2b_ray.steps.judge import Estimate, judged
 from c2b_ray.steps.pooled_scores import pooled
+from c2b_ray.steps.reasons import TOO_FEW, can_be_clear
 from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified

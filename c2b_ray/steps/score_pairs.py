@@ -25,8 +25,8 @@ from c2b_ray.steps.cells import CellImages, counts_by_source, images_of_pairs
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints
 from c2b_ray.steps.intersect import Pair, bias_class, of_run
-from c2b_ray.steps.judge import EVIDENCE_OF_VALUES
 from c2b_ray.steps.paired_images import PairCells, PairCounts, by_caption, counts_of_captions, counts_of_verified
+from c2b_ray.steps.reasons import EVIDENCE_OF_VALUES
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen, Verified
 

@@ -25,7 +25,7 @@ from c2b_ray.steps.cells import CellGroup, CellImages, Group, captions_of_draws,
 from c2b_ray.steps.doubts import LEAST_SHOWN
 from c2b_ray.steps.duplicates import Distinct, Gallery
 from c2b_ray.steps.image_ids import Ints, numbered
-from c2b_ray.steps.judge import TOO_FEW, can_be_clear
+from c2b_ray.steps.reasons import TOO_FEW, can_be_clear
 from c2b_ray.steps.said import NOTHING
 from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.steps.thresholds import Thresholds

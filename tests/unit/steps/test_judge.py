@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from c2b_ray.steps.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, judged
+from c2b_ray.steps.judge import Estimate, judged
+from c2b_ray.steps.reasons import CALIBRATED, CAPTIONS, LABELS, VERIFIER
 from c2b_ray.steps.thresholds import Thresholds
 
 LEVELS = Thresholds(0.05, 0.05)

@@ -3,8 +3,9 @@ import pytest
 
 from c2b_ray.schemas import POOLED
 from c2b_ray.steps.adjusted import Adjusted
-from c2b_ray.steps.judge import LABELS, Estimate
+from c2b_ray.steps.judge import Estimate
 from c2b_ray.steps.pooled_scores import pooled
+from c2b_ray.steps.reasons import LABELS
 from c2b_ray.steps.thresholds import Thresholds
 
 
