@@ -39,13 +39,7 @@ def build(
         print(json.dumps(DatasetConfig.model_json_schema(), indent=2, ensure_ascii=False))
         return
     if file is not None and dry_run:
-        from c2b_ray.commands.dataset.preflight import estimate
-
-        costs = estimate(file)
-        if as_json:
-            show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
-        else:
-            show.out().print(show.cost_table(costs))
+        _print_costs(file, as_json)
         return
     if file is None or out is None:
         raise ConfigError("", "name a dataset file and --out DIR; c2b dataset build --print-schema shows the fields")
@@ -61,6 +55,16 @@ def build(
     show.line(f"{built.rows} of {built.draws} images in {built.shards} shards at {built.out}; left out: {left_out}")
     if built.repeated["tasks"]:
         show.line(f"done again after deaths or interrupts: {built.repeated['tasks']} tasks")
+
+
+def _print_costs(file: str, as_json: bool) -> None:
+    from c2b_ray.commands.dataset.preflight import estimate
+
+    costs = estimate(file)
+    if as_json:
+        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
+    else:
+        show.out().print(show.cost_table(costs))
 
 
 def verify(

@@ -24,12 +24,12 @@ from c2b_ray.commands.dataset import captions as origins
 from c2b_ray.commands.dataset.asked import by_captioner, by_language_model
 from c2b_ray.commands.dataset.models import crew_of, open_table
 from c2b_ray.commands.dataset.preflight import check, paths_read
+from c2b_ray.commands.dataset.unusable import FEW, refuse_unusable
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.shards.counters import BECAUSE, DRAWS, DROPPED
 from c2b_ray.pipelines.shards.damage import damaged
 from c2b_ray.pipelines.shards.exposed import Exposed, exposed
 from c2b_ray.pipelines.shards.here import Crews, CrewsHere
@@ -44,11 +44,6 @@ from c2b_ray.store.manifest import differences
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
-
-
-FEW = 256
-"""Draws of which some must be usable."""
-UNUSABLE = ("no_image", "no_answer")
 
 
 @dataclass(frozen=True)
@@ -208,22 +203,6 @@ def _captions(config: DatasetConfig, models: Backend, steps: Steps) -> Iterator[
     return origins.with_rows(by_captioner(captions, models, steps))
 
 
-def _refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
-    """SourceError where none of the first images, `enough` to tell by, can be used: no more of them are drawn."""
-    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
-    if drawn < enough or sum(unusable.values()) < drawn:
-        return
-    said = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
-    why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
-    because = f": {'; '.join(why[:3])}" if why else ""
-    raise SourceError(
-        f"{location}: none of the first {int(drawn)} images can be used ({said}){because}. A "
-        "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
-        "mend it, delete the directory, and build again",
-        location=location,
-    )
-
-
 class _Build:
     """One build, from where the directory is to its manifest."""
 
@@ -258,7 +237,7 @@ class _Build:
                 first[0] = done
             self._metrics.tell(sums)
             if enough is not None:
-                _refuse_unusable(self._directory.location, sums, enough)
+                refuse_unusable(self._directory.location, sums, enough)
             self._directory.lost(self._crews.lost, self._crews.repeated)
             now = done - first[0]
             errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))
