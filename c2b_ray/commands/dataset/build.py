@@ -145,13 +145,7 @@ def _begin(
                 )
     with steps.step("describe the models"):
         crew = crew_of(config, about["labels"], models)
-    for name, revision in about.get("models", {}).items():
-        if crew.revisions().get(name) != revision:
-            raise RunError(
-                f"{directory.location} was begun with another model: {name} had revision {revision}, now it has "
-                f"{crew.revisions().get(name)}; put the former files back, or choose another --out",
-                run=directory.location,
-            )
+    _refuse_other_models(directory, about, crew.revisions())
     if "models" not in about:
         about |= {"config": fields, "config_hash": config_hash, "models": crew.revisions(), "versions": versions()}
         directory.begin(about)
@@ -163,6 +157,16 @@ def _begin(
         directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption
     )
     return plan, recipe
+
+
+def _refuse_other_models(directory: DatasetBuild, about: Mapping[str, Any], revisions: Mapping[str, str]) -> None:
+    for name, revision in about.get("models", {}).items():
+        if revisions.get(name) != revision:
+            raise RunError(
+                f"{directory.location} was begun with another model: {name} had revision {revision}, now it has "
+                f"{revisions.get(name)}; put the former files back, or choose another --out",
+                run=directory.location,
+            )
 
 
 def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:
