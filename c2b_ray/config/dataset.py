@@ -105,6 +105,9 @@ class DatasetConfig(Strict):
     confidence: float = Field(
         0.0, ge=0, lt=1, description="A failure counts only where the likeliest label has at least this probability."
     )
+    true_below: float = Field(
+        1.0, gt=0, le=1, description="A failure counts only where the true label has at most this probability."
+    )
     hierarchy: str | None = Field(
         None, description="`world`, `imagenet`, a YAML or CSV file of label → parent, or a folder of WordNet's files."
     )

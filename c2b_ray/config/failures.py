@@ -83,6 +83,9 @@ class FailuresConfig(Strict):
     confidence: float = Field(
         0.0, ge=0, lt=1, description="A failure counts only where the likeliest label has at least this probability."
     )
+    true_below: float = Field(
+        1.0, gt=0, le=1, description="A failure counts only where the true label has at most this probability."
+    )
     targets: dict[Name, list[Name]] | None = Field(
         None, description="Label → the wrong labels that are looked for. By default those that failures are taken for."
     )

@@ -56,7 +56,7 @@ def decider(config: FailuresConfig, name: str, known: Description, ancestry: Anc
     for label, truth in truths.items():
         check_rule(config.rule, truth, label)
     _check_targets(config, name, names)
-    return Decider(name, known.revision, tuple(names), truths, config.rule, config.confidence)
+    return Decider(name, known.revision, tuple(names), truths, config.rule, config.confidence, config.true_below)
 
 
 def _truth(config: FailuresConfig, positions: Sequence[int], labels: int, hierarchy: Hierarchy | None) -> Truth:

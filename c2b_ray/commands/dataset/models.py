@@ -30,7 +30,7 @@ def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> Cr
         spec = config.verify.captioner
         revision = models.describe("captioner", spec).revision
         verifier = VerifierThere(spec, revision, tuple(labels), models.captioner(spec))
-    return CrewThere(_sources(config, models), judges, verifier, config.rule, config.confidence)
+    return CrewThere(_sources(config, models), judges, verifier, config.rule, config.confidence, config.true_below)
 
 
 def _sources(config: DatasetConfig, models: Backend) -> tuple[GeneratorThere | IndexThere | TableThere, ...]:

@@ -90,6 +90,7 @@ class CrewThere:
     verifier: VerifierThere | None
     rule: FailureRule
     confidence: float
+    true_below: float = 1.0
 
     def load(self) -> Crew:
         return Crew(
@@ -98,6 +99,7 @@ class CrewThere:
             None if self.verifier is None else self.verifier.check(),
             self.rule,
             self.confidence,
+            self.true_below,
         )
 
     def revisions(self) -> dict[str, str]:

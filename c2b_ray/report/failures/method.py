@@ -39,7 +39,9 @@ def rule_line(config: Mapping[str, Any], rule: str = "") -> str:
         return ""
     least = config.get("confidence")
     sure = f" and has a probability of at least {words.decimal(float(least))}" if least else ""
-    return f"An answer is a failure when {RULES[name]}{sure} (rule: {name})."
+    most = config.get("true_below")
+    unsure = f", and the true label one of at most {words.decimal(float(most))}" if most and most < 1 else ""
+    return f"An answer is a failure when {RULES[name]}{sure}{unsure} (rule: {name})."
 
 
 def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:

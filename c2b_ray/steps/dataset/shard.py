@@ -76,6 +76,7 @@ class Crew:
     verifier: LabelCheck | None
     rule: FailureRule
     confidence: float
+    true_below: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,11 @@ class _Batch:
             logits = judge.classifier.logits(pixels, keys)
             truths = [judge.truths[label] for label in labels]
             truth = truths[0] if len(set(labels)) == 1 else Truth.stacked(truths)
-            verdicts.append(Verdict(judge, logits, decide(logits, truth, self.crew.rule, self.crew.confidence)))
+            verdicts.append(
+                Verdict(
+                    judge, logits, decide(logits, truth, self.crew.rule, self.crew.confidence, self.crew.true_below)
+                )
+            )
         self.on_stage("classify", len(drawn) * len(self.crew.judges), time.monotonic() - began)
         return verdicts
 

@@ -121,14 +121,22 @@ class Decider:
     truths: Mapping[str, Truth]
     rule: FailureRule = "top1"
     confidence: float = 0.0
+    true_below: float = 1.0
 
     def decide(self, logits: NDArray[np.floating], label: str) -> Decisions:
-        return decide(logits, self.truths[label], self.rule, self.confidence)
+        return decide(logits, self.truths[label], self.rule, self.confidence, self.true_below)
 
     def round_id(self, order_id: str, label: str) -> str:
         truth = self.truths[label]
         kin = None if truth.kin is None else np.flatnonzero(truth.kin).tolist()
-        settings = (list(self.names), np.flatnonzero(truth.own).tolist(), kin, self.rule, self.confidence)
+        settings = (
+            list(self.names),
+            np.flatnonzero(truth.own).tolist(),
+            kin,
+            self.rule,
+            self.confidence,
+            self.true_below,
+        )
         return content_id("round", order_id, self.classifier, self.revision, *settings)
 
 

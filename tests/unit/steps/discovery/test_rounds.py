@@ -118,3 +118,13 @@ def test_bad_images_are_counted_with_their_reason_and_a_source_of_nothing_else_i
     assert "the image is all black" in some["reasons"][0].as_py()
     with pytest.raises(SourceError, match=r"none of 60 images of 'a bus' can be used.*all black.*black or NaN images"):
         drawn(orders(60), Shades(lambda seed: "the image is all black"))
+
+
+def test_a_true_label_that_is_nearly_as_likely_is_no_failure_below_its_threshold():
+    """Footnote 2: of a bus at .40 that is taken for a boat at .45, and one at .10."""
+    logits = np.log(np.array([[0.40, 0.45, 0.15], [0.10, 0.80, 0.10]], np.float32))
+    truths = {"bus": Truth(np.array([True, False, False]))}
+    assert Decider("c", "1", NAMES, truths).decide(logits, "bus").failed.tolist() == [True, True]
+    strict = Decider("c", "1", NAMES, truths, true_below=0.3)
+    assert strict.decide(logits, "bus").failed.tolist() == [False, True]
+    assert strict.round_id("order", "bus") != Decider("c", "1", NAMES, truths).round_id("order", "bus")
