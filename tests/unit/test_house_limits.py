@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,12 @@ def test_a_file_fits_its_limits(path):
     long = {node.name: node.end_lineno - node.lineno + 1 for node in functions if node.end_lineno - node.lineno >= 40}
     assert not long
     assert len(text.splitlines()) <= 300
+
+
+TOGETHER = ("unit", "audits", "contract", "golden", "browser")
+
+
+def test_test_files_of_one_process_have_names_of_their_own():
+    """pytest imports them by their names alone: of two alike, one could not be collected beside the other."""
+    names = [path.name for kind in TOGETHER for path in (ROOT / "tests" / kind).rglob("test_*.py")]
+    assert sorted(name for name, count in Counter(names).items() if count > 1) == []
