@@ -103,7 +103,7 @@ def test_a_silent_server_is_given_up(s3, monkeypatch, listening):
         monkeypatch.setenv("C2B_S3_TIMEOUT", "1")
         began = time.monotonic()
         message = refused(read if listening else begin, "s3://photos/place")
-        assert time.monotonic() - began < 1 + 5
+        assert time.monotonic() - began < 1 + 20  # of a busy machine; the clients' own patience is a minute and more
         assert ("gave no answer" if listening else "cannot be reached") in message
         assert f"127.0.0.1:{silent.getsockname()[1]}" in message
         assert "'photos'" in message
