@@ -52,18 +52,22 @@ class Confirmation:
             left -= plan.total
             self._draw(plan.captions.tolist(), plan.baselines.tolist(), TEST, "confirm on fresh seeds")
             after = self._counts(TEST)
-            if np.array_equal(before[:, 1::2], after[:, 1::2]):  # labelled images that have come to their end
+            if np.array_equal(before[:, 1::2], after[:, 1::2]):  # no image of them could be used
                 return
             self.race = self.race.after(*(after - before).T)
 
     def measure(self, draws: int) -> None:
-        """Draws so many of each caption that its rate is known, a number that is fixed before the first of them."""
+        """Draws so many of each caption that its rate is known, a number that is fixed before the first of them.
+
+        What is left beyond a few of each goes to the findings, whose rates may be rare, and to their baselines.
+        """
         if not self.hypotheses:
             return
         places = len(self.captions) + len(self.labels)
-        plan = measure_draws(self.race, max(draws // places, 1))
-        captions = np.maximum(plan.captions, min(LEAST_MEASURED, draws // places))
-        baselines = np.maximum(plan.baselines, min(LEAST_MEASURED, draws // places))
+        least = min(LEAST_MEASURED, draws // places)
+        left = draws - least * places
+        plan = measure_draws(self.race, left, left)
+        captions, baselines = np.maximum(plan.captions, least), np.maximum(plan.baselines, least)
         self._draw(captions.tolist(), baselines.tolist(), MEASURE, "measure rates")
 
     @property

@@ -38,7 +38,7 @@ class Source(Protocol):
     def revision(self) -> str: ...
 
     def rows(self, caption: Candidate, stage: str) -> Sequence[int] | None:
-        """Of labelled images, those that stand in for the draws, in their order; None where draws have no end."""
+        """Of an index, the images that stand in for the draws, in their order; None where draws have no end."""
         ...
 
 
@@ -92,7 +92,7 @@ class Drawing:
         self.spent: Counter[tuple[str, str]] = Counter()
 
     def draw(self, wanted: Sequence[Wanted], steps: Steps, doing: str) -> None:
-        """Draws and counts; of labelled images so many as there are."""
+        """Draws and counts; of an index so many as there are."""
         orders = [order for one in wanted for order in self._orders(one)]
         if not orders:
             return
@@ -127,7 +127,7 @@ class Drawing:
         return [image for first in sorted(rounds) for image in rounds[first]]
 
     def left(self, caption: Candidate, stage: str) -> int | None:
-        """How many draws a caption of labelled images still has; None where they have no end."""
+        """How many draws of an index a caption still has; None where they have no end."""
         rows = self._source.rows(caption, stage)
         return None if rows is None else len(rows) - self._next[caption.caption_id, stage]
 

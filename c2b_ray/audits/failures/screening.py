@@ -80,10 +80,7 @@ def draw_while(
                 chosen.append(one_wanted)
         if not chosen:
             return
-        before = [work.drawing.spent[DISCOVERY, SEARCH]]
         work.drawing.draw(chosen, work.steps, "draw captions that may fail")
-        if work.drawing.spent[DISCOVERY, SEARCH] == before[0]:  # labelled images that have come to their end
-            return
         after_each()
 
 

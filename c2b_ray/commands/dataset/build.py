@@ -21,7 +21,7 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import captions as origins
-from c2b_ray.commands.dataset.asked import by_captioner, by_language_model
+from c2b_ray.commands.dataset.model_captions import by_captioner, by_language_model
 from c2b_ray.commands.dataset.models import crew_of, open_table
 from c2b_ray.commands.dataset.preflight import check, paths_read
 from c2b_ray.commands.dataset.unusable import FEW, refuse_unusable
