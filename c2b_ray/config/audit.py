@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
+from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
 from c2b_ray.config.images import Images
-from c2b_ray.config.label_map import no_label
 from c2b_ray.config.strict import Name, Strict, distinct
 from c2b_ray.config.verification import Verification
 from c2b_ray.errors import nearest
-from c2b_ray.names import folded, normalise
+from c2b_ray.names import normalise
 
 Right = Literal["top1", "among_classes", "top5"]
 """Which answers are right: see `AuditConfig.right`."""
@@ -126,23 +126,12 @@ class AuditConfig(Strict):
     @field_validator("classifier")
     @classmethod
     def _some_classifier(cls, classifier: str | list[str] | dict[str, str]) -> str | list[str] | dict[str, str]:
-        if not classifier:
-            raise ValueError("name at least one classifier")
-        if isinstance(classifier, dict):
-            distinct(list(classifier), "classifier", folded)
-        if not isinstance(classifier, str):
-            specs = list(classifier.values()) if isinstance(classifier, dict) else classifier
-            twice = next((spec for place, spec in enumerate(specs) if spec in specs[:place]), None)
-            if twice is not None:
-                raise ValueError(f"classifier {twice!r} is given twice")
-        return classifier
+        return checked_classifiers(classifier)
 
     @field_validator("label_map", mode="before")
     @classmethod
     def _labels_alone(cls, label_map: Any) -> Any:
-        if isinstance(label_map, dict) and (strange := no_label(label_map)) is not None:
-            raise ValueError(strange)
-        return label_map
+        return checked_label_map(label_map)
 
     @field_validator("attributes")
     @classmethod
@@ -217,7 +206,4 @@ class AuditConfig(Strict):
     @property
     def specs(self) -> dict[str, str]:
         """The spec of each classifier by its name."""
-        if isinstance(self.classifier, dict):
-            return dict(self.classifier)
-        specs = [self.classifier] if isinstance(self.classifier, str) else self.classifier
-        return {spec: spec for spec in specs}
+        return specs_by_name(self.classifier)

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.config.label_map import no_label
 from c2b_ray.config.strict import Name, Strict, distinct
 from c2b_ray.names import folded
 
@@ -133,18 +133,12 @@ class DatasetConfig(Strict):
     @field_validator("classifier")
     @classmethod
     def _some_classifier(cls, classifier: str | list[str] | dict[str, str]) -> str | list[str] | dict[str, str]:
-        if not classifier:
-            raise ValueError("name at least one classifier")
-        if not isinstance(classifier, str):
-            distinct(list(classifier), "classifier", folded)
-        return classifier
+        return checked_classifiers(classifier)
 
     @field_validator("label_map", mode="before")
     @classmethod
     def _labels_alone(cls, label_map: Any) -> Any:
-        if isinstance(label_map, dict) and (strange := no_label(label_map)) is not None:
-            raise ValueError(strange)
-        return label_map
+        return checked_label_map(label_map)
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> DatasetConfig:
@@ -159,7 +153,4 @@ class DatasetConfig(Strict):
     @property
     def specs(self) -> dict[str, str]:
         """The spec of each classifier by its name."""
-        if isinstance(self.classifier, dict):
-            return dict(self.classifier)
-        specs = [self.classifier] if isinstance(self.classifier, str) else self.classifier
-        return {spec: spec for spec in specs}
+        return specs_by_name(self.classifier)

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
+from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.config.label_map import no_label
 from c2b_ray.config.strict import Name, Strict, distinct
-from c2b_ray.names import folded
 
 ALL, AUTO = "all", "auto"
 LABEL, PARENT = "{label}", "({parent})"
@@ -143,12 +142,7 @@ class FailuresConfig(Strict):
     @field_validator("classifier")
     @classmethod
     def _some_classifier(cls, classifier: str | list[str] | dict[str, str]) -> str | list[str] | dict[str, str]:
-        if not classifier:
-            raise ValueError("name at least one classifier")
-        if not isinstance(classifier, str):
-            names = list(classifier)
-            distinct(names, "classifier", folded)
-        return classifier
+        return checked_classifiers(classifier)
 
     @field_validator("prompt")
     @classmethod
@@ -160,9 +154,7 @@ class FailuresConfig(Strict):
     @field_validator("label_map", mode="before")
     @classmethod
     def _labels_alone(cls, label_map: Any) -> Any:
-        if isinstance(label_map, dict) and (strange := no_label(label_map)) is not None:
-            raise ValueError(strange)
-        return label_map
+        return checked_label_map(label_map)
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> FailuresConfig:
@@ -187,7 +179,4 @@ class FailuresConfig(Strict):
     @property
     def specs(self) -> dict[str, str]:
         """The spec of each classifier by its name."""
-        if isinstance(self.classifier, dict):
-            return dict(self.classifier)
-        specs = [self.classifier] if isinstance(self.classifier, str) else self.classifier
-        return {spec: spec for spec in specs}
+        return specs_by_name(self.classifier)
