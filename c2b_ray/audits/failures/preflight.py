@@ -12,6 +12,7 @@ from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 from c2b_ray.steps.discovery.candidates import written
+from c2b_ray.store.labelled import LabelledTable
 
 
 def checked(config: FailuresConfig, via: str) -> FailuresConfig:
@@ -39,6 +40,10 @@ def check(config: FailuresConfig) -> None:
         known = catalog.describe("classifier", spec)
         if known is not None:
             decider(config, name, known, ancestry)
+    if config.generalise is not None and config.generalise.index is not None:
+        catalog.describe("index", config.generalise.index)
+    if config.labelled is not None:
+        LabelledTable(config.labelled, "labelled")
 
 
 def specs_of(config: FailuresConfig) -> list[tuple[str, str, str]]:
@@ -63,6 +68,10 @@ def paths_read(config: FailuresConfig) -> dict[str, str]:
     """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
     specs = specs_of(config)
     read = {path: field for field, role, spec in specs if role != "language_model" for _, path in paths(spec)}
+    if config.generalise is not None and config.generalise.index is not None:
+        read[config.generalise.index] = "generalise.index"
+    if config.labelled is not None:
+        read[config.labelled] = "labelled"
     if config.images.labelled is not None:
         read[config.images.labelled.table] = "images.labelled.table"
     return read
