@@ -48,7 +48,13 @@ class Generalise(Strict):
 
     generators: list[Name] = Field(default_factory=list, description="Specs of other image generators.")
     index: str | None = Field(None, description="An index of real images, by its path.")
-    runs: int = Field(10, ge=2, le=100, description="Runs of each caption, and of its baseline, that are compared.")
+    runs: int = Field(
+        10,
+        ge=4,
+        le=100,
+        description="Runs of each caption, and of its baseline, that are compared; of three a side the exact test "
+        "could never give a p below 0.1.",
+    )
     images: int = Field(100, ge=1, le=100_000, description="Images of each run.")
 
 
