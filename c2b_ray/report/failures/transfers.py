@@ -103,5 +103,5 @@ def _line(rows: Sequence[Mapping[str, Any]], alpha: float) -> str:
     return (
         f"{words.count(holds)} of {words.plural(len(rows), 'comparison')} show more failures under the caption than at "
         f"its baseline, each taken alone (p at most {words.decimal(alpha)}). Nobody checked that these images show "
-        "their label: an index gives the nearest that it has, and where these show something else they count as failures."
+        "their label: an index gives the nearest that it has, and those that show something else count as failures."
     )
