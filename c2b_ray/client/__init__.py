@@ -1,0 +1,1 @@
+"""A client of a shared audit endpoint: the verbs of the local commands, over HTTP. It knows no model and no Ray."""
