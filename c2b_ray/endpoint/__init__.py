@@ -1,4 +1,4 @@
-"""The shared audit endpoint: an organisation submits audits of its classifiers through one door and reads what they find.
+"""The shared audit endpoint: an organisation submits audits through one door, and reads what they find.
 
     ledger     jobs, keys, quotas, leases, events and the audit log, in one database
     policy     what a submitted audit may name, and what may be uploaded

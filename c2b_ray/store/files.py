@@ -19,6 +19,7 @@ from pyarrow import fs
 from c2b_ray.errors import SourceError, StorageError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve, sealed
 from c2b_ray.filesystems.patience import patiently
+from c2b_ray.store import guard
 
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
@@ -112,6 +113,7 @@ def sizes(location: str | Path, prefix: str = "") -> dict[str, int]:
 
 def remove_file(location: str | Path) -> None:
     filesystem, path = resolve(location)
+    guard.ask(location)
     with refusals(location):
         _removed(location, lambda: filesystem.delete_file(path))
 
@@ -119,6 +121,7 @@ def remove_file(location: str | Path) -> None:
 def write_bytes(location: str | Path, data: bytes) -> None:
     filesystem, path = resolve(location)
     if not isinstance(filesystem, fs.LocalFileSystem):
+        guard.ask(location)
         with refusals(location):
             patiently(location, lambda: put(filesystem, path, data))
         return
@@ -129,6 +132,7 @@ def write_bytes(location: str | Path, data: bytes) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
+            guard.ask(location)  # as late as can be: what it answers holds for a moment
             os.replace(temporary, path)
         # Not among the refusals: stages know by it that another writer has taken over (`store.parts`).
         except FileNotFoundError as error:
@@ -164,6 +168,7 @@ def read_bytes(location: str | Path) -> bytes:
 
 def remove_directory(location: str | Path) -> None:
     filesystem, path = resolve(location)
+    guard.ask(location)
     with refusals(location):
         _removed(location, lambda: filesystem.delete_dir(path))
 

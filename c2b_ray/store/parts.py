@@ -26,7 +26,7 @@ from c2b_ray.filesystems import THREADS, Stores, refusal, resolve, sealed
 from c2b_ray.filesystems.lock import only_writer
 from c2b_ray.filesystems.patience import patiently
 from c2b_ray.schemas import content_id
-from c2b_ray.store import files, lease
+from c2b_ray.store import files, guard, lease
 
 TEMPORARY = ".tmp-"
 DIGEST = "S12"
@@ -79,6 +79,7 @@ class Parts:
     def _put_object(self, name: str, data: memoryview) -> None:
         if self.filesystem.get_file_info(f"{self.path}/{self.run}/writer").type == fs.FileType.NotFound:
             raise FileNotFoundError
+        guard.ask(f"{self.out}/{name}")
         files.put(self.filesystem, f"{self.path}/{name}", data)
 
     def _put_local(self, name: str, data: memoryview) -> None:
@@ -88,6 +89,7 @@ class Parts:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
+            guard.ask(f"{self.out}/{name}")
             os.replace(temporary, f"{self.path}/{name}")
         except BaseException:
             if os.path.exists(temporary):
@@ -140,6 +142,7 @@ class Parts:
             if kept.any():
                 self.put(name, self.read(name).filter(pa.array(kept)))
             else:
+                guard.ask(f"{self.out}/{name}")
                 with _refusals(self.out):
                     self.filesystem.delete_file(f"{self.path}/{name}")
         return Census(whole.ids[first], whole.failed[first])
@@ -166,6 +169,7 @@ def writing(out: str) -> Iterator[Parts]:
     parts = Parts(out, reader.filesystem, reader.path, f"{TEMPORARY}{uuid.uuid4().hex}")
     with ExitStack() as stack:
         stack.enter_context(_locked(out, parts.path) if parts.local else lease.held(out))
+        guard.ask(out)
         with _refusals(out):
             _remove(parts, [name for name in files.entries(out) if name.startswith(TEMPORARY)])
             parts.filesystem.create_dir(f"{parts.path}/{parts.run}")

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.filesystems import Stores, refusal, resolve, s3, sealed
 from c2b_ray.filesystems.patience import patiently
-from c2b_ray.store import files
+from c2b_ray.store import files, guard
 
 CANDIDATES, DRAWS = "candidates", ".draws"
 SHARDS, DROPS, REPEATS, WORK = "shards", "drops", "repeats", "work"
@@ -166,10 +166,12 @@ class ShardFiles:
             with files.refusals(self.at(name)):
                 with open(temporary, "rb+") as stream:
                     os.fsync(stream.fileno())
+                guard.ask(self.at(name))
                 os.replace(temporary, resolve(self.at(name))[1])
             return
         if not self.exists(f"{WORK}/{self.writer}/writer"):
             raise self._taken_over()
+        guard.ask(self.at(name))
         _put_object(self.at(name), temporary, once)
 
     def _taken_over(self) -> RunError:
