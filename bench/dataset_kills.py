@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -69,6 +70,13 @@ class Driver:
             time.sleep(0.02)
         return True
 
+    def kill(self) -> None:
+        """SIGKILL to it and to all that it started; nothing where it has ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait()
+        self._log.close()
+
     def end(self) -> None:
         if status := self.popen.wait(PATIENCE_S):
             raise RuntimeError(f"exit status {status}: {Path(f'{self.out}.said').read_text()[-4000:]}")
@@ -77,8 +85,7 @@ class Driver:
 def kill_one(kind: str, driver: Driver, cluster: Raylets, rng: random.Random) -> bool:
     """False where there was nothing of this kind to kill."""
     if kind == "driver":
-        driver.popen.kill()
-        driver.popen.wait()
+        driver.kill()
         return True
     name = rng.choice(NODES)
     if kind == "node":
@@ -96,19 +103,22 @@ def through_deaths(folder: Path, cluster: Raylets, kills: int, rng: random.Rando
     done: Counter[str] = Counter()
     under_way = 0
     driver = Driver(folder, "killed", cluster.address)
-    for kind in plan:
-        if not driver.until_one_more():
-            break
-        time.sleep(rng.uniform(0, 1))
-        flying = driver.under_way()
-        if not kill_one(kind, driver, cluster, rng):
-            continue
-        done[kind] += 1
-        under_way += flying
-        print(json.dumps({"kill": sum(done.values()), "of": kind, "shards": driver.shards()}), flush=True)
-        if kind == "driver":
-            driver = Driver(folder, "killed", cluster.address)
-    driver.end()
+    try:
+        for kind in plan:
+            if not driver.until_one_more():
+                break
+            time.sleep(rng.uniform(0, 1))
+            flying = driver.under_way()
+            if not kill_one(kind, driver, cluster, rng):
+                continue
+            done[kind] += 1
+            under_way += flying
+            print(json.dumps({"kill": sum(done.values()), "of": kind, "shards": driver.shards()}), flush=True)
+            if kind == "driver":
+                driver = Driver(folder, "killed", cluster.address)
+        driver.end()
+    finally:
+        driver.kill()
     return {"kills": dict(done), "shards_under_way_at_kills": under_way}
 
 
@@ -134,7 +144,11 @@ def random_kills(folder: Path, kills: int, draws: int, seed: int) -> None:
     (folder / "placement.yaml").write_text(PLACEMENT)
     with raylets(HEAD, dict.fromkeys(NODES, NODE), SOON) as cluster:
         began = time.monotonic()
-        Driver(folder, "undisturbed", cluster.address).end()
+        undisturbed = Driver(folder, "undisturbed", cluster.address)
+        try:
+            undisturbed.end()
+        finally:
+            undisturbed.kill()
         print(json.dumps({"undisturbed_s": round(time.monotonic() - began)}), flush=True)
         began = time.monotonic()
         told = through_deaths(folder, cluster, kills, random.Random(seed))
@@ -168,6 +182,8 @@ def main() -> None:
     parser.add_argument("--commits", action="store_true")
     arguments = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
+    # So that `finally` runs where it is ended from outside: what it started has sessions of its own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="c2b-kills-") as folder:
         if arguments.commits:
             every_commit(Path(folder))

@@ -14,7 +14,7 @@ from c2b_ray.config.reading import located_path, located_spec, located_specs, re
 from c2b_ray.errors import ConfigError
 from c2b_ray.filesystems.documents import read_yaml
 
-_PACKAGED = ("world", "imagenet")
+PACKAGED = ("world", "imagenet")
 
 
 def read_dataset_config(
@@ -64,7 +64,7 @@ def _located(config: DatasetConfig, base: Path) -> DatasetConfig:
     if config.verify is not None:
         captioner = located_spec(config.verify.captioner, base)
         changes["verify"] = config.verify.model_copy(update={"captioner": captioner})
-    if config.hierarchy is not None and config.hierarchy not in _PACKAGED:
+    if config.hierarchy is not None and config.hierarchy not in PACKAGED:
         changes["hierarchy"] = located_path(config.hierarchy, base)
     if isinstance(config.label_map, str):
         changes["label_map"] = read_label_map(located_path(config.label_map, base) or "", [])

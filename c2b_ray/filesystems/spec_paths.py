@@ -45,6 +45,24 @@ def paths(spec: str) -> Iterator[tuple[str, str]]:
             yield key, unquote_plus(value)
 
 
+def unplaced(spec: str) -> str:
+    """A spec that `located` has made absolute, without its paths: the same wherever its files lie and are called."""
+    scheme, colon, rest = spec.partition(":")
+    if not colon or scheme in _URLS:
+        return spec
+    name, mark, query = rest.partition("?")
+    if _names_file(scheme, name) or name.startswith("/"):
+        name = LOCAL_DIR if name.startswith(LOCAL_DIR) else ""
+    options = [_unplaced_option(option) for option in query.split("&")] if mark else []
+    return f"{scheme}:{name}{mark}{'&'.join(options)}"
+
+
+def _unplaced_option(option: str) -> str:
+    key, equals, value = option.partition("=")
+    is_path = key in _OPTIONS and unquote_plus(value).startswith("/")
+    return f"{key}{equals}" if is_path else option
+
+
 def _names_file(scheme: str, name: str) -> bool:
     return scheme in _FILES or name.startswith((LOCAL_DIR, "./", "../"))
 

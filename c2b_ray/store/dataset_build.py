@@ -23,7 +23,6 @@ from c2b_ray.store import files, writer
 from c2b_ray.store.shards import CANDIDATES, REPEATS, WORK, ShardFiles
 
 ABOUT, MANIFEST, HISTORY = "dataset.json", "manifest.json", "history.json"
-FORMAT = 1
 BUSY = "busy-"
 OVER = "over-"
 """Begins the name of a folder of a process that is counted, and is being removed."""
@@ -51,7 +50,7 @@ class DatasetBuild:
         return read_document(self.files, MANIFEST)
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        self._write(ABOUT, {"format": FORMAT, **about})
+        self._write(ABOUT, about)
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
         """Writes the manifest, and removes what only the build needed."""

@@ -7,6 +7,7 @@ renamed, so that a reader meets the old file or the new one; an object store's p
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from c2b_ray.errors import SourceError, StorageError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve, sealed
 from c2b_ray.filesystems.patience import patiently
 from c2b_ray.store import guard
+
+_READ = 2**20
 
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
@@ -81,6 +84,12 @@ def exists(location: str | Path) -> bool:
     filesystem, path = resolve(location)
     with answers(location):
         return bool(patiently(location, lambda: filesystem.get_file_info(path)).type != fs.FileType.NotFound)
+
+
+def is_directory(location: str | Path) -> bool:
+    filesystem, path = resolve(location)
+    with answers(location):
+        return bool(patiently(location, lambda: filesystem.get_file_info(path)).type == fs.FileType.Directory)
 
 
 def entries(location: str | Path) -> list[str]:
@@ -164,6 +173,22 @@ def read_bytes(location: str | Path) -> bytes:
 
     with reading(location):
         return patiently(location, content)
+
+
+def sha256(location: str | Path) -> tuple[str, int]:
+    """SHA-256 and bytes of a file, which is read through and never held."""
+    filesystem, path = resolve(location)
+
+    def read() -> tuple[str, int]:
+        total, bytes_read = hashlib.sha256(), 0
+        with filesystem.open_input_stream(path) as stream:
+            while block := stream.read(_READ):
+                total.update(block)
+                bytes_read += len(block)
+        return total.hexdigest(), bytes_read
+
+    with reading(location):
+        return patiently(location, read, reached=True)
 
 
 def remove_directory(location: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import contextmanager, suppress
 from urllib.request import urlopen
 
 import numpy as np
@@ -14,6 +15,7 @@ from c2b_ray.commands.dataset.verify import verify
 from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.steps.decode import decode
+from c2b_ray.store.shards import ShardFiles
 from c2b_ray.world.reader import read
 from c2b_ray.world.render import render
 from c2b_ray.world.renderer import Renderer
@@ -73,11 +75,10 @@ def test_the_failures_and_no_others_are_kept_and_every_drop_has_its_reason(tmp_p
     assert {"not_failed", "over_cap"} <= set(result.drops)
 
 
-def test_a_build_killed_anywhere_ends_with_the_same_rows(tmp_path, monkeypatch):
-    built(tmp_path, "whole")
-    from c2b_ray.store.shards import ShardFiles
-
-    publish, left = ShardFiles._publish, [0]
+@contextmanager
+def killed_after(files):
+    """Ends a build as it is about to write one file more than that."""
+    publish, left = ShardFiles._publish, [files]
 
     def killed(self, *args, **kwargs):
         if left[0] == 0:
@@ -85,21 +86,54 @@ def test_a_build_killed_anywhere_ends_with_the_same_rows(tmp_path, monkeypatch):
         left[0] -= 1
         publish(self, *args, **kwargs)
 
-    monkeypatch.setattr(ShardFiles, "_publish", killed)
-    kills = 0
-    while True:
-        left[0] = 4 + kills % 3  # so many files are written before the next kill
-        try:
-            built(tmp_path, "killed")
-        except KeyboardInterrupt:
-            kills += 1
-            assert kills < 60
-            continue
-        break
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(ShardFiles, "_publish", killed)
+        yield
+
+
+def test_a_build_killed_anywhere_ends_with_the_same_rows(tmp_path):
+    built(tmp_path, "whole")
+    kills, result = 0, None
+    while result is None:
+        with killed_after(4 + kills % 3):
+            result = built(tmp_path, "killed")
+        kills += result is None
+        assert kills < 60
     assert kills >= 4
     assert canonical(tmp_path / "killed") == canonical(tmp_path / "whole")
     manifest = json.loads((tmp_path / "killed" / "manifest.json").read_text())
     assert manifest["repeated"]["builds_ended_early"] == kills
+
+
+def labelled_images(folder):
+    """A folder of pictures with a table, and fields that name it by the folder's path."""
+    folder.mkdir()
+    for number, scene in enumerate(sample(60, 5)):
+        Image.fromarray(render(scene)).save(folder / f"{number}.png")
+    lines = [f"{number}.png,{['boat', 'mug'][number % 2]}" for number in range(60)]
+    (folder / "labels.csv").write_text("\n".join(["image,target_class", *lines]))
+    (folder / "parents.yaml").write_text("boat: ship\nmug: cup\n")
+
+
+def test_a_build_goes_on_where_its_folder_was_moved_to(tmp_path):
+    labelled_images(tmp_path / "here")
+
+    def built_in(folder, out):
+        images = {"labelled": {"table": str(folder / "labels.csv")}}
+        fields = {"images": images, "captions": None, "hierarchy": str(folder / "parents.yaml"), "shard_draws": 10}
+        return built(tmp_path, out, **fields)
+
+    built_in(tmp_path / "here", "whole")
+    with killed_after(6):
+        built_in(tmp_path / "here", "here/out")
+    assert (tmp_path / "here" / "out" / "dataset.json").exists()
+    assert not (tmp_path / "here" / "out" / "manifest.json").exists()
+    (tmp_path / "here").rename(tmp_path / "there")
+    built_in(tmp_path / "there", "there/out")
+    assert canonical(tmp_path / "there" / "out") == canonical(tmp_path / "whole")
+    (tmp_path / "there" / "parents.yaml").write_text("boat: ship\nmug: ship\n")
+    with pytest.raises(RunError, match="holds the dataset of another config"):
+        built_in(tmp_path / "there", "there/out")
 
 
 def test_a_damaged_or_lost_file_is_found_and_made_anew(tmp_path):

@@ -21,6 +21,7 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import captions as origins
+from c2b_ray.commands.dataset.identity import FORMAT, as_begun, config_hash, dataset_id, format_of
 from c2b_ray.commands.dataset.model_captions import by_captioner, by_language_model
 from c2b_ray.commands.dataset.models import crew_of, open_table
 from c2b_ray.commands.dataset.preflight import check, paths_read
@@ -36,7 +37,6 @@ from c2b_ray.pipelines.shards.here import Crews, CrewsHere
 from c2b_ray.pipelines.shards.passes import OnUnits, Passes
 from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions, write_captions
 from c2b_ray.pipelines.shards.workshop import Recipe, Task
-from c2b_ray.schemas import content_id
 from c2b_ray.steps.dataset.captions import Numbered
 from c2b_ray.steps.dataset.plan import Plan
 from c2b_ray.store.dataset_build import DatasetBuild, building
@@ -88,25 +88,25 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
     began, steps = time.monotonic(), Steps(session.listener)
     with exposed(metrics_port) as metrics, building(out) as directory:
         fields = config.model_dump(mode="json")
-        config_hash = content_id("dataset", fields, origins.inputs_of(config))
-        _refuse_another(directory, fields, config_hash)
+        about = directory.about
+        hash_now = config_hash(config, format_of(about))
+        if about is not None and about["config_hash"] != hash_now:
+            raise _another(out, about, fields, hash_now)
         via = session.chosen(lambda: _most_draws(directory, config))
         with backend(via, session.placement) as models:
             models.runner.check_paths(out, paths_read(config))
-            plan, recipe = _begin(config, directory, models, steps, (fields, config_hash))
+            plan, recipe = _begin(config, directory, models, steps, (fields, hash_now))
             crews = _crews(via, recipe, session.placement)
             return _Build(directory, recipe, crews, steps, metrics).run(plan, began)
 
 
-def _refuse_another(directory: DatasetBuild, fields: dict[str, Any], config_hash: str) -> None:
-    about = directory.about
-    if about is not None and about["config_hash"] != config_hash:
-        changed = differences(about["config"], fields) if about["config"] != fields else "file of captions"
-        raise RunError(
-            f"{directory.location} holds the dataset of another config: its hash is {about['config_hash']}, this one's "
-            f"is {config_hash} (the {changed} differs); choose another --out, or delete it",
-            run=directory.location,
-        )
+def _another(out: str, about: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
+    changed = differences(about["config"], fields) if about["config"] != fields else "contents of a file"
+    return RunError(
+        f"{out} holds the dataset of another config: its hash is {about['config_hash']}, this one's is {hash_now} (the "
+        f"{changed} differs); choose another --out, or delete it",
+        run=out,
+    )
 
 
 def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> Crews:
@@ -130,7 +130,7 @@ def _begin(
     identity: tuple[dict[str, Any], str],
 ) -> tuple[Plan, Recipe]:
     """The plan, made now or read, and what workers need to know. RunError where a model is another than before."""
-    fields, config_hash = identity
+    fields, hash_now = identity
     about = directory.about
     if about is None:
         with steps.step("plan"):
@@ -144,29 +144,17 @@ def _begin(
                     run=directory.location,
                 )
     with steps.step("describe the models"):
-        crew = crew_of(config, about["labels"], models)
-    _refuse_other_models(directory, about, crew.revisions())
+        crew = as_begun(crew_of(config, about["labels"], models), about, directory.location)
     if "models" not in about:
-        about |= {"config": fields, "config_hash": config_hash, "models": crew.revisions(), "versions": versions()}
+        begun = {"format": FORMAT, "config": fields, "config_hash": hash_now, "models": crew.revisions()}
+        about |= {**begun, "versions": versions()}
         directory.begin(about)
-    size = about["plan"]
-    dataset_id = content_id("dataset", config_hash, about["models"], about["captions_sha256"])
-    plan = Plan(dataset_id, size["draws"], config.shard_draws, config.batch)
+    plan = Plan(dataset_id(about), about["plan"]["draws"], config.shard_draws, config.batch)
     sources, distance = config.images.sources, config.near_duplicates
     recipe = Recipe(
         directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption
     )
     return plan, recipe
-
-
-def _refuse_other_models(directory: DatasetBuild, about: Mapping[str, Any], revisions: Mapping[str, str]) -> None:
-    for name, revision in about.get("models", {}).items():
-        if revisions.get(name) != revision:
-            raise RunError(
-                f"{directory.location} was begun with another model: {name} had revision {revision}, now it has "
-                f"{revisions.get(name)}; put the former files back, or choose another --out",
-                run=directory.location,
-            )
 
 
 def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:

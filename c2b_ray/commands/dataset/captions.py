@@ -5,7 +5,6 @@ They are written down before anything is drawn, so that a language model or capt
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import permutations, product
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from c2b_ray.config.dataset import DatasetConfig, Labelled
+from c2b_ray.config.dataset import Labelled
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.names import normalise
@@ -131,19 +130,6 @@ def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str
             rows = np.flatnonzero(mask & (targets == normalise(name))).tolist()
             if rows:
                 yield name, text, rows
-
-
-def inputs_of(config: DatasetConfig) -> dict[str, str]:
-    """What the config names by a path and takes captions from → a hash of what is there."""
-    captions = config.captions
-    if captions is None:
-        return {}
-    if captions.file is not None:
-        return {"captions.file": hashlib.sha256(files.read_bytes(captions.file)).hexdigest()}
-    if captions.run is not None:
-        hypotheses = f"{captions.run.rstrip('/')}/hypotheses.parquet"
-        return {"captions.run": hashlib.sha256(files.read_bytes(hypotheses)).hexdigest()}
-    return {}
 
 
 def with_rows(pairs: Pairs) -> Iterator[tuple[str, str, list[int] | None]]:

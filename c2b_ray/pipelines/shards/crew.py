@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from c2b_ray.config.failure_rule import FailureRule
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, TextEncoder
@@ -107,3 +107,13 @@ class CrewThere:
         result = {f"images {there.name}": there.revision for there in self.sources}
         result |= {f"classifier {there.name}": there.revision for there in self.judges}
         return result if self.verifier is None else {**result, f"verifier {self.verifier.name}": self.verifier.revision}
+
+    def named(self, names: Sequence[str]) -> CrewThere:
+        """The same models under other names, in the order of `revisions`."""
+        rest = iter(names)
+        return replace(
+            self,
+            sources=tuple(replace(there, name=next(rest)) for there in self.sources),
+            judges=tuple(replace(there, name=next(rest)) for there in self.judges),
+            verifier=None if self.verifier is None else replace(self.verifier, name=next(rest)),
+        )

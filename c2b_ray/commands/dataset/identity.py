@@ -1,0 +1,120 @@
+"""What a dataset is: a hash of its config in which hashes of contents stand for paths.
+
+So a build goes on where its folder was moved to, with files that have other names now, or from a copy on another
+machine. What images and answers come from, their models' revisions say, which `dataset.json` keeps beside this hash.
+It knows the fields that name files, not what a build does with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from c2b_ray.config.dataset import DatasetConfig
+from c2b_ray.config.dataset_file import PACKAGED
+from c2b_ray.errors import RunError
+from c2b_ray.filesystems.spec_paths import paths, unplaced
+from c2b_ray.pipelines.shards.crew import CrewThere
+from c2b_ray.schemas import content_id
+from c2b_ray.store import files
+
+FORMAT = 2
+"""Of dataset.json. In 1, the hash was of the paths too, and near-duplicates were told by their fingerprints alone."""
+
+
+def format_of(about: Mapping[str, Any] | None) -> int:
+    """The format that a dataset was begun in, in which it is ended; RunError where this version does not know it."""
+    known = FORMAT if about is None else about.get("format", 1)
+    if known not in (1, FORMAT):
+        raise RunError(f"the dataset has format {known}, which a newer version of c2b-ray wrote; use that version")
+    return int(known)
+
+
+def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
+    """The hash that `dataset.json` and the manifest name. SourceError where a file that the config names is gone."""
+    if format == 1:
+        return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
+    return content_id("dataset", FORMAT, _without_paths(config), contents(config))
+
+
+def dataset_id(about: Mapping[str, Any]) -> str:
+    """Of all that decides the rows, from what `dataset.json` says."""
+    models = about["models"] if format_of(about) == 1 else list(about["models"].values())
+    return content_id("dataset", about["config_hash"], models, about["captions_sha256"])
+
+
+def contents(config: DatasetConfig) -> dict[str, str]:
+    """Field → hash of what lies at the path that it names, of all paths that no model's revision stands for."""
+    hashes = _captions_read(config)
+    if config.hierarchy is not None and config.hierarchy not in PACKAGED:
+        hashes["hierarchy"] = _contents(config.hierarchy)
+    if config.captions is not None:
+        for name in ("language_model", "captioner"):
+            for what, path in paths(getattr(config.captions, name) or ""):
+                hashes[f"captions.{name} {what}"] = _contents(path)
+        if config.captions.images is not None:
+            hashes["captions.images"] = _contents(config.captions.images)
+    return hashes
+
+
+def as_begun(crew: CrewThere, about: Mapping[str, Any], location: str) -> CrewThere:
+    """The models under the names that they had when the dataset was begun, which its rows have.
+
+    RunError where one is another model than then.
+    """
+    then, now = about.get("models"), crew.revisions()
+    if then is None:
+        return crew
+    if len(then) != len(now):
+        raise RunError(f"{location} was begun with {len(then)} models, now there are {len(now)}; choose another --out")
+    for (name, revision), (other, found) in zip(then.items(), now.items(), strict=True):
+        if revision != found:
+            raise RunError(
+                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {found}; "
+                "put the former files back, or choose another --out",
+                run=location,
+            )
+    return crew.named([name.partition(" ")[2] for name in then])
+
+
+def _captions_read(config: DatasetConfig) -> dict[str, str]:
+    captions = config.captions
+    if captions is not None and captions.file is not None:
+        return {"captions.file": files.sha256(captions.file)[0]}
+    if captions is not None and captions.run is not None:
+        return {"captions.run": files.sha256(f"{captions.run.rstrip('/')}/hypotheses.parquet")[0]}
+    return {}
+
+
+def _contents(path: str) -> str:
+    """Hash of a file's bytes; of a folder, of its files' names and sizes: it may hold a model of many GB."""
+    if files.is_directory(path):
+        return content_id("folder", files.sizes(path))
+    return files.sha256(path)[0]
+
+
+def _without_paths(config: DatasetConfig) -> dict[str, Any]:
+    fields = config.model_dump(mode="json")
+    fields["classifier"] = _specs_without_paths(fields["classifier"])
+    if captions := fields["captions"]:
+        captions |= {name: captions[name] and "contents" for name in ("run", "file", "images")}
+        captions |= {name: captions[name] and unplaced(captions[name]) for name in ("language_model", "captioner")}
+    images = fields["images"]
+    images["index"] = images["index"] and "contents"
+    if images["generate"]:
+        images["generate"]["model"] = _specs_without_paths(images["generate"]["model"])
+    if images["labelled"]:
+        images["labelled"]["table"] = "contents"
+    if fields["verify"]:
+        fields["verify"]["captioner"] = unplaced(fields["verify"]["captioner"])
+    if fields["hierarchy"] not in PACKAGED:
+        fields["hierarchy"] = fields["hierarchy"] and "contents"
+    return fields
+
+
+def _specs_without_paths(specs: str | list[str] | dict[str, str]) -> Any:
+    if isinstance(specs, str):
+        return unplaced(specs)
+    if isinstance(specs, list):
+        return [unplaced(spec) for spec in specs]
+    return [[name, unplaced(spec)] for name, spec in specs.items()]
