@@ -1,0 +1,76 @@
+"""A question to a finished run of any kind that can answer one, as a job of its own: its answer is kept in files.
+
+    OUT/answer.json   what was answered, as `c2b ask --json` and `c2b failures ask --json` print it
+        report.html   the page, where the kind of run has one
+
+It composes the two commands and knows no formula. A job that was interrupted asks again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from c2b_ray.audits.failures.ask import ask as ask_failures
+from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.commands.ask import ask
+from c2b_ray.config.question import QuestionConfig
+from c2b_ray.errors import ConfigError
+from c2b_ray.store import files
+from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.store.failures_run import FailuresRun
+from c2b_ray.store.run import finished
+from c2b_ray.text import finite
+
+ANSWER, PAGE = "answer.json", "report.html"
+
+
+def answer_question(
+    config: dict[str, Any] | QuestionConfig,
+    out: str | Path,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: object = None,
+) -> str:
+    """Asks, writes the answer under `out`, and returns its path. An answer that is there already stays.
+
+    `via` and `listener` as for audits; a question needs no `placement`. ConfigError where the kind of run has no use
+    for a field, or the sentence does not say which class is meant; RunError for a run that is not finished.
+    """
+    question = config if isinstance(config, QuestionConfig) else QuestionConfig.model_validate(config)
+    location = f"{str(out).rstrip('/')}/{ANSWER}"
+    if files.exists(location):
+        return location
+    run = finished(question.run)
+    with Steps(listener).step(f"ask: {question.sentence}"):
+        if isinstance(run, C2BRun):
+            answer = _of_audit(run, question, str(out))
+        elif isinstance(run, FailuresRun):
+            answer = _of_failures(run, question, via, listener)
+        else:
+            raise ConfigError("run", f"a run of {run.kind.command} answers no questions")
+    text = json.dumps(finite(answer), ensure_ascii=False, indent=2, default=str)
+    files.write_under(location, f"{text}\n".encode())
+    return location
+
+
+def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> dict[str, Any]:
+    _refuse(question, ("target",), run.kind.command)
+    result = ask(run, question.sentence, question.n or 50, question.classifier, question.target_class)
+    result.write_page(f"{out.rstrip('/')}/{PAGE}")
+    return result.to_json()
+
+
+def _of_failures(run: FailuresRun, question: QuestionConfig, via: str, listener: Listener | None) -> dict[str, Any]:
+    _refuse(question, ("classifier", "target_class"), run.kind.command)
+    result = ask_failures(run, question.sentence, question.n or 20_000, question.target, via, listener)
+    rows = [row for row in result.rows.to_pylist() if row["stage"] == "confirmation"]
+    return {"run": run.path, "sentence": result.caption, "answers": rows}
+
+
+def _refuse(question: QuestionConfig, names: tuple[str, ...], command: str) -> None:
+    for name in names:
+        if getattr(question, name) is not None:
+            raise ConfigError(name, f"a run of {command} has no use for it; leave it out")
