@@ -1,0 +1,187 @@
+"""The file of a shared endpoint: where its ledger and its storage are, what tenants may use, and how jobs are run.
+
+It knows fields and their limits, and connects to nothing. `EndpointConfig()` is an endpoint in the folder
+`c2b-endpoint`, with SQLite, for one host. Secrets come from the environment: a file names the variable.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from c2b_ray.config.problems import first_problem
+from c2b_ray.config.strict import Strict
+from c2b_ray.errors import ConfigError
+from c2b_ray.filesystems.documents import read_yaml
+
+DATABASE_VARIABLE = "C2B_DATABASE_URL"
+SECRET_VARIABLE = "C2B_ENDPOINT_SECRET"  # noqa: S105 — its name
+MIB = 2**20
+GIB = 2**30
+
+
+class Quotas(Strict):
+    """What one tenant may use. A tenant's own quotas replace these field by field."""
+
+    concurrent_jobs: int = Field(20, ge=0, description="Jobs that wait or run at once.")
+    images_per_day: int | None = Field(None, ge=0, description="Images that are asked about, per UTC day.")
+    model_seconds_per_day: dict[str, float] = Field(
+        {}, description="Seconds that models compute, per UTC day, by model; '*' is every model that is not named."
+    )
+    storage_bytes: int = Field(50 * GIB, ge=0, description="Bytes of uploads and runs together.")
+    requests_per_second: float = Field(50.0, gt=0, description="Requests that the tenant may send, on average.")
+    burst: int = Field(100, ge=1, description="Requests at once, before the average counts.")
+
+    @field_validator("model_seconds_per_day")
+    @classmethod
+    def _seconds(cls, limits: dict[str, float]) -> dict[str, float]:
+        for model, seconds in limits.items():
+            if not seconds >= 0:
+                raise ValueError(f"{model[:100]!r}: {seconds:g} is no number of seconds")
+        return limits
+
+
+class Policy(Strict):
+    """What a submitted audit may name, and what may be uploaded."""
+
+    schemes: list[str] = Field(
+        ["world", "onnx", "timm", "torchvision", "hf", "open_clip"], description="Schemes of model specs."
+    )
+    hosts: list[str] = Field([], description="Hosts that URLs may name: exact, or *.example.org for all below it.")
+    ports: list[int] = Field([443], description="Ports of such URLs.")
+    hub: list[str] = Field(
+        ["timm/*", "laion/*", "openai/*", "google/*", "facebook/*", "microsoft/*"],
+        description="Names on a hub of models, as patterns.",
+    )
+    private_addresses: bool = Field(False, description="Whether hosts on the list may resolve to private addresses.")
+    body_bytes: int = Field(4 * MIB, ge=1024, description="Bytes of a request's body, uploads aside.")
+    upload_bytes: int = Field(2 * GIB, ge=1024, description="Bytes of one uploaded file.")
+    image_bytes: int = Field(32 * MIB, ge=1024, description="Bytes of one image.")
+    image_pixels: int = Field(64_000_000, ge=1, description="Pixels of one image, as its header says.")
+    image_frames: int = Field(1, ge=1, description="Frames of one image.")
+
+
+class Runners(Strict):
+    """How jobs are run."""
+
+    slots: int = Field(1, ge=1, le=1024, description="Jobs that one runner runs at once.")
+    lease_seconds: float = Field(30.0, gt=0, le=3600, description="How long a runner that is silent keeps its job.")
+    slice_seconds: float = Field(60.0, ge=0, description="How long a job runs before it may be asked to yield.")
+    attempts: int = Field(5, ge=1, description="Runners that may die of one job before it is failed.")
+    poll_seconds: float = Field(0.5, gt=0, le=60, description="How often a free runner looks for a job.")
+
+
+class Retention(Strict):
+    """How long what has ended is kept; what is left out is kept until someone deletes it."""
+
+    runs_days: float | None = Field(None, gt=0, description="Runs of ended jobs.")
+    uploads_days: float | None = Field(None, gt=0, description="Uploads that no job has named for so long.")
+    events_days: float = Field(30.0, gt=0, description="Events of ended jobs.")
+    idempotency_hours: float = Field(24.0, gt=0, description="How long an Idempotency-Key is remembered.")
+
+
+class EndpointConfig(Strict):
+    """A shared endpoint."""
+
+    folder: str = Field("c2b-endpoint", description="Where database and storage are, unless they are named.")
+    database: str | None = Field(
+        None, description=f"sqlite:///PATH or postgresql://…; else the variable {DATABASE_VARIABLE}, else SQLite."
+    )
+    storage: str | None = Field(None, description="A folder or s3:// URI for runs and uploads; else in the folder.")
+    listen: str = Field("127.0.0.1:8420", description="HOST:PORT of the API.")
+    public_url: str | None = Field(None, description="How clients reach the API; by default as it listens.")
+    serve: str | None = Field(None, description="The address of a Ray cluster whose Serve apps hold the models.")
+    via: Literal["auto", "here", "actors", "serve"] = Field("auto", description="Where models of a job run.")
+    placement: str | None = Field(None, description="The placement file of every job.")
+    quotas: Quotas = Field(Quotas(), description="What a tenant may use that has no quotas of its own.")
+    policy: Policy = Field(Policy(), description="What a submitted audit may name.")
+    runners: Runners = Field(Runners(), description="How jobs are run.")
+    retention: Retention = Field(Retention(), description="How long what has ended is kept.")
+    key_cache_seconds: float = Field(
+        2.0, ge=0, le=60, description="How long a verified key is not looked up again: a revoked key works so long."
+    )
+    signed_url_seconds: float = Field(900.0, gt=0, description="How long a signed URL of an artifact works.")
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, listen: str) -> str:
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ValueError(f"{listen[:100]!r} is not HOST:PORT, such as 127.0.0.1:8420")
+        return listen
+
+    @field_validator("public_url")
+    @classmethod
+    def _absolute_url(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url[:100]!r} is not a URL that begins with http:// or https://")
+        return None if url is None else url.rstrip("/")
+
+    @field_validator("database")
+    @classmethod
+    def _known_database(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
+            raise ValueError("expected sqlite:///PATH or postgresql://USER@HOST/NAME")
+        return url
+
+    @property
+    def host(self) -> str:
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def url(self) -> str:
+        """How clients reach the API."""
+        return self.public_url or f"http://{self.listen}"
+
+    @property
+    def database_url(self) -> str:
+        """The file's own, else the environment's, else SQLite in the folder."""
+        default = f"sqlite:///{Path(self.folder).absolute() / 'ledger.db'}"
+        return self.database or os.environ.get(DATABASE_VARIABLE) or default
+
+    @property
+    def storage_root(self) -> str:
+        return self.storage or str(Path(self.folder).absolute() / "storage")
+
+
+def read_endpoint(source: str | Path | dict[str, Any] | EndpointConfig | None) -> EndpointConfig:
+    """An endpoint from a YAML file, a mapping of its fields, or a config; None is the default one.
+
+    ConfigError names file and field. Relative paths become absolute, relative to the file.
+    """
+    if isinstance(source, EndpointConfig):
+        return source
+    if source is None or isinstance(source, dict):
+        return _located(_validated(source or {}, None), Path.cwd())
+    data = read_yaml(source)
+    if not isinstance(data, dict):
+        what = "nothing" if data is None else f"a {type(data).__name__}"
+        raise ConfigError(
+            "", f"expected a mapping of fields such as database and quotas, got {what}", location=str(source)
+        )
+    return _located(_validated(data, str(source)), Path(source).absolute().parent)
+
+
+def _validated(data: dict[str, Any], file: str | None) -> EndpointConfig:
+    try:
+        return EndpointConfig.model_validate(data)
+    except ValidationError as error:
+        raise first_problem(error, file, EndpointConfig) from error
+
+
+def _located(config: EndpointConfig, base: Path) -> EndpointConfig:
+    changes: dict[str, Any] = {"folder": str(base / Path(config.folder).expanduser())}
+    if config.storage is not None and "://" not in config.storage:
+        changes["storage"] = str(base / Path(config.storage).expanduser())
+    if config.placement is not None and (base / config.placement).is_file():
+        changes["placement"] = str(base / config.placement)
+    if config.database is not None and config.database.startswith("sqlite:///"):
+        changes["database"] = f"sqlite:///{base / config.database.removeprefix('sqlite:///')}"
+    return config.model_copy(update=changes)

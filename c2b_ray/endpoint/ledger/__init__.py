@@ -1,0 +1,12 @@
+"""The ledger: jobs, keys, quotas, leases, events and the audit log of an endpoint, in SQLite or PostgreSQL.
+
+    database   connections, transactions, the database's clock; what a lost connection is called
+    tables     the tables; migrations change a database from one revision of them to another
+    jobs       submitting, reading and cancelling jobs (`running`, `queue`: running them under leases with fencing tokens)
+    quotas     what a tenant may use; buckets: rates of requests
+    keys, tenants, usage, uploads, webhooks, events, leases, audit_log
+
+Each function takes a `Database` and is one transaction, or takes a `Transaction` and is part of the caller's. What they
+return are frozen dataclasses. Functions that take a tenant's id see nothing of another tenant. It knows no HTTP and
+runs no job.
+"""

@@ -1,0 +1,78 @@
+"""Events of jobs, kept so that whoever lost the connection reads on from the last one it saw. It knows no stream.
+
+Kinds: `state` (data: state, reason), `progress` (stage, done, total, rate, seconds_left), `step` and what else a runner
+reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import delete, func, select
+
+from c2b_ray.endpoint.ledger import tables
+from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
+from c2b_ray.endpoint.ledger.ids import is_id
+
+
+@dataclass(frozen=True)
+class Event:
+    """`id` grows from event to event of a job, and is never used again."""
+
+    id: int
+    job_id: str
+    kind: str
+    data: dict[str, Any]
+    at: float
+
+
+_COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
+
+
+def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
+    """Part of the caller's transaction, which has changed or locked the job's row: PostgreSQL counts ids up before a
+    transaction is committed, so that a reader would miss an event whose smaller id was committed later."""
+    statement = tables.events.insert().values(job_id=job_id, kind=kind, data=data, at=tx.now)
+    return int(tx.execute(statement.returning(tables.events.c.id)).scalar_one())
+
+
+def append(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:
+    """The event's id. For what no runner reports; a runner's events go with its fence (`jobs.report`)."""
+    with db.transaction() as tx:
+        tx.execute(locked(tx, select(tables.jobs.c.id).where(tables.jobs.c.id == job_id)))
+        return add(tx, job_id, kind, data)
+
+
+def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:
+    """The events of a job that follow `last_id`, in order. The caller has seen that the job is its tenant's."""
+    columns = tables.events.c
+    where = columns.job_id == job_id, columns.id > last_id
+    with db.reading() as tx:
+        rows = tx.execute(select(*_COLUMNS).where(*where).order_by(columns.id).limit(limit))
+        return [record(Event, row) for row in rows]
+
+
+def after_of(db: Database, tenant_id: str, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event] | None:
+    """As `after`, None where the tenant has no such job."""
+    if not is_id(job_id):
+        return None
+    jobs = tables.jobs.c
+    with db.reading() as tx:
+        if tx.scalar(select(jobs.id).where(jobs.id == job_id, jobs.tenant_id == tenant_id)) is None:
+            return None
+    return after(db, job_id, last_id, limit)
+
+
+def last_id(db: Database, job_id: str) -> int:
+    """Of the job's latest event, 0 before the first."""
+    with db.reading() as tx:
+        return int(tx.scalar(select(func.max(tables.events.c.id)).where(tables.events.c.job_id == job_id)) or 0)
+
+
+def forget(db: Database, ended_before: float) -> int:
+    """Deletes the events of jobs that ended before then; how many."""
+    jobs = tables.jobs.c
+    ended = select(jobs.id).where(jobs.ended < ended_before)
+    with db.transaction() as tx:
+        return tx.execute(delete(tables.events).where(tables.events.c.job_id.in_(ended))).rowcount

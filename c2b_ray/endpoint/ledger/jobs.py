@@ -1,0 +1,201 @@
+"""Jobs as their owners see them: submitted, read, listed, cancelled, deleted. How runners run them is `running`'s.
+
+queued → running → (queued again after a slice) → finished | failed | cancelled
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.ledger import audit_log, events, quotas, tables
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
+from c2b_ray.endpoint.ledger.ids import is_id, new_id
+from c2b_ray.endpoint.ledger.job import (
+    COLUMNS,
+    ENDED,
+    Claim,
+    Failure,
+    FencedError,
+    Filters,
+    IdempotencyConflictError,
+    Job,
+    NewJob,
+    Orders,
+    Page,
+    Progress,
+)
+from c2b_ray.endpoint.ledger.queue import ask_to_yield, grant, running, sweep, waiting
+from c2b_ray.endpoint.ledger.running import (
+    cancelled,
+    check_fence,
+    claim,
+    ended,
+    fail,
+    finish,
+    lapsed,
+    progress,
+    release,
+    renew,
+    report,
+)
+from c2b_ray.errors import ConfigError, RunError
+
+__all__ = [
+    "Claim", "Failure", "FencedError", "Filters", "IdempotencyConflictError", "Job", "NewJob", "Orders", "Page",
+    "Progress", "ask_to_yield", "cancelled", "check_fence", "claim", "fail", "finish", "forget_idempotency", "get",
+    "grant", "page", "progress", "release", "renew", "report", "request_cancel", "running", "set_deleted", "submit",
+    "sweep", "waiting",
+]  # fmt: skip
+
+_jobs = tables.jobs.c
+
+
+def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaults: Quotas) -> tuple[Job, bool]:
+    """The job, and whether it was created now: with an Idempotency-Key that was used before, it is the one of then.
+
+    It is kept before anyone may run it. `defaults`: what tenants may use who have no quotas of their own.
+    quotas.Denied where the tenant has used up what it may; IdempotencyConflictError where the key was used with
+    another body; ConfigError names a field that cannot be.
+    """
+    _check(new)
+    with db.transaction() as tx:
+        limits = quotas.locked_limits(tx, tenant_id, defaults)
+        job_id = new_id("job")
+        if new.idempotency_key is not None:
+            original = _original(tx, tenant_id, new, job_id)
+            if original is not None:
+                return original, False
+        quotas.check_submission(tx, tenant_id, new, limits)
+        job = _inserted(tx, tenant_id, key_id, new, job_id)
+        events.add(tx, job_id, "state", {"state": "queued"})
+        data = {"kind": new.kind}
+        audit_log.append(tx, audit_log.Entry(key_id or "operator", "job.submit", tenant_id, job_id, data))
+    return job, True
+
+
+def get(db: Database, tenant_id: str | None, job_id: str) -> Job | None:
+    """None where there is none, also where it is another tenant's; `tenant_id` None is any tenant, for operators."""
+    if not is_id(job_id):
+        return None
+    with db.reading() as tx:
+        row = tx.execute(select(*COLUMNS).where(_jobs.id == job_id)).first()
+    if row is None or row.deleted is not None or tenant_id not in (None, row.tenant_id):
+        return None
+    return record(Job, row)
+
+
+def page(
+    db: Database,
+    tenant_id: str | None,
+    filters: Filters | None = None,
+    cursor: tuple[float, str] | None = None,
+    limit: int = 50,
+) -> Page:
+    """The latest first; `cursor`: a page's `next`. `tenant_id` None is every tenant, for operators."""
+    statement = select(*COLUMNS).where(_jobs.deleted.is_(None), *_conditions(filters or Filters()))
+    if tenant_id is not None:
+        statement = statement.where(_jobs.tenant_id == tenant_id)
+    if cursor is not None:
+        created, job_id = cursor
+        statement = statement.where(or_(_jobs.created < created, and_(_jobs.created == created, _jobs.id < job_id)))
+    with db.reading() as tx:
+        rows = tx.execute(statement.order_by(_jobs.created.desc(), _jobs.id.desc()).limit(limit + 1)).all()
+    items = [record(Job, row) for row in rows[:limit]]
+    return Page(items, (items[-1].created, items[-1].id) if len(rows) > limit else None)
+
+
+def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "operator") -> Job | None:
+    """A job that waits, or whose runner is gone, is cancelled at once; one that runs ends at its next batch; one that
+    has ended stays as it is. None where the tenant has no such job."""
+    if not is_id(job_id):
+        return None
+    here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
+    with db.transaction() as tx:
+        at_once = or_(_jobs.state == "queued", and_(_jobs.state == "running", lapsed(tx.now)))
+        ends: dict[str, Any] = {"state": "cancelled", "ended": tx.now, "owner": None, "lease_until": None}
+        ends |= {"cancel_requested": True, "granted": None, "fence": _jobs.fence + 1}
+        row = tx.execute(update(tables.jobs).where(*here, at_once).values(ends).returning(*COLUMNS)).first()
+        if row is None:
+            asks = update(tables.jobs).where(*here, _jobs.state == "running", _jobs.cancel_requested.is_(False))
+            row = tx.execute(asks.values(cancel_requested=True).returning(*COLUMNS)).first()
+        if row is None:
+            kept = tx.execute(select(*COLUMNS).where(*here)).first()
+            return None if kept is None else record(Job, kept)
+        if row.state == "cancelled":
+            ended(tx, row)
+        else:
+            events.add(tx, job_id, "state", {"state": "running", "reason": "its cancellation was requested"})
+        audit_log.append(tx, audit_log.Entry(actor, "job.cancel", tenant_id, job_id))
+    return record(Job, row)
+
+
+def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operator") -> Job | None:
+    """Takes an ended job from every list and forgets its events and texts; a row without content remains, of what was
+    used. None where the tenant has no such job, RunError where it has not ended."""
+    if not is_id(job_id):
+        return None
+    here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
+    with db.transaction() as tx:
+        values = {"deleted": tx.now, "bytes": 0, "config": {}, "resolved": {}, "name": None, "failure": None}
+        before = tx.execute(select(*COLUMNS).where(*here)).first()
+        if before is None:
+            return None
+        gone = tx.execute(update(tables.jobs).where(*here, _jobs.state.in_(ENDED)).values(values)).rowcount
+        if not gone:
+            raise RunError(f"{job_id} has not ended; cancel it first")
+        tx.execute(delete(tables.events).where(tables.events.c.job_id == job_id))
+        audit_log.append(tx, audit_log.Entry(actor, "job.delete", tenant_id, job_id))
+    return record(Job, before)
+
+
+def forget_idempotency(db: Database, before: float) -> int:
+    """Forgets the Idempotency-Keys that were used before then; how many."""
+    with db.transaction() as tx:
+        return tx.execute(delete(tables.idempotency).where(tables.idempotency.c.created < before)).rowcount
+
+
+def _check(new: NewJob) -> None:
+    if new.name is not None and not (0 < len(new.name) <= 200 and new.name.isprintable()):
+        raise ConfigError("name", "expected 1 to 200 printable characters")
+    key = new.idempotency_key
+    if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
+        raise ConfigError("Idempotency-Key", "expected 1 to 255 printable ASCII characters")
+
+
+def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job | None:
+    """The job that the key was used for before; None where it is used now, for `job_id`.
+
+    Two at once: the second waits in the INSERT until the first has committed, and then finds its row.
+    """
+    table = tables.idempotency
+    values: dict[str, Any] = {"tenant_id": tenant_id, "key": new.idempotency_key, "body_hash": new.body_hash}
+    values |= {"job_id": job_id, "created": tx.now}
+    insert_one = postgresql.insert(table) if tx.locks_rows else sqlite.insert(table)
+    if tx.execute(insert_one.values(values).on_conflict_do_nothing()).rowcount:
+        return None
+    where = table.c.tenant_id == tenant_id, table.c.key == new.idempotency_key
+    before = tx.execute(select(table.c.body_hash, table.c.job_id).where(*where)).one()
+    if before.body_hash != new.body_hash:
+        raise IdempotencyConflictError("this Idempotency-Key was used with another body", before.job_id)
+    return record(Job, tx.execute(select(*COLUMNS).where(_jobs.id == before.job_id)).one())
+
+
+def _inserted(tx: Transaction, tenant_id: str, key_id: str | None, new: NewJob, job_id: str) -> Job:
+    values: dict[str, Any] = {
+        "id": job_id,
+        "tenant_id": tenant_id,
+        "key_id": key_id,
+        "kind": new.kind,
+        "name": new.name,
+    }
+    values |= {"name": new.name, "config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
+    values |= {"not_before": new.not_before}
+    return record(Job, tx.execute(insert(tables.jobs).values(values).returning(*COLUMNS)).one())
+
+
+def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
+    return [_jobs[name] == value for name, value in vars(filters).items() if value is not None]

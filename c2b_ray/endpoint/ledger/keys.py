@@ -1,0 +1,233 @@
+"""Keys of tenants: c2b_PREFIX_SECRET, of which the ledger keeps the prefix and the SHA-256 of the secret.
+
+A secret has 190 random bits, so that a fast hash of it cannot be searched. It is shown once, when it is made. It knows
+no HTTP; which route wants which scope is the API's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from sqlalchemy import or_, select, update
+
+from c2b_ray.endpoint.ledger import audit_log, tables
+from c2b_ray.endpoint.ledger.database import Database, Transaction
+from c2b_ray.endpoint.ledger.ids import is_id, new_id
+from c2b_ray.errors import ConfigError, InputError
+
+Scope = Literal["submit", "read", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+_LETTERS = string.ascii_letters + string.digits
+_TEXT = re.compile(r"c2b_([A-Za-z0-9]{8})_([A-Za-z0-9]{32})")
+_NOBODY = hashlib.sha256(b"").hexdigest()
+USED_SECONDS = 60.0
+"""`last_used` is written at most so often."""
+_REMEMBERED = 10_000
+
+_keys = tables.keys.c
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key without its secret. `expires`, `revoked`: when it stops or stopped working, seconds since 1970."""
+
+    id: str
+    tenant_id: str
+    name: str
+    prefix: str
+    scopes: tuple[Scope, ...]
+    created: float
+    expires: float | None
+    revoked: float | None
+    last_used: float | None
+
+    def allows(self, scope: Scope) -> bool:
+        return scope in self.scopes
+
+
+@dataclass(frozen=True)
+class NewKey:
+    """A key and its text, c2b_…, which nothing can show again."""
+
+    key: Key
+    text: str
+
+    def __repr__(self) -> str:
+        return f"NewKey({self.key!r})"
+
+
+_COLUMNS = [_keys[field.name] for field in fields(Key)]
+
+
+def create(
+    db: Database,
+    tenant_id: str,
+    name: str,
+    scopes: Collection[str] = ("submit", "read"),
+    expires_in: float | None = None,
+    actor: str = "operator",
+) -> NewKey:
+    """`expires_in`: seconds; None never. ConfigError names a field that cannot be, InputError an unknown tenant."""
+    if not (0 < len(name) <= 200 and name.isprintable()):
+        raise ConfigError("name", "expected 1 to 200 printable characters")
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}" + (f", not {unknown[0]!r}" * bool(unknown)))
+    if expires_in is not None and not 0 < expires_in < 100 * 365 * 86_400:
+        raise ConfigError("expires_in", f"{expires_in:g} is no number of seconds up to 100 years")
+    with db.transaction() as tx:
+        if tx.execute(select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id)).first() is None:
+            raise InputError(f"{tenant_id}: no such tenant")
+        expires = None if expires_in is None else tx.now + expires_in
+        new = _inserted(tx, tenant_id, name, [scope for scope in SCOPES if scope in scopes], expires)
+        data = {"name": name, "scopes": list(new.key.scopes), "expires": expires}
+        audit_log.append(tx, audit_log.Entry(actor, "key.create", tenant_id, new.key.id, data))
+    return new
+
+
+def verify(db: Database, text: str) -> Key | None:
+    """The key of a text, None where it is none, or expired, or revoked. Unknown and wrong ones take the same time."""
+    with db.reading() as tx:
+        return _verified(db, tx, text)
+
+
+class KeyRing:
+    """Verifies keys, and remembers each for a while: a revoked key works for at most `seconds` longer, in each process
+    that has seen it. Threads share it. Wrong keys are not remembered."""
+
+    def __init__(self, db: Database, seconds: float = 2.0) -> None:
+        self._db, self._seconds = db, seconds
+        self._known: dict[str, tuple[Key, float]] = {}
+        self._touched: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def verify(self, text: str) -> Key | None:
+        """As the module's `verify`; also writes down, once a minute, that the key was used."""
+        digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+        began = time.monotonic()
+        known = self._known.get(digest)
+        if known is not None and began < known[1]:
+            return known[0]
+        with self._db.reading() as tx:
+            now = self._db.now(tx.connection)
+            key = _verified(self._db, tx, text)
+        with self._lock:
+            self._known.pop(digest, None)
+            if key is None:
+                return None
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            # An expiry is kept to the moment.
+            rest = self._seconds if key.expires is None else min(self._seconds, key.expires - now)
+            self._known[digest] = key, began + rest
+            due = began - self._touched.get(key.id, -USED_SECONDS) >= USED_SECONDS
+            if due:
+                self._touched[key.id] = began
+        if due:
+            used(self._db, key.id)
+        return key
+
+    def forget(self) -> None:
+        """What this process revokes works no longer here."""
+        with self._lock:
+            self._known.clear()
+
+
+def used(db: Database, key_id: str) -> None:
+    with db.transaction() as tx:
+        tx.execute(update(tables.keys).where(_keys.id == key_id).values(last_used=tx.now))
+
+
+def listed(db: Database, tenant_id: str | None) -> list[Key]:
+    """By when they were made, also those that work no more; None is every tenant's, for operators."""
+    statement = select(*_COLUMNS).order_by(_keys.created, _keys.id)
+    if tenant_id is not None:
+        statement = statement.where(_keys.tenant_id == tenant_id)
+    with db.reading() as tx:
+        return [_key(row) for row in tx.execute(statement)]
+
+
+def get(db: Database, tenant_id: str | None, key_id: str) -> Key | None:
+    """None where the tenant has no such key; `tenant_id` None is any tenant."""
+    if not is_id(key_id):
+        return None
+    with db.reading() as tx:
+        row = tx.execute(select(*_COLUMNS).where(_keys.id == key_id)).first()
+    return None if row is None or tenant_id not in (None, row.tenant_id) else _key(row)
+
+
+def revoke(db: Database, tenant_id: str | None, key_id: str, actor: str = "operator") -> Key | None:
+    """From now on it does not work; twice is as once. None where the tenant has no such key."""
+    before = get(db, tenant_id, key_id)
+    if before is None or before.revoked is not None:
+        return before
+    with db.transaction() as tx:
+        change = update(tables.keys).where(_keys.id == key_id, _keys.revoked.is_(None)).values(revoked=tx.now)
+        row = tx.execute(change.returning(*_COLUMNS)).first()
+        if row is not None:
+            audit_log.append(tx, audit_log.Entry(actor, "key.revoke", row.tenant_id, key_id))
+    return before if row is None else _key(row)
+
+
+def rotate(
+    db: Database, tenant_id: str | None, key_id: str, grace_seconds: float = 86_400.0, actor: str = "operator"
+) -> NewKey | None:
+    """A new key with the name, scopes and expiry of this one, which works for `grace_seconds` more. None where the
+    tenant has no such key, InputError where it works no more."""
+    if not 0 <= grace_seconds < 100 * 365 * 86_400:
+        raise ConfigError("grace_seconds", f"{grace_seconds:g} is no number of seconds")
+    before = get(db, tenant_id, key_id)
+    if before is None:
+        return None
+    with db.transaction() as tx:
+        works = _keys.revoked.is_(None), or_(_keys.expires.is_(None), _keys.expires > tx.now)
+        end = tx.now + grace_seconds
+        ends = end if before.expires is None else min(end, before.expires)
+        if not tx.execute(update(tables.keys).where(_keys.id == key_id, *works).values(expires=ends)).rowcount:
+            raise InputError(f"{key_id} works no more; create a key instead")
+        new = _inserted(tx, before.tenant_id, before.name, list(before.scopes), before.expires)
+        data = {"new": new.key.id, "old_expires": ends}
+        audit_log.append(tx, audit_log.Entry(actor, "key.rotate", before.tenant_id, key_id, data))
+    return new
+
+
+def _inserted(tx: Transaction, tenant_id: str, name: str, scopes: list[Scope], expires: float | None) -> NewKey:
+    prefix, secret = _random(8), _random(32)
+    values: dict[str, Any] = {"id": new_id("key"), "tenant_id": tenant_id, "name": name, "prefix": prefix}
+    values |= {"hash": _hash(secret), "scopes": scopes, "created": tx.now, "expires": expires}
+    row = tx.execute(tables.keys.insert().values(values).returning(*_COLUMNS)).one()
+    return NewKey(_key(row), f"c2b_{prefix}_{secret}")
+
+
+def _verified(db: Database, tx: Transaction, text: str) -> Key | None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return None
+    prefix, secret = match.groups()
+    row = tx.execute(select(*_COLUMNS, _keys.hash, db.clock().label("now")).where(_keys.prefix == prefix)).first()
+    same = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.hash)
+    if row is None or not same or row.revoked is not None or (row.expires is not None and row.expires <= row.now):
+        return None
+    return _key(row[:-2])
+
+
+def _key(row: Any) -> Key:
+    values = dict(zip((field.name for field in fields(Key)), row, strict=True))
+    return Key(**{**values, "scopes": tuple(values["scopes"])})
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(length))
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,157 @@
+"""Jobs as runners see them: claimed under a lease, renewed, reported on, ended.
+
+A claim raises the job's fence; every change that a runner makes names its fence in the WHERE clause, so that one whose
+job was taken over changes nothing and learns it (`FencedError`). Which jobs may be claimed the dispatcher grants
+(`queue`). Callers never see another's tenant here: runners are trusted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, case, func, or_, select, update
+
+from c2b_ray.endpoint.ledger import events, tables, usage
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
+from c2b_ray.endpoint.ledger.job import COLUMNS, OPEN, Claim, Failure, FencedError, Job, Orders, Progress
+from c2b_ray.endpoint.ledger.webhooks import announce
+
+_jobs = tables.jobs.c
+ATTEMPTS = 5
+"""Runners that may die of one job; see `queue.sweep`."""
+AHEAD = 1.5
+"""A lease that ends further ahead than so many of its lengths was written before the clock was set back."""
+
+
+def lapsed(now: float) -> ColumnElement[bool]:
+    """Whose lease has passed, or ends further ahead than a lease can."""
+    too_far = _jobs.lease_until > now + AHEAD * _jobs.lease_seconds
+    return or_(_jobs.lease_until.is_(None), _jobs.lease_until <= now, too_far)
+
+
+def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) -> Claim | None:
+    """The next job to run, under a lease of `seconds`: one that was granted, or whose runner is gone. Else None.
+
+    Of two that claim at once, each gets another job. A job that `attempts` runners have died of is left alone.
+    """
+    with db.transaction() as tx:
+        now = tx.now
+        due = or_(_jobs.not_before.is_(None), _jobs.not_before <= now)
+        granted = and_(_jobs.state == "queued", _jobs.granted.is_not(None), due)
+        orphaned = and_(_jobs.state == "running", lapsed(now), _jobs.attempt + 1 < attempts)
+        free = and_(_jobs.state.in_(OPEN), or_(granted, orphaned))
+        first = select(_jobs.id).where(free).order_by(_jobs.granted, _jobs.created).limit(1)
+        if tx.locks_rows:
+            first = first.with_for_update(skip_locked=True)
+        lost = case((_jobs.state == "running", 1), else_=0)
+        values: dict[str, Any] = {"state": "running", "owner": owner, "fence": _jobs.fence + 1}
+        values |= {"lease_until": now + seconds, "lease_seconds": seconds, "yield_requested": False}
+        values |= {"attempt": _jobs.attempt + lost, "started": func.coalesce(_jobs.started, now)}
+        takes = update(tables.jobs).where(_jobs.id == first.scalar_subquery(), free).values(values)
+        row = tx.execute(takes.returning(*COLUMNS)).first()
+        if row is None:
+            return None
+        reason = {"reason": "its runner was lost"} if row.attempt else {}
+        events.add(tx, row.id, "state", {"state": "running", **reason})
+    return Claim(record(Job, row), row.fence)
+
+
+def renew(db: Database, job_id: str, fence: int, seconds: float) -> Orders:
+    """Holds the job for another `seconds`, and says what is wanted of it. FencedError where it is held no more."""
+    with db.transaction() as tx:
+        values = {"lease_until": tx.now + seconds, "lease_seconds": seconds}
+        row = _changed(tx, job_id, fence, values)
+    return Orders(row.cancel_requested, row.yield_requested)
+
+
+def check_fence(db: Database, job_id: str, fence: int) -> Orders:
+    """As `renew`, without renewing: asked before a commit to the store. FencedError also where the lease has passed."""
+    with db.reading() as tx:
+        where = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == "running", _jobs.lease_until > db.clock()
+        row = tx.execute(select(_jobs.cancel_requested, _jobs.yield_requested).where(*where)).first()
+    if row is None:
+        raise _fenced(job_id, fence)
+    return Orders(row.cancel_requested, row.yield_requested)
+
+
+def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders:
+    """Writes where the run stands, adds what it used to the job and to its key's usage, and tells those who watch."""
+    values: dict[str, Any] = {
+        name: getattr(report_, name)
+        for name in ("stage", "done", "total", "rate", "seconds_left", "bytes")
+        if getattr(report_, name) is not None or name == "seconds_left"
+    }
+    values["images"] = _jobs.images + sum(report_.images.values())
+    values["model_seconds"] = _jobs.model_seconds + sum(report_.model_seconds.values())
+    with db.transaction() as tx:
+        row = _changed(tx, job_id, fence, values)
+        usage.add_of_job(tx, record(Job, row), report_)
+        shown = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
+        events.add(tx, job_id, "progress", shown)
+    return Orders(row.cancel_requested, row.yield_requested)
+
+
+def report(db: Database, job_id: str, fence: int, kind: str, data: dict[str, Any]) -> int:
+    """An event of the run, such as a step that ended; its id."""
+    with db.transaction() as tx:
+        _changed(tx, job_id, fence, {"fence": fence})  # locks the row, too
+        return events.add(tx, job_id, kind, data)
+
+
+def release(db: Database, job_id: str, fence: int, not_before: float | None = None) -> Job:
+    """The slice ended: the job waits for its next turn, at the earliest at `not_before`. One whose cancellation was
+    requested meanwhile is cancelled."""
+    with db.transaction() as tx:
+        values: dict[str, Any] = {"state": "queued", "owner": None, "lease_until": None, "granted": None}
+        values |= {"attempt": 0, "slices": _jobs.slices + 1, "yield_requested": False, "not_before": not_before}
+        row = _changed(tx, job_id, fence, values)
+        if row.cancel_requested:
+            return _end(tx, job_id, fence, {"state": "cancelled"}, state="queued")
+        events.add(tx, job_id, "state", {"state": "queued", "reason": "its slice ended"})
+    return record(Job, row)
+
+
+def finish(
+    db: Database, job_id: str, fence: int, run_path: str | None = None, classifier_hash: str | None = None
+) -> Job:
+    """Also where its cancellation was requested too late."""
+    values = {"state": "finished", "run_path": run_path, "classifier_hash": classifier_hash, "seconds_left": 0.0}
+    with db.transaction() as tx:
+        return _end(tx, job_id, fence, values)
+
+
+def fail(db: Database, job_id: str, fence: int, failure: Failure, run_path: str | None = None) -> Job:
+    values = {"state": "failed", "failure": asdict(failure), "run_path": run_path, "seconds_left": None}
+    with db.transaction() as tx:
+        return _end(tx, job_id, fence, values)
+
+
+def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None) -> Job:
+    """The runner has stopped a job whose cancellation was requested."""
+    with db.transaction() as tx:
+        return _end(tx, job_id, fence, {"state": "cancelled", "run_path": run_path, "seconds_left": None})
+
+
+def ended(tx: Transaction, row: Row[Any]) -> Job:
+    """Tells those who watch and webhooks that the job of this row has ended, in the transaction that ended it."""
+    data = {"state": row.state} | ({"failure": row.failure} if row.failure else {})
+    announce(tx, row.tenant_id, row.id, events.add(tx, row.id, "state", data))
+    return record(Job, row)
+
+
+def _end(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], state: str = "running") -> Job:
+    values = {"ended": tx.now, "owner": None, "lease_until": None, "granted": None} | values
+    return ended(tx, _changed(tx, job_id, fence, values, state))
+
+
+def _changed(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], state: str = "running") -> Row[Any]:
+    where = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == state
+    row = tx.execute(update(tables.jobs).where(*where).values(values).returning(*COLUMNS)).first()
+    if row is None:
+        raise _fenced(job_id, fence)
+    return row
+
+
+def _fenced(job_id: str, fence: int) -> FencedError:
+    return FencedError(f"{job_id}: another runner has it, or it has ended; claim {fence} no longer counts")

@@ -1,0 +1,222 @@
+"""The tables of the ledger. It knows columns and indexes; what changes them from revision to revision are `migrations`.
+
+Ids are random texts with a prefix (job_…, key_…, tenant_…). Times are seconds since 1970 in UTC, by the clock of the
+database. A day is the text YYYY-MM-DD, in UTC.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+_NO, _ZERO = text("false"), text("0")
+_COUNTED = BigInteger().with_variant(Integer, "sqlite")
+"""A key that counts up by itself: in SQLite only INTEGER does."""
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("weight", Double, nullable=False, server_default=text("1")),
+    Column("quotas", JSON, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("tenant_id", ForeignKey("tenants.id"), nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False, unique=True),
+    Column("hash", Text, nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("expires", Double),
+    Column("revoked", Double),
+    Column("last_used", Double),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("tenant_id", ForeignKey("tenants.id"), nullable=False),
+    Column("key_id", Text),
+    Column("kind", Text, nullable=False),
+    Column("name", Text),
+    Column("config", JSON, nullable=False),
+    Column("resolved", JSON, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("started", Double),
+    Column("ended", Double),
+    Column("stage", Text),
+    Column("done", BigInteger),
+    Column("total", BigInteger),
+    Column("rate", Double),
+    Column("seconds_left", Double),
+    Column("images", BigInteger, nullable=False, server_default=_ZERO),
+    Column("model_seconds", Double, nullable=False, server_default=_ZERO),
+    Column("bytes", BigInteger, nullable=False, server_default=_ZERO),
+    Column("attempt", Integer, nullable=False, server_default=_ZERO),
+    Column("slices", Integer, nullable=False, server_default=_ZERO),
+    Column("fence", BigInteger, nullable=False, server_default=_ZERO),
+    Column("owner", Text),
+    Column("lease_until", Double),
+    Column("lease_seconds", Double),
+    Column("granted", Double),
+    Column("yield_requested", Boolean, nullable=False, server_default=_NO),
+    Column("cancel_requested", Boolean, nullable=False, server_default=_NO),
+    Column("not_before", Double),
+    Column("failure", JSON(none_as_null=True)),
+    Column("run_path", Text),
+    Column("classifier_hash", Text),
+    Column("deleted", Double),
+)
+Index("ix_jobs_tenant_created", jobs.c.tenant_id, jobs.c.created, jobs.c.id)
+Index("ix_jobs_tenant_classifier", jobs.c.tenant_id, jobs.c.classifier_hash, jobs.c.created)
+OPEN = text("state IN ('queued', 'running')")
+Index("ix_jobs_open", jobs.c.tenant_id, jobs.c.state, postgresql_where=OPEN, sqlite_where=OPEN)
+"""Only the few that wait or run: what runners and the dispatcher look through each second."""
+
+STORED = text("bytes > 0")
+Index("ix_jobs_stored", jobs.c.tenant_id, jobs.c.bytes, postgresql_where=STORED, sqlite_where=STORED)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("tenant_id", ForeignKey("tenants.id"), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("body_hash", Text, nullable=False),
+    Column("job_id", Text, nullable=False),
+    Column("created", Double, nullable=False, index=True),
+    PrimaryKeyConstraint("tenant_id", "key"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", _COUNTED, primary_key=True, autoincrement=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("data", JSON, nullable=False),
+    Column("at", Double, nullable=False),
+    Index("ix_events_job_id_id", "job_id", "id"),
+    sqlite_autoincrement=True,
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("tenant_id", ForeignKey("tenants.id"), nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("day", Text, nullable=False),
+    Column("images", BigInteger, nullable=False, server_default=_ZERO),
+    Column("model_seconds", Double, nullable=False, server_default=_ZERO),
+    Column("requests", BigInteger, nullable=False, server_default=_ZERO),
+    PrimaryKeyConstraint("tenant_id", "day", "model", "key_id"),
+)
+
+buckets = Table(
+    "buckets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("tokens", Double, nullable=False),
+    Column("updated", Double, nullable=False),
+)
+
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("tenant_id", ForeignKey("tenants.id"), nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("name", Text),
+    Column("meta", JSON, nullable=False),
+    Column("created", Double, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "sha256"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("until", Double, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("tenant_id", ForeignKey("tenants.id"), nullable=False, index=True),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+_PENDING = text("state = 'pending'")
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("webhook_id", ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("job_id", Text, nullable=False, index=True),
+    Column("event_id", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default=_ZERO),
+    Column("next_at", Double, nullable=False),
+    Column("last_error", Text),
+    Index("ix_deliveries_pending", "next_at", postgresql_where=_PENDING, sqlite_where=_PENDING),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("tenant_id", Text),
+    Column("action", Text, nullable=False),
+    Column("subject", Text),
+    Column("data", Text, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Index("ix_audit_log_tenant", "tenant_id", "seq"),
+)
+
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+"""One row: the end of the audit log, whose lock puts those who append one after the other."""

@@ -1,0 +1,120 @@
+"""Tenants: who has jobs, keys and uploads of their own. It knows what they may use only as their own numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, exc, select, update
+
+from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.ledger import audit_log, tables
+from c2b_ray.endpoint.ledger.database import Database, record
+from c2b_ray.endpoint.ledger.ids import new_id
+from c2b_ray.errors import ConfigError, InputError
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """`weight`: the share of the machines, against other tenants' weights. `quotas`: fields that replace defaults."""
+
+    id: str
+    name: str
+    weight: float
+    quotas: dict[str, Any]
+    created: float
+
+    def limits(self, defaults: Quotas) -> Quotas:
+        """What it may use, where `defaults` are the endpoint's."""
+        return defaults.model_copy(update=_valid(self.quotas).model_dump(include=set(self.quotas)))
+
+
+_COLUMNS = [tables.tenants.c[field.name] for field in fields(Tenant)]
+
+
+def tenant_columns() -> list[Column[Any]]:
+    """In the order of `Tenant`'s fields."""
+    return list(_COLUMNS)
+
+
+def create(
+    db: Database, name: str, *, weight: float = 1.0, quotas: dict[str, Any] | None = None, actor: str = "operator"
+) -> Tenant:
+    """InputError where the name is taken, ConfigError where name, weight or quotas cannot be."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError("name", f"{name[:100]!r} is no name of a tenant: a-z, 0-9, '.', '_', '-', at most 64")
+    _check_weight(weight)
+    _valid(quotas or {})
+    try:
+        with db.transaction() as tx:
+            tenant = Tenant(new_id("tenant"), name, weight, quotas or {}, tx.now)
+            tx.execute(tables.tenants.insert().values(vars(tenant)))
+            audit_log.append(tx, audit_log.Entry(actor, "tenant.create", tenant.id, tenant.id, {"name": name}))
+    except exc.IntegrityError as error:
+        raise InputError(f"a tenant {name!r} exists") from error
+    return tenant
+
+
+def change(
+    db: Database,
+    tenant_id: str,
+    *,
+    weight: float | None = None,
+    quotas: dict[str, Any] | None = None,
+    actor: str = "operator",
+) -> Tenant | None:
+    """Replaces what is not None; None where there is no such tenant."""
+    values: dict[str, Any] = {}
+    if weight is not None:
+        _check_weight(weight)
+        values["weight"] = weight
+    if quotas is not None:
+        _valid(quotas)
+        values["quotas"] = quotas
+    if not values:
+        return get(db, tenant_id)
+    statement = update(tables.tenants).where(tables.tenants.c.id == tenant_id).values(values).returning(*_COLUMNS)
+    with db.transaction() as tx:
+        row = tx.execute(statement).first()
+        if row is not None:
+            audit_log.append(tx, audit_log.Entry(actor, "tenant.change", tenant_id, tenant_id, values))
+    return None if row is None else record(Tenant, row)
+
+
+def get(db: Database, tenant_id: str) -> Tenant | None:
+    return _one(db, tables.tenants.c.id == tenant_id)
+
+
+def by_name(db: Database, name: str) -> Tenant | None:
+    return _one(db, tables.tenants.c.name == name)
+
+
+def every(db: Database) -> list[Tenant]:
+    """By name. For operators."""
+    with db.reading() as tx:
+        return [record(Tenant, row) for row in tx.execute(select(*_COLUMNS).order_by(tables.tenants.c.name))]
+
+
+def _one(db: Database, condition: ColumnElement[bool]) -> Tenant | None:
+    with db.reading() as tx:
+        row = tx.execute(select(*_COLUMNS).where(condition)).first()
+    return None if row is None else record(Tenant, row)
+
+
+def _check_weight(weight: float) -> None:
+    if not 0 < weight <= 1000:
+        raise ConfigError("weight", f"{weight:g} is not above 0 and at most 1000")
+
+
+def _valid(quotas: dict[str, Any]) -> Quotas:
+    from pydantic import ValidationError
+
+    from c2b_ray.config.problems import first_problem
+
+    try:
+        return Quotas.model_validate(quotas)
+    except ValidationError as error:
+        raise first_problem(error, None, Quotas) from error

@@ -1,0 +1,103 @@
+"""Uploads of tenants: rows about files that are stored under the SHA-256 of their content. It knows no file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import delete, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+
+from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.ledger import audit_log, quotas, tables
+from c2b_ray.endpoint.ledger.database import Database, record
+
+_uploads = tables.uploads.c
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """`kind`: what the file is, such as onnx, safetensors or image. `meta`: what was read from it, JSON."""
+
+    tenant_id: str
+    sha256: str
+    kind: str
+    bytes: int
+    name: str | None
+    meta: dict[str, Any]
+    created: float
+
+
+_COLUMNS = [_uploads[field.name] for field in fields(Upload)]
+
+
+@dataclass(frozen=True)
+class NewUpload:
+    sha256: str
+    kind: str
+    bytes: int
+    name: str | None
+    meta: dict[str, Any]
+
+
+def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaults: Quotas) -> tuple[Upload, bool]:
+    """The upload, and whether it is new: the same content again is the upload of then. quotas.Denied where it is more
+    than the tenant may keep."""
+    insert = sqlite.insert(tables.uploads) if db.is_sqlite else postgresql.insert(tables.uploads)
+    with db.transaction() as tx:
+        limits = quotas.locked_limits(tx, tenant_id, defaults)
+        before = tx.execute(select(*_COLUMNS).where(*_here(tenant_id, new.sha256))).first()
+        if before is not None:
+            return record(Upload, before), False
+        quotas.check_storage(tx, tenant_id, limits, new.bytes)
+        values = vars(new) | {"tenant_id": tenant_id, "created": tx.now}
+        row = tx.execute(insert.values(values).returning(*_COLUMNS)).one()
+        data = {"kind": new.kind, "bytes": new.bytes}
+        audit_log.append(tx, audit_log.Entry(key_id or "operator", "upload.add", tenant_id, new.sha256, data))
+    return record(Upload, row), True
+
+
+def check_room(db: Database, tenant_id: str, more: int, defaults: Quotas) -> None:
+    """quotas.Denied where `more` bytes are too many: asked before a body is read."""
+    with db.transaction() as tx:
+        quotas.check_storage(tx, tenant_id, quotas.locked_limits(tx, tenant_id, defaults), more)
+
+
+def get(db: Database, tenant_id: str, sha256: str) -> Upload | None:
+    """None where the tenant has no such upload."""
+    if not _SHA256.fullmatch(sha256):
+        return None
+    with db.reading() as tx:
+        row = tx.execute(select(*_COLUMNS).where(*_here(tenant_id, sha256))).first()
+    return None if row is None else record(Upload, row)
+
+
+def page(
+    db: Database, tenant_id: str, cursor: tuple[float, str] | None = None, limit: int = 50
+) -> tuple[list[Upload], tuple[float, str] | None]:
+    """The latest first, and what to ask with for those that follow."""
+    statement = select(*_COLUMNS).where(_uploads.tenant_id == tenant_id)
+    if cursor is not None:
+        statement = statement.where(tuple_(_uploads.created, _uploads.sha256) < tuple_(*cursor))
+    with db.reading() as tx:
+        ordered = statement.order_by(_uploads.created.desc(), _uploads.sha256.desc()).limit(limit + 1)
+        rows = tx.execute(ordered).all()
+    items = [record(Upload, row) for row in rows[:limit]]
+    return items, ((items[-1].created, items[-1].sha256) if len(rows) > limit else None)
+
+
+def remove(db: Database, tenant_id: str, sha256: str, actor: str = "operator") -> bool:
+    """Forgets the row; whether there was one. The file is the caller's to delete, after this."""
+    if not _SHA256.fullmatch(sha256):
+        return False
+    with db.transaction() as tx:
+        gone = bool(tx.execute(delete(tables.uploads).where(*_here(tenant_id, sha256))).rowcount)
+        if gone:
+            audit_log.append(tx, audit_log.Entry(actor, "upload.remove", tenant_id, sha256))
+    return gone
+
+
+def _here(tenant_id: str, sha256: str) -> tuple[Any, Any]:
+    return _uploads.tenant_id == tenant_id, _uploads.sha256 == sha256

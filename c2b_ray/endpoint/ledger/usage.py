@@ -1,0 +1,78 @@
+"""What tenants used: images and seconds of each model, by key and UTC day. It knows no prices and no limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from c2b_ray.endpoint.ledger import tables
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
+from c2b_ray.endpoint.ledger.job import Job, Progress
+
+_usage = tables.usage.c
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Spend:
+    """What a key used of a model on a day (YYYY-MM-DD). `requests`: reports of use that were added up."""
+
+    tenant_id: str
+    key_id: str
+    model: str
+    day: str
+    images: int
+    model_seconds: float
+    requests: int
+
+
+def day_of(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+
+
+def add(tx: Transaction, tenant_id: str, key_id: str | None, model: str, images: int, seconds: float) -> None:
+    """Adds to today's, in the caller's transaction."""
+    insert = postgresql.insert(tables.usage) if tx.locks_rows else sqlite.insert(tables.usage)
+    values: dict[str, Any] = {"tenant_id": tenant_id, "key_id": key_id or "", "model": model, "day": day_of(tx.now)}
+    values |= {"images": images, "model_seconds": seconds, "requests": 1}
+    more = {name: _usage[name] + values[name] for name in ("images", "model_seconds", "requests")}
+    tx.execute(insert.values(values).on_conflict_do_update(index_elements=list(tables.usage.primary_key), set_=more))
+
+
+def add_of_job(tx: Transaction, job: Job, used: Progress) -> None:
+    """In the order of models' names: two transactions that lock several rows lock them in one order."""
+    for model in sorted({*used.images, *used.model_seconds}):
+        add(tx, job.tenant_id, job.key_id, model, used.images.get(model, 0), used.model_seconds.get(model, 0.0))
+
+
+def spend(db: Database, tenant_id: str | None, first_day: str, last_day: str) -> list[Spend]:
+    """By day, tenant, key and model; both days are included. `tenant_id` None is every tenant, for operators."""
+    names = ("tenant_id", "key_id", "model", "day", "images", "model_seconds", "requests")
+    statement = select(*(_usage[name] for name in names)).where(_usage.day.between(first_day, last_day))
+    if tenant_id is not None:
+        statement = statement.where(_usage.tenant_id == tenant_id)
+    with db.reading() as tx:
+        rows = tx.execute(statement.order_by(_usage.day, _usage.tenant_id, _usage.key_id, _usage.model))
+        return [record(Spend, row) for row in rows]
+
+
+def by_model(tx: Transaction, tenant_id: str, day: str) -> dict[str, tuple[int, float]]:
+    """Images and seconds of a tenant's models on a day."""
+    sums = func.sum(_usage.images), func.sum(_usage.model_seconds)
+    where = _usage.tenant_id == tenant_id, _usage.day == day
+    rows: Iterable[Any] = tx.execute(select(_usage.model, *sums).where(*where).group_by(_usage.model))
+    return {model: (int(images), float(seconds)) for model, images, seconds in rows}
+
+
+def seconds_by_tenant(db: Database, days: int = 2) -> dict[str, float]:
+    """Model seconds of each tenant, today and `days` - 1 days before: what a fair choice goes by."""
+    with db.reading() as tx:
+        since = day_of(db.now(tx.connection) - (days - 1) * DAY)
+        sums = select(_usage.tenant_id, func.sum(_usage.model_seconds)).where(_usage.day >= since)
+        rows: Iterable[Any] = tx.execute(sums.group_by(_usage.tenant_id))
+        return {tenant: float(seconds) for tenant, seconds in rows}

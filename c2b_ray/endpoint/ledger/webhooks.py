@@ -1,0 +1,138 @@
+"""Webhooks of tenants, and what is still to be delivered to them. It sends nothing.
+
+A delivery is written in the transaction that ends its job: no end is forgotten, whoever dies. A sender takes what is
+due under a lease of its own, so that two senders do not send the same twice unless one of them dies before it says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import delete, select, update
+
+from c2b_ray.endpoint.ledger import audit_log, tables
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
+from c2b_ray.endpoint.ledger.ids import is_id, new_id
+
+_webhooks, _deliveries = tables.webhooks.c, tables.deliveries.c
+SENDING_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """`secret` signs what is sent."""
+
+    id: str
+    tenant_id: str
+    url: str
+    secret: str
+    created: float
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """`state`: pending, delivered or given_up. `event_id`: the job's event that it tells of."""
+
+    id: str
+    webhook_id: str
+    job_id: str
+    event_id: int
+    state: str
+    attempts: int
+    next_at: float
+    last_error: str | None
+
+
+_WEBHOOK = [_webhooks[field.name] for field in fields(Webhook)]
+_DELIVERY = [_deliveries[field.name] for field in fields(Delivery)]
+
+
+def create(db: Database, tenant_id: str, url: str, secret: str, actor: str = "operator") -> Webhook:
+    with db.transaction() as tx:
+        webhook = Webhook(new_id("hook"), tenant_id, url, secret, tx.now)
+        tx.execute(tables.webhooks.insert().values(vars(webhook)))
+        audit_log.append(tx, audit_log.Entry(actor, "webhook.create", tenant_id, webhook.id))
+    return webhook
+
+
+def listed(db: Database, tenant_id: str) -> list[Webhook]:
+    statement = select(*_WEBHOOK).where(_webhooks.tenant_id == tenant_id).order_by(_webhooks.created, _webhooks.id)
+    with db.reading() as tx:
+        return [record(Webhook, row) for row in tx.execute(statement)]
+
+
+def get(db: Database, tenant_id: str | None, webhook_id: str) -> Webhook | None:
+    """None where the tenant has no such webhook; `tenant_id` None is any tenant, for the sender."""
+    if not is_id(webhook_id):
+        return None
+    with db.reading() as tx:
+        row = tx.execute(select(*_WEBHOOK).where(_webhooks.id == webhook_id)).first()
+    return None if row is None or tenant_id not in (None, row.tenant_id) else record(Webhook, row)
+
+
+def remove(db: Database, tenant_id: str, webhook_id: str, actor: str = "operator") -> bool:
+    """With what was still to be delivered; whether there was one."""
+    if not is_id(webhook_id):
+        return False
+    with db.transaction() as tx:
+        where = _webhooks.id == webhook_id, _webhooks.tenant_id == tenant_id
+        gone = bool(tx.execute(delete(tables.webhooks).where(*where)).rowcount)
+        if gone:
+            audit_log.append(tx, audit_log.Entry(actor, "webhook.remove", tenant_id, webhook_id))
+    return gone
+
+
+def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> None:
+    """Part of the transaction that ended the job: a delivery for each webhook of its tenant."""
+    hooks = tx.execute(select(_webhooks.id).where(_webhooks.tenant_id == tenant_id)).scalars().all()
+    rows = [
+        {"id": new_id("delivery"), "webhook_id": hook, "job_id": job_id, "event_id": event_id, "state": "pending"}
+        | {"attempts": 0, "next_at": tx.now}
+        for hook in hooks
+    ]
+    if rows:
+        tx.execute(tables.deliveries.insert(), rows)
+
+
+def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
+    """What is to be sent now. Each is another sender's, should this one die, after `SENDING_SECONDS`."""
+    with db.transaction() as tx:
+        first = select(_deliveries.id).where(_deliveries.state == "pending", _deliveries.next_at <= tx.now)
+        first = first.order_by(_deliveries.next_at).limit(limit)
+        if tx.locks_rows:
+            first = first.with_for_update(skip_locked=True)
+        ids = tx.execute(first).scalars().all()
+        takes = update(tables.deliveries).where(_deliveries.id.in_(ids)).values(next_at=tx.now + SENDING_SECONDS)
+        taken = [record(Delivery, row) for row in tx.execute(takes.returning(*_DELIVERY))]
+        hooks = {
+            row.id: record(Webhook, row)
+            for row in tx.execute(select(*_WEBHOOK).where(_webhooks.id.in_({one.webhook_id for one in taken})))
+        }
+    return [(one, hooks[one.webhook_id]) for one in taken]
+
+
+def delivered(db: Database, delivery_id: str) -> None:
+    _settle(db, delivery_id, {"state": "delivered", "last_error": None})
+
+
+def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -> None:
+    """`retry_in`: seconds until the next attempt; None gives up."""
+    with db.transaction() as tx:
+        values: dict[str, Any] = {"attempts": _deliveries.attempts + 1, "last_error": error[:500]}
+        values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + retry_in}
+        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(values))
+
+
+def deliveries(db: Database, tenant_id: str, webhook_id: str, limit: int = 50) -> list[Delivery]:
+    """The latest of a tenant's webhook, for who wonders where they are."""
+    where = _deliveries.webhook_id == webhook_id, _webhooks.tenant_id == tenant_id
+    joined = select(*_DELIVERY).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id).where(*where)
+    with db.reading() as tx:
+        return [record(Delivery, row) for row in tx.execute(joined.order_by(_deliveries.next_at.desc()).limit(limit))]
+
+
+def _settle(db: Database, delivery_id: str, values: dict[str, Any]) -> None:
+    with db.transaction() as tx:
+        more = values | {"attempts": _deliveries.attempts + 1}
+        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(more))
