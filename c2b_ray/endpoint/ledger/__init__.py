@@ -2,7 +2,7 @@
 
     database   connections, transactions, the database's clock; what a lost connection is called
     tables     the tables; migrations change a database from one revision of them to another
-    jobs       submitting, reading and cancelling jobs (`running`, `queue`: running them under leases with fencing tokens)
+    jobs       submitting, reading and cancelling jobs; `running` and `queue`: running them, under leases with fences
     quotas     what a tenant may use; buckets: rates of requests
     keys, tenants, usage, uploads, webhooks, events, leases, audit_log
 
