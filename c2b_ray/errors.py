@@ -6,6 +6,7 @@ It does not know where errors are shown; the command line turns an `InputError` 
     ├── InputError              what the user gave is wrong: mend it and run again (exit status 2)
     │   ├── ConfigError         a field of an audit file, or a command's option
     │   ├── SpecError           a model spec that names nothing; the nearest names are offered
+    │   ├── AddressError        a URL that the policy of an endpoint does not let it ask
     │   ├── WeightsError        weights that are refused (pickle), absent or of another shape
     │   ├── SourceError         a folder, table, shard or index of images that cannot be read, or holds none
     │   ├── ImageError          one image that cannot be used; a row's `error`, never the end of a run
@@ -57,6 +58,10 @@ class ConfigError(InputError):
 
 class SpecError(InputError):
     """A model spec that names nothing that can be loaded."""
+
+
+class AddressError(InputError):
+    """A URL, or the address behind it, that may not be asked."""
 
 
 class WeightsError(InputError):

@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
 from c2b_ray.config.images import Images
-from c2b_ray.config.strict import Name, Strict, distinct
+from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 from c2b_ray.config.verification import Verification
 from c2b_ray.errors import nearest
 from c2b_ray.names import normalise
@@ -42,7 +42,7 @@ class AuditConfig(Strict):
         description="The task's classes, in the words of captions; `all`: the classes of `label_map`, or without one "
         "the classifier's labels.",
     )
-    classifier: Name | list[Name] | dict[Name, Name] = Field(
+    classifier: SpecText | list[SpecText] | dict[Name, SpecText] = Field(
         description="A model spec, or several that are audited on the same images: a list, or short names of one's own "
         "→ specs, which every table, page and option then calls them by.",
     )
@@ -50,7 +50,7 @@ class AuditConfig(Strict):
     verification: Verification | None = Field(
         None, description="Checks that images show what their captions say, and corrects scores for those that do not."
     )
-    language_model: Name | None = Field(
+    language_model: SpecText | None = Field(
         None, description="A model spec. Proposes attributes, writes captions; without it `attributes` must be given."
     )
     attributes: dict[Name, list[Name]] | None = Field(

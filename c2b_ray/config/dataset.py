@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.config.strict import Name, Strict, distinct
+from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 from c2b_ray.names import folded
 
 _ONE_ORIGIN = "name one origin of captions: run, file, language_model with labels, or images with captioner"
@@ -22,11 +22,13 @@ class Captions(Strict):
 
     run: str | None = Field(None, description="A run of `c2b failures`, whose failing captions are taken.")
     file: str | None = Field(None, description="A CSV or Parquet file with the columns `label` and `caption`.")
-    language_model: Name | None = Field(None, description="A model spec. Writes `per_label` captions of each label.")
+    language_model: SpecText | None = Field(
+        None, description="A model spec. Writes `per_label` captions of each label."
+    )
     labels: list[Name] | None = Field(None, description="The labels that the language model writes captions of.")
     per_label: int = Field(10, ge=1, le=10_000, description="Captions of each label by the language model.")
     images: str | None = Field(None, description="A labelled table or folder of hard images, which are captioned.")
-    captioner: Name | None = Field(None, description="The spec of the captioner of `images`.")
+    captioner: SpecText | None = Field(None, description="The spec of the captioner of `images`.")
     sentences: int = Field(2, ge=1, le=10, description="At most so many sentences of each image's caption are kept.")
 
     @model_validator(mode="after")
@@ -43,7 +45,9 @@ class Captions(Strict):
 
 
 class Generate(Strict):
-    model: Name | list[Name] = Field(description="The spec of an image generator, or several that draw in turn.")
+    model: SpecText | list[SpecText] = Field(
+        description="The spec of an image generator, or several that draw in turn."
+    )
 
 
 class Labelled(Strict):
@@ -87,7 +91,7 @@ class DatasetImages(Strict):
 
 
 class Verify(Strict):
-    captioner: Name = Field(description="The spec of a captioner that says which label a failure shows.")
+    captioner: SpecText = Field(description="The spec of a captioner that says which label a failure shows.")
 
 
 class DatasetConfig(Strict):
@@ -96,7 +100,7 @@ class DatasetConfig(Strict):
     captions: Captions | None = Field(
         None, description="Where the captions come from; labelled images have those of their own columns."
     )
-    classifier: Name | list[Name] | dict[Name, Name] = Field(
+    classifier: SpecText | list[SpecText] | dict[Name, SpecText] = Field(
         description="A model spec, or several that answer for the same images: a list, or short names of one's own → "
         "specs. An image is kept that one of them fails on.",
     )

@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.config.strict import Name, Strict, distinct
+from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 
 ALL, AUTO = "all", "auto"
 LABEL, PARENT = "{label}", "({parent})"
@@ -20,7 +20,9 @@ _NO_IMAGES = "say where images come from: {generate: {model: spec}} or {labelled
 
 
 class Generate(Strict):
-    model: Name = Field(description="The spec of an image generator, such as `world:renderer` or `diffusers:org/name`.")
+    model: SpecText = Field(
+        description="The spec of an image generator, such as `world:renderer` or `diffusers:org/name`."
+    )
 
 
 class Labelled(Strict):
@@ -46,7 +48,7 @@ class Source(Strict):
 class Generalise(Strict):
     """Where else the captions of failures are tried."""
 
-    generators: list[Name] = Field(default_factory=list, description="Specs of other image generators.")
+    generators: list[SpecText] = Field(default_factory=list, description="Specs of other image generators.")
     index: str | None = Field(None, description="An index of real images, by its path.")
     runs: int = Field(
         10,
@@ -74,7 +76,7 @@ class FailuresConfig(Strict):
         description="The labels whose images are looked at, in the words of captions; `all`: the classes of "
         "`label_map`, or without one the classifier's labels.",
     )
-    classifier: Name | list[Name] | dict[Name, Name] = Field(
+    classifier: SpecText | list[SpecText] | dict[Name, SpecText] = Field(
         description="A model spec, or several that answer for the same images: a list, or short names of one's own → "
         "specs.",
     )
@@ -104,14 +106,14 @@ class FailuresConfig(Strict):
     label_map: str | dict[Name, list[int | str]] | None = Field(
         None, description="Label → labels of the classifier (indices or names), or the path of a JSON file of them."
     )
-    captioner: Name | None = Field(None, description="The spec of a captioner that describes failures.")
-    encoder: Name | None = Field(
+    captioner: SpecText | None = Field(None, description="The spec of a captioner that describes failures.")
+    encoder: SpecText | None = Field(
         None,
         description="The spec of a text-image encoder: groups failures by what they look like, and compares captions "
         "with images where the captioner gives captions no scores. Without it descriptions group failures.",
     )
-    language_model: Name | None = Field(None, description="The spec of a language model that shortens captions.")
-    verifier: Name | None = Field(
+    language_model: SpecText | None = Field(None, description="The spec of a language model that shortens captions.")
+    verifier: SpecText | None = Field(
         None, description="The spec of a captioner that says whether generated images show their label."
     )
     captions: list[Name] = Field(

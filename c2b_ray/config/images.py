@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from c2b_ray.config.strict import Name, Strict
+from c2b_ray.config.strict import Name, SpecText, Strict
 
 Source = Literal["retrieve", "generate", "labelled"]
 _NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
@@ -29,7 +29,7 @@ class Images(Strict):
         "caption; [retrieve, generate]: both, and whether they agree; labelled: the rows of a table."
     )
     index: str | None = Field(None, description="An index directory made by `c2b index build` (source: retrieve).")
-    generator: Name | None = Field(None, description="The spec of an image generator (source: generate).")
+    generator: SpecText | None = Field(None, description="The spec of an image generator (source: generate).")
     table: str | None = Field(
         None,
         description="Parquet or CSV with `image` (a path relative to the table, or bytes), `target_class` and a column "

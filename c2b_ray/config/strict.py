@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from c2b_ray.names import folded, normalise
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+SpecText = Annotated[str, Field(min_length=1, max_length=2000)]
+"""A model's spec, which may hold the paths of its weights and of its labels."""
 
 
 class Strict(BaseModel):

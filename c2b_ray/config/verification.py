@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from c2b_ray.config.strict import Name, Strict
+from c2b_ray.config.strict import SpecText, Strict
 
 
 class Verification(Strict):
     """Whether images show what their captions say: who looks, and how it is known how well."""
 
-    model: Name = Field(description="The spec of a captioner; `open_clip:` and `world:clip` serve as light ones.")
+    model: SpecText = Field(description="The spec of a captioner; `open_clip:` and `world:clip` serve as light ones.")
     calibration: str | None = Field(
         None,
         description="A table of labelled images, as of source: labelled, on which the captioner is measured; a hundred "

@@ -20,12 +20,15 @@ from c2b_ray.text import HARMLESS, TOKEN
 
 THREADS = 16
 """How many files are read at once: reads wait for disks and networks, not for cores."""
+URL_POLICY = "C2B_URL_POLICY"
+"""The variable with the URLs that models of this process may ask (`models.url_guard`); without it, any."""
 ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
-    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED", "C2B_S3_TIMEOUT",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED", "C2B_S3_TIMEOUT", URL_POLICY,
 )  # fmt: skip
-"""The variables that say how a store is reached; another process that is to reach it needs the same."""
+"""The variables that say how a store is reached, and which URLs may be asked; another process that is to reach it needs
+the same."""
 
 _KEY_IN_QUERY = re.compile(
     r"(?i)[?&;#]([\w-]*(key|token|secret|passwd|password|credential|signature|authorization|auth)|sig|pwd|code)=[^&;\s]"

@@ -1,7 +1,8 @@
 """A service that answers JSON over HTTP: asked several times at once, timed out, tried again.
 
 It knows HTTP, retries and how services word their refusals; it does not know what is asked or what an answer means. The
-key is read from an environment variable and goes into one header: no message, repr or log holds it.
+key is read from an environment variable and goes into one header: no message, repr or log holds it. In a process that
+has a policy of URLs (`url_guard`), no other is asked.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tenacity import (
 )
 
 from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.models.guarded_transport import GuardedTransport
+from c2b_ray.models.url_guard import policy_of_environment
 
 _OF_THE_REQUEST = (400, 413, 422)  # statuses about this request; the next one may be fine
 Row = TypeVar("Row")
@@ -79,6 +82,7 @@ class JsonService:
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=httpx.Timeout(patience.timeout_s, pool=None),  # waiting for one's turn is no failure of the service
             limits=httpx.Limits(max_connections=patience.in_flight),
+            transport=_transport(patience),
         )
 
     def close(self) -> None:
@@ -186,6 +190,12 @@ def check_url(url: str, key_variable: str) -> None:
         raise SpecError(f"{url}: no URL ({error}); expected http://host:8000/path") from error
     if not host:
         raise SpecError(f"{url}: a URL without a host; expected http://host:8000/path")
+
+
+def _transport(patience: Patience) -> httpx.BaseTransport | None:
+    """The one that keeps to this process' policy of URLs; None, for httpx's own, where it has none."""
+    policy = policy_of_environment()
+    return None if policy is None else GuardedTransport(policy, connections=patience.in_flight)
 
 
 def _key(variable: str) -> str:

@@ -1,0 +1,126 @@
+"""The section `policy` of an endpoint's file: what strangers may name, upload and reach.
+
+It knows fields and checks no request.
+By default a tenant may use shipped models, its own uploads and data, and models of the hub by name; no URL, no store.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from c2b_ray.config.strict import Strict
+
+MIB, GIB = 2**20, 2**30
+Role = Literal["classifier", "language_model", "encoder", "image_generator", "captioner", "index"]
+Schemes = Annotated[list[str], Field(max_length=64)]
+
+SCHEMES: dict[Role, list[str]] = {
+    "classifier": ["world", "onnx", "timm", "torchvision", "hf", "open_clip", "table", "http", "https"],
+    "language_model": ["world", "hf", "vllm", "openai"],
+    "encoder": ["world", "open_clip"],
+    "image_generator": ["world", "diffusers"],
+    "captioner": ["world", "open_clip", "hf-vlm", "vllm", "openai"],
+    "index": ["faiss"],
+}
+_URL = re.compile(r"https?://(\*|(\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9]\d{0,4})?(/[^\s?#]*)?")
+
+
+class Weights(Strict):
+    """Limits of an uploaded model. They bound what reading it costs, not how good it is."""
+
+    nodes: int = Field(200_000, ge=1, description="Nodes of an ONNX graph, those of functions where they are used.")
+    depth: int = Field(16, ge=1, le=64, description="Graphs within graphs.")
+    tensors: int = Field(100_000, ge=1, description="Tensors of a file.")
+    seconds: float = Field(60.0, gt=0, description="Time to look at a file.")
+    memory_bytes: int = Field(8 * GIB, ge=256 * MIB, description="Address space of the process that looks at it.")
+
+
+class Archives(Strict):
+    """Limits of an uploaded archive of images (zip or tar)."""
+
+    members: int = Field(100_000, ge=1, description="Files in it.")
+    total_bytes: int = Field(20 * GIB, ge=1, description="Bytes of its files, unpacked.")
+    ratio: float = Field(100.0, ge=1, description="Times that a file may be larger than what it is packed into.")
+
+
+class Policy(Strict):
+    """What a submitted audit may name, and what may be uploaded."""
+
+    schemes: dict[Role, Schemes] = Field(
+        {}, description="Role → the schemes that its specs may have; a role that is left out has the default ones."
+    )
+    urls: list[str] = Field(
+        [],
+        description="URLs of models, below which everything may be asked: https://host, https://host:8443/v1/, "
+        "https://*.example.org, https://* (any public host). http: where the host is named.",
+    )
+    webhooks: list[str] = Field([], description="URLs that webhooks may be sent to, in the same form.")
+    networks: list[str] = Field(
+        [], description="Networks beyond the internet's that listed hosts may have addresses in, such as 10.2.0.0/16."
+    )
+    hub: list[str] = Field(["*"], description="Names on a hub of models, as patterns, such as timm/*.")
+    stores: list[str] = Field([], description="Prefixes s3://bucket/path/ whose objects every tenant may name.")
+    local_models: bool = Field(
+        True, description="Whether models may be read from folders of the tenant's data, besides uploads."
+    )
+    keys: list[str] = Field(
+        [],
+        description="Environment variables that jobs get, such as C2B_HTTP_KEY: what their listed services ask for.",
+    )
+    require_isolation: bool = Field(
+        False,
+        description="Refuses to run uploaded weights where the kernel does not let their process be cut off from the "
+        "network; else the job's record says so.",
+    )
+    body_bytes: int = Field(4 * MIB, ge=1024, description="Bytes of a request's body, uploads aside.")
+    upload_bytes: int = Field(2 * GIB, ge=1024, description="Bytes of one uploaded file.")
+    answer_bytes: int = Field(64 * MIB, ge=1024, description="Bytes of a service's answer.")
+    answer_seconds: float = Field(120.0, gt=0, le=3600, description="Time of a request to a service, answer included.")
+    image_bytes: int = Field(32 * MIB, ge=1024, description="Bytes of one image.")
+    image_pixels: int = Field(64_000_000, ge=1, description="Pixels of one image, as its header says.")
+    image_frames: int = Field(1, ge=1, le=10_000, description="Frames of one image.")
+    job_memory_bytes: int | None = Field(None, ge=GIB, description="Address space of a job's process.")
+    job_file_bytes: int | None = Field(None, ge=MIB, description="Bytes of one file that a job's process writes.")
+    weights: Weights = Field(Weights(), description="Limits of an uploaded model.")
+    archives: Archives = Field(Archives(), description="Limits of an uploaded archive of images.")
+
+    @field_validator("urls", "webhooks")
+    @classmethod
+    def _listed_urls(cls, urls: list[str]) -> list[str]:
+        for url in urls:
+            match = _URL.fullmatch(url)
+            if match is None:
+                raise ValueError(
+                    f"{url[:100]!r}: expected https://host[:port][/path], https://*.example.org or https://*"
+                )
+            if url.startswith("http:") and match[1].startswith("*"):
+                raise ValueError(f"{url[:100]!r}: http: only with a host that is named")
+        return urls
+
+    @field_validator("networks")
+    @classmethod
+    def _networks(cls, networks: list[str]) -> list[str]:
+        return [str(ipaddress.ip_network(network)) for network in networks]
+
+    @field_validator("stores")
+    @classmethod
+    def _prefixes(cls, stores: list[str]) -> list[str]:
+        for prefix in stores:
+            if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+/([\w.=-]+/)*", prefix) or "/../" in prefix:
+                raise ValueError(f"{prefix[:100]!r}: expected a prefix s3://bucket/path/ that ends in a slash")
+        return stores
+
+    @field_validator("keys")
+    @classmethod
+    def _variables(cls, keys: list[str]) -> list[str]:
+        for name in keys:
+            if not re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+                raise ValueError(f"{name[:100]!r} is no name of an environment variable")
+        return keys
+
+    def schemes_of(self, role: Role) -> list[str]:
+        return self.schemes.get(role, SCHEMES[role])

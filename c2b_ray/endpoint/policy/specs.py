@@ -1,0 +1,143 @@
+"""A submitted config → the config that runs: every name in it allowed, located, and nothing else in it.
+
+`check` is for the API, before a job is kept; `check_again` for the job's own process, right before anything is read,
+since files and links may have changed since. It reads none of the files (`contents` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from c2b_ray.config.policy import Role
+from c2b_ray.config.problems import first_problem
+from c2b_ray.config.reading import refuse_keys_within
+from c2b_ray.endpoint.policy.fields import SPECS, Names, replaced
+from c2b_ray.endpoint.policy.paths import RUN, Tenancy, located, verified
+from c2b_ray.endpoint.policy.schemes import checked_spec
+from c2b_ray.errors import AddressError, ConfigError, SourceError
+from c2b_ray.names import folded
+
+HIERARCHIES = ("world", "imagenet")
+_ROLES: dict[str, Role] = {role: role for role in get_args(Role)}
+_UPLOADS: dict[Names, tuple[str, ...]] = {
+    Names.TABLE: ("images", "table"),
+    Names.CAPTIONS: ("table",),
+    Names.RUN: ("run",),
+}
+_DEEPEST, _MOST = 12, 1_000_000
+LONGEST_NAME = 200
+
+Find = Callable[[str, str, tuple[str, ...]], str]
+"""From a name, its field and the uploads that fit, to a path."""
+
+
+def check(kind: str, config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> dict[str, Any]:
+    """The config that runs: `config` with every path absolute and every upload found.
+
+    `model`: the kind's. ConfigError names the field that is wrong, or that names what this tenant may not.
+    """
+    return _walked(kind, config, model, tenancy, lambda text, field, kinds: located(text, field, tenancy, kinds))
+
+
+def check_again(kind: str, resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> None:
+    """ConfigError where a config that `check` gave names, by now, what the tenant may not."""
+    _walked(kind, resolved, model, tenancy, lambda text, field, kinds: verified(text, field, tenancy))
+
+
+def paths_of(
+    kind: str, resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy
+) -> list[tuple[Names, str, str]]:
+    """(What names it, field, path) of every path in a config that `check` gave."""
+    result: list[tuple[Names, str, str]] = []
+
+    def leaf(names: Names, value: Any, field: str) -> Any:
+        def find(text: str, kinds: tuple[str, ...]) -> str:
+            result.append((names, field, text))
+            return text
+
+        return _leaf(names, value, field, tenancy, lambda text, field, kinds: find(text, kinds))
+
+    replaced(kind, _validated(resolved, model), resolved, leaf)
+    return result
+
+
+def _walked(
+    kind: str, config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy, find: Find
+) -> dict[str, Any]:
+    _refuse_odd(config)
+    instance = _validated(config, model)
+    return replaced(kind, instance, config, partial(_leaf, tenancy=tenancy, find=find))
+
+
+def _validated(config: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:
+    try:
+        refuse_keys_within(dict(config), None)
+        return model.model_validate(dict(config))
+    except ValidationError as error:
+        raise first_problem(error, None, model) from error
+    except RecursionError as error:
+        raise ConfigError("", "it is nested too deeply") from error
+    except SourceError as error:
+        raise ConfigError("", str(error)) from error
+
+
+def _leaf(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> Any:
+    """The value of one field with what it names found; a classifier is called by what was written."""
+    if isinstance(value, dict) and names is Names.LABEL_MAP:  # in the config itself: it names nothing
+        return value
+    if isinstance(value, dict):  # names of the user's own → specs
+        return {name: _one(names, item, field, tenancy, find) for name, item in value.items()}
+    written = value if isinstance(value, list) else [value]
+    result = [_one(names, item, field, tenancy, find) for item in written]
+    if names is Names.CLASSIFIER and written != result and _can_be_names(written):
+        # A spec without a name is its own: tables and pages would name the server's folders.
+        return dict(zip(written, result, strict=True))
+    return result if isinstance(value, list) else result[0]
+
+
+def _can_be_names(specs: list[str]) -> bool:
+    return max(map(len, specs)) <= LONGEST_NAME and len(set(map(folded, specs))) == len(specs)
+
+
+def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(field, f"expected a text, not a {type(value).__name__}")
+    try:
+        if names in SPECS:
+            return checked_spec(
+                value, _ROLES[names.value], field, tenancy.policy, lambda text, kinds: find(text, field, kinds)
+            )
+        if names is Names.HIERARCHY and value in HIERARCHIES:
+            return value
+        if names is Names.RUN and not value.startswith((RUN, "/", "s3://")):
+            raise ConfigError(field, f"{value[:100]!r}: expected run: and the id of a finished audit")
+        return find(value, field, _UPLOADS.get(names, ()))
+    except AddressError as error:
+        raise ConfigError(field, str(error)) from error
+
+
+def _refuse_odd(config: Mapping[str, Any]) -> None:
+    """ConfigError for text that no file holds and no page shows: NUL and other controls, halves of surrogates."""
+    for count, (field, text) in enumerate(_texts(config, "", 0)):
+        if count > _MOST:
+            raise ConfigError("", f"more than {_MOST} texts")
+        if any(ord(c) < 32 and c not in "\t\n" for c in text) or any(0xD800 <= ord(c) < 0xE000 for c in text):
+            raise ConfigError(field, f"{text[:100]!a} holds control characters")
+
+
+def _texts(value: Any, field: str, depth: int) -> Iterator[tuple[str, str]]:
+    if depth > _DEEPEST:
+        raise ConfigError(field, "it is nested too deeply")
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield field, str(name)
+            yield from _texts(item, f"{field}.{str(name)[:60]}".lstrip("."), depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item, field, depth + 1)

@@ -1,0 +1,195 @@
+"""Which URLs a process may ask: on the allow-list of its policy, written plainly, and at public addresses.
+
+It decides and opens nothing; `guarded_transport` connects. A URL that a stranger writes can mean more than it shows:
+`http://0x7f.1`, `http://[::ffff:10.0.0.1]`, `http://allowed@evil`, a name that resolves to this machine. Only one
+way of writing each host is therefore read, everything else is refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from c2b_ray.errors import AddressError, SourceError
+from c2b_ray.filesystems import URL_POLICY, refuse_keys
+
+LONGEST = 2000
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_URL = re.compile(r"(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?")
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
+_PORTS = {"http": 80, "https": 443}
+
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        # IANA's registry of special IPv4 addresses, and Azure's host, which looks public and is not.
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
+        # Within the IPv6 addresses of the internet: IETF's own (Teredo too), documentation, 6to4.
+        "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+    )
+)  # fmt: skip
+_INTERNET_V6 = ipaddress.ip_network("2000::/3")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+@dataclass(frozen=True)
+class UrlPolicy:
+    """What may be asked.
+
+    `allowed`: URLs, below which everything may be asked: `https://host`, `https://host:8443/v1/`,
+    `https://*.example.org`, `https://*` (any public host that is named rather than numbered). http: only where an
+    entry says so. `networks`: addresses beyond the internet's that a listed host may have, such as `10.2.0.0/16`; the
+    address of an entry such as `http://127.0.0.1:8000` needs no network. `max_bytes`: of an answer. `seconds`: of a
+    request with its whole answer.
+    """
+
+    allowed: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    max_bytes: int = 64 * 2**20
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A URL, taken apart. `address`: where its host is written as one."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    address: Address | None
+
+
+def policy_of_environment() -> UrlPolicy | None:
+    """The policy that this process was started under; None: it is nobody's but the user's own."""
+    text = os.environ.get(URL_POLICY)
+    if text is None:
+        return None
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        allowed, networks = tuple(fields.pop("allowed")), tuple(fields.pop("networks"))
+        return UrlPolicy(allowed, networks, **fields)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AddressError(f"{URL_POLICY} holds no policy of URLs ({error}); no URL is asked") from error
+
+
+def as_variable(policy: UrlPolicy) -> str:
+    """The policy as the value of the variable `URL_POLICY`, under which a process is started."""
+    return json.dumps(asdict(policy))
+
+
+def parse_url(url: str) -> Target:
+    """AddressError for everything but a plain http(s) URL without user, fragment or odd ways to write its host."""
+    if len(url) > LONGEST or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        raise AddressError(
+            f"{url[:100]!a}: no plain URL: at most {LONGEST} printable ASCII characters without spaces or "
+            "backslashes; write a name with other letters as xn--…, others in a path as %XX"
+        )
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise AddressError(f"{url[:100]!r}: expected https://host/path, in small letters up to the host, without a #")
+    try:
+        refuse_keys(url)
+    except SourceError as error:
+        raise AddressError(str(error)) from error
+    scheme, authority, path, _ = match.groups()
+    host, port = _host_and_port(authority.lower(), url)
+    if re.search(r"(?i)(^|/)(\.|%2e){1,2}(/|$)|%2f|%5c|%00", path):
+        raise AddressError(f"{url[:100]!r}: a path with '.' or '..' or an encoded slash; write it out")
+    address = _written_address(host, url)
+    return Target(scheme, host, port or _PORTS[scheme], path or "/", address)
+
+
+def _host_and_port(authority: str, url: str) -> tuple[str, int | None]:
+    match = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([1-9]\d{0,4}))?", authority)
+    if match is None or int(match[2] or 1) > 65_535:
+        raise AddressError(
+            f"{url[:100]!r}: expected a host name or address, with a port or without, and neither a user, nor a zone, "
+            "nor %XX in it"
+        )
+    return match[1], int(match[2]) if match[2] else None
+
+
+def _written_address(host: str, url: str) -> Address | None:
+    """The address that the host is written as, in the one form that is accepted; None for a name."""
+    try:
+        if host.startswith("["):
+            return ipaddress.IPv6Address(host[1:-1])
+        if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+            return ipaddress.IPv4Address(host)
+    except ValueError as error:
+        raise AddressError(f"{url[:100]!r}: {host} is no address as it is usually written: {error}") from error
+    if not _NAME.fullmatch(host) or len(host) > 253:
+        raise AddressError(f"{url[:100]!r}: {host} is no host name")
+    return None
+
+
+def check_url(url: str, policy: UrlPolicy) -> Target:
+    """The URL, taken apart; AddressError where it is not plain or not on the allow-list. It is not resolved here."""
+    target = parse_url(url)
+    if not any(_is_below(target, entry) for entry in policy.allowed):
+        raise AddressError(
+            f"{target.scheme}://{target.host}:{target.port} is not among the URLs that this endpoint asks; its "
+            "operator lists them in the policy"
+        )
+    return target
+
+
+def _is_below(target: Target, entry: str) -> bool:
+    scheme, _, rest = entry.partition("://")
+    authority, slash, path = rest.partition("/")
+    if scheme != target.scheme:
+        return False
+    name, colon, port = authority.lower().rpartition(":")
+    if not colon or not port.isdigit():
+        name, port = authority.lower(), str(_PORTS.get(scheme, 0))
+    if name.startswith("*"):
+        # A number is never meant by a pattern of names.
+        fits = target.address is None and (name == "*" or target.host.endswith(name[1:]))
+    else:
+        fits = name == target.host
+    prefix = f"{slash}{path}".rstrip("/")
+    below = target.path == prefix or target.path.startswith(f"{prefix}/")
+    return fits and str(target.port) == port and below
+
+
+def is_public(address: Address) -> bool:
+    """Whether the address is one of the internet's; what only carries an IPv4 address is not, but for NAT64."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _NAT64:  # what DNS64 makes of a name that has IPv4 alone
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if address not in _INTERNET_V6 or address.scope_id is not None:
+            return False
+    return not any(address in network for network in _NOT_PUBLIC if network.version == address.version)
+
+
+def checked_addresses(target: Target, addresses: Sequence[str], policy: UrlPolicy) -> list[str]:
+    """The addresses of a target that was resolved, each of which may be asked; AddressError where one may not.
+
+    All of them must be fit: of several, a client chooses by itself.
+    """
+    listed = [ipaddress.ip_network(network) for network in policy.networks]
+    for text in addresses:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError as error:
+            raise AddressError(f"{target.host} has the address {text[:60]!r}, which is none") from error
+        within = any(address in network for network in listed if network.version == address.version)
+        if not (within or address == target.address or is_public(address)):
+            raise AddressError(
+                f"{target.host} has the address {address}, which is not one of the internet's; where it is a service "
+                "of this organisation, its operator lists its network in the policy"
+            )
+    if not addresses:
+        raise AddressError(f"{target.host} has no address")
+    return list(addresses)

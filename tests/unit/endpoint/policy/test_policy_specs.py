@@ -1,0 +1,226 @@
+"""What a tenant may name in a config: every field, every scheme, and the ways out that people try."""
+
+import os
+
+import pytest
+
+from c2b_ray.config.audit import AuditConfig
+from c2b_ray.config.dataset import DatasetConfig
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
+from c2b_ray.config.policy import Policy
+from c2b_ray.endpoint.policy import schemes
+from c2b_ray.endpoint.policy.fields import FIELDS, Names, fields_of, replaced
+from c2b_ray.endpoint.policy.paths import Tenancy
+from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
+from c2b_ray.errors import ConfigError
+from c2b_ray.models import catalog
+
+MODELS = {"c2b": AuditConfig, "failures": FailuresConfig, "dataset": DatasetConfig}
+SHA, OTHER = "a" * 64, "b" * 64
+OPEN = Policy(
+    urls=["https://models.example.org/v1/", "http://127.0.0.1:8000"],
+    stores=["s3://shared/public/"],
+    hub=["timm/*", "org/*"],
+    schemes={"language_model": ["world", "openai", "scripted"]},
+)
+
+
+@pytest.fixture
+def tenancy(tmp_path):
+    root = tmp_path / "tenants" / "tenant_a"
+    for name in ("data/photos", "data/index", "uploads", "runs/job_1"):
+        (root / name).mkdir(parents=True)
+    for name in ("data/t.csv", "data/names.txt", "data/net.onnx", "data/map.json", f"uploads/{SHA}.onnx"):
+        (root / name).write_text("x")
+    other = tmp_path / "tenants" / "tenant_b"
+    (other / "data").mkdir(parents=True)
+    (other / "data" / "secret.csv").write_text("x")
+    (root / "data" / "out").symlink_to(other / "data")
+    (root / "data" / "sibling.csv").symlink_to(root / "data" / "t.csv")
+    return Tenancy(str(root), OPEN, {SHA: "onnx"})
+
+
+def audit(**fields):
+    labelled = {"source": "labelled", "table": "data/t.csv"}
+    return {"task": "t", "classes": ["bus"], "classifier": "world:clip", "images": labelled, **fields}
+
+
+def checked(tenancy, **fields):
+    return check("c2b", audit(**fields), AuditConfig, tenancy)
+
+
+def test_every_field_of_every_kind_is_classified():
+    for kind, model in MODELS.items():
+        assert set(fields_of(model)) == FIELDS[kind].keys(), kind
+
+
+def test_a_field_that_nobody_classified_is_refused(monkeypatch, tenancy):
+    monkeypatch.delitem(FIELDS["c2b"], "seed")
+    with pytest.raises(ConfigError, match="seed: this endpoint does not take"):
+        checked(tenancy, seed=1)
+    with pytest.raises(ConfigError, match="does not take"):
+        replaced("another", AuditConfig(**audit()), audit(), lambda *_: None)
+
+
+def test_every_scheme_of_the_catalogue_is_classified():
+    """A third party's is not, and is refused whatever the policy lists."""
+    assert set(catalog.CATALOG) == set(schemes.SCHEMES)
+    listed = {(role, scheme) for role, names in DEFAULT_SCHEMES.items() for scheme in names}
+    assert listed <= {pair for pair, grammar in schemes.SCHEMES.items() if grammar is not None}
+
+
+def test_a_scheme_that_is_in_no_table_is_refused(tenancy):
+    policy = Policy(schemes={"classifier": ["acme", "in-memory", "onnx"]})
+    for spec in ("acme:x", "in-memory:x", "world:clip", "file:/etc/passwd", "ONNX:data/net.onnx", "pickle:data/t.csv"):
+        with pytest.raises(ConfigError, match="no scheme that this endpoint takes"):
+            check("c2b", audit(classifier=spec), AuditConfig, Tenancy(tenancy.root, policy))
+
+
+def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
+    config = audit(
+        classifier=[f"onnx:upload:{SHA}?labels=data/names.txt&mean=0.5,0.5,0.5", "timm:resnet50.a1_in1k"],
+        language_model="openai:https://models.example.org/v1/x#a/b",
+        label_map="data/map.json",
+        classes="all",
+        images={"source": "labelled", "table": " data/sibling.csv "},
+    )
+    result = check("c2b", config, AuditConfig, tenancy)
+    root = os.path.realpath(tenancy.root)
+    located = f"onnx:{root}/uploads/{SHA}.onnx?labels={root}/data/names.txt&mean=0.5,0.5,0.5"
+    assert result == {
+        **config,
+        "classifier": {config["classifier"][0]: located, "timm:resnet50.a1_in1k": "timm:resnet50.a1_in1k"},
+        "label_map": f"{root}/data/map.json",
+        "images": {"source": "labelled", "table": f"{root}/data/t.csv"},
+    }
+    check_again("c2b", result, AuditConfig, tenancy)
+    named = paths_of("c2b", result, AuditConfig, tenancy)
+    assert (Names.TABLE, "images.table", f"{root}/data/t.csv") in named
+    assert (Names.CLASSIFIER, "classifier", f"{root}/data/names.txt") in named
+
+
+WAYS_OUT = [
+    "/etc/passwd", "../tenant_b/data/secret.csv", "data/../../tenant_b/data/secret.csv", "data/./t.csv",
+    "data//t.csv",
+    "~/x", "~root/x", "data/~/../x", "$HOME/x", "data/$HOME", "data/out/secret.csv", "runs/job_1",
+    "uploads/x", "data",
+    "data/", "file:///etc/passwd", "file:/etc/passwd", "http://169.254.169.254/",
+    "https://example.org/t.csv", "gs://b/x",
+    "s3://other/public/x", "s3://shared/public/../private/x", "s3://key:secret@shared/public/x",
+    "s3:/shared/public/x",
+    "s3://shared/publicx", "S3://shared/public/x", "data\\..\\x", "data/%2e%2e/x", "data/t.csv\n", "data/absent.csv",
+    "upload:" + OTHER, "upload:" + SHA.upper(), "upload:../x", "run:../../tenant_b", "run:job_1", "\\\\host\\share",
+    "data/..", "data/...", "DATA/t.csv", "./data/t.csv", "data/t.csv ", "/proc/self/environ",
+    "data/x" * 300, "data/ｅ／../x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [path for path in WAYS_OUT if path.strip() == path])
+def test_paths_that_lead_out_are_refused_in_every_field(tenancy, path):
+    """Through a table, a map, and each kind of spec that names a file."""
+    for fields in (
+        {"images": {"source": "labelled", "table": path}},
+        {"label_map": path},
+        {"classifier": f"onnx:{path}"},
+        {"classifier": f"onnx:data/net.onnx?labels={path}"},
+        {"classifier": f"table:{path}"},
+        {"classifier": {"a": f"timm:local-dir:{path}"}},
+        {"classifier": [f"timm:resnet50?weights={path}"]},
+        {"language_model": f"scripted:{path}"},
+        {"images": {"source": "retrieve", "index": path}, "attributes": {"a": ["b", "c"]}},
+        {"images": {"source": "retrieve", "index": f"faiss:{path}"}, "attributes": {"a": ["b", "c"]}},
+    ):
+        if path == f"upload:{SHA}" or (path == "data/t.csv " and "classifier" not in fields):
+            continue
+        with pytest.raises(ConfigError):
+            checked(tenancy, **fields)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "onnx:data%2f..%2fx", "onnx:data/net.onnx?labels=%2Fetc%2Fpasswd",
+        "onnx:data/net.onnx?labels=data/names.txt&labels=/x",
+        "onnx:data/net.onnx?new=1", "onnx:data/net.onnx?device=cuda:0;x", "timm:../../x", "timm:/etc/x",
+        "timm:hf-hub:evil/x",
+        "timm:local-dir:/etc", "hf:evil/model", "hf:..", "hf:org/../x", "hf:org/a/b",
+        "hf:org/x?revision=../x", "world:../x",
+        "world:clip?vocabulary=/etc/passwd", "torchvision:resnet50?weights=/x.safetensors", "torchvision:resnet50",
+        "table:https://example.org/t.csv", "https://example.org/", "http://models.example.org/v1/",
+        "https:models.example.org",
+        "https://models.example.org/v1/../admin", "https://models.example.org@evil/v1/", "http://127.0.0.1:8001",
+        "http://127.1:8000", "http://[::ffff:127.0.0.1]:8000",
+        "https://models.example.org/v1/?api_key=abcdefgh12345678",
+        "clip", ":", "onnx:", "openai:https://models.example.org/v1/#x",
+        "onnx:data/net.onnx?labels=data/names.txt%0d%0aX: y",
+    ],
+)  # fmt: skip
+def test_specs_that_are_refused(tenancy, spec):
+    with pytest.raises(ConfigError, match="classifier"):
+        checked(tenancy, classifier=spec)
+
+
+def test_services_are_asked_at_listed_urls_alone(tenancy):
+    assert checked(tenancy, classifier="http://127.0.0.1:8000/x")["classifier"] == "http://127.0.0.1:8000/x"
+    for model in (
+        "openai:http://169.254.169.254/v1#m",
+        "openai:file:///x#m",
+        "openai:https://models.example.org/v1/#a\r\nX: y",
+    ):
+        with pytest.raises(ConfigError):
+            checked(tenancy, language_model=model)
+
+
+def test_what_changed_since_it_was_submitted_is_refused(tenancy, tmp_path):
+    result = checked(tenancy)
+    table = tmp_path / "tenants" / "tenant_a" / "data" / "t.csv"
+    table.unlink()
+    table.symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match=r"images\.table: the path no longer leads"):
+        check_again("c2b", result, AuditConfig, tenancy)
+    with pytest.raises(ConfigError):
+        check_again("c2b", audit(images={"source": "labelled", "table": "/etc/passwd"}), AuditConfig, tenancy)
+
+
+def test_runs_and_hierarchies_of_the_other_kinds(tenancy):
+    dataset = {
+        "classifier": "world:clip",
+        "captions": {"run": "run:job_1"},
+        "images": {"generate": {"model": "world:renderer"}},
+    }
+    root = os.path.realpath(tenancy.root)
+    assert check("dataset", dataset, DatasetConfig, tenancy)["captions"] == {"run": f"{root}/runs/job_1"}
+    failures = {
+        "labels": ["bus"],
+        "classifier": "world:clip",
+        "images": {"labelled": {"table": "data/t.csv"}},
+        "hierarchy": "world",
+    }
+    assert check("failures", failures, FailuresConfig, tenancy)["hierarchy"] == "world"
+    for wrong in ("run:job_2", "run:../job_1", "data/photos", "/etc", "run:"):
+        with pytest.raises(ConfigError, match=r"captions\.run"):
+            check("dataset", {**dataset, "captions": {"run": wrong}}, DatasetConfig, tenancy)
+    with pytest.raises(ConfigError, match="hierarchy"):
+        check("failures", {**failures, "hierarchy": "/usr/share/wordnet"}, FailuresConfig, tenancy)
+
+
+def test_odd_text_and_deep_nesting_are_refused(tenancy):
+    deep = ["x"]
+    for _ in range(500):
+        deep = [deep]
+    for fields in ({"task": "a\0b"}, {"task": "a\rb"}, {"classes": ["\x1b[2J"]}, {"task": "\ud800"}, {"classes": deep}):
+        with pytest.raises(ConfigError):
+            checked(tenancy, **fields)
+
+
+def test_a_tenant_on_a_store_stays_below_its_prefix():
+    tenancy = Tenancy("s3://endpoint/tenants/tenant_a", OPEN, {SHA: "onnx"})
+    result = checked(tenancy)
+    assert result["images"]["table"] == "s3://endpoint/tenants/tenant_a/data/t.csv"
+    check_again("c2b", result, AuditConfig, tenancy)
+    for table in ("s3://endpoint/tenants/tenant_b/data/t.csv", "s3://endpoint/tenants/tenant_a/data/../../tenant_b/x"):
+        with pytest.raises(ConfigError):
+            checked(tenancy, images={"source": "labelled", "table": table})
+        with pytest.raises(ConfigError):
+            check_again("c2b", audit(images={"source": "labelled", "table": table}), AuditConfig, tenancy)
