@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from c2b_ray.config.policy import Policy
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError
@@ -19,7 +20,6 @@ from c2b_ray.filesystems.documents import read_yaml
 
 DATABASE_VARIABLE = "C2B_DATABASE_URL"
 SECRET_VARIABLE = "C2B_ENDPOINT_SECRET"  # noqa: S105 — its name
-MIB = 2**20
 GIB = 2**30
 
 
@@ -42,26 +42,6 @@ class Quotas(Strict):
             if not seconds >= 0:
                 raise ValueError(f"{model[:100]!r}: {seconds:g} is no number of seconds")
         return limits
-
-
-class Policy(Strict):
-    """What a submitted audit may name, and what may be uploaded."""
-
-    schemes: list[str] = Field(
-        ["world", "onnx", "timm", "torchvision", "hf", "open_clip"], description="Schemes of model specs."
-    )
-    hosts: list[str] = Field([], description="Hosts that URLs may name: exact, or *.example.org for all below it.")
-    ports: list[int] = Field([443], description="Ports of such URLs.")
-    hub: list[str] = Field(
-        ["timm/*", "laion/*", "openai/*", "google/*", "facebook/*", "microsoft/*"],
-        description="Names on a hub of models, as patterns.",
-    )
-    private_addresses: bool = Field(False, description="Whether hosts on the list may resolve to private addresses.")
-    body_bytes: int = Field(4 * MIB, ge=1024, description="Bytes of a request's body, uploads aside.")
-    upload_bytes: int = Field(2 * GIB, ge=1024, description="Bytes of one uploaded file.")
-    image_bytes: int = Field(32 * MIB, ge=1024, description="Bytes of one image.")
-    image_pixels: int = Field(64_000_000, ge=1, description="Pixels of one image, as its header says.")
-    image_frames: int = Field(1, ge=1, description="Frames of one image.")
 
 
 class Runners(Strict):

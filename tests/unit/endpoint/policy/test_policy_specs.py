@@ -9,6 +9,7 @@ from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
 from c2b_ray.config.policy import Policy
+from c2b_ray.endpoint.kinds import KINDS
 from c2b_ray.endpoint.policy import schemes
 from c2b_ray.endpoint.policy.fields import FIELDS, Names, fields_of, replaced
 from c2b_ray.endpoint.policy.paths import Tenancy
@@ -16,7 +17,6 @@ from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 
-MODELS = {"c2b": AuditConfig, "failures": FailuresConfig, "dataset": DatasetConfig}
 SHA, OTHER = "a" * 64, "b" * 64
 OPEN = Policy(
     urls=["https://models.example.org/v1/", "http://127.0.0.1:8000"],
@@ -51,8 +51,9 @@ def checked(tenancy, **fields):
 
 
 def test_every_field_of_every_kind_is_classified():
-    for kind, model in MODELS.items():
-        assert set(fields_of(model)) == FIELDS[kind].keys(), kind
+    assert FIELDS.keys() == KINDS.keys()
+    for name, kind in KINDS.items():
+        assert set(fields_of(kind.config_class)) == FIELDS[name].keys(), name
 
 
 def test_a_field_that_nobody_classified_is_refused(monkeypatch, tenancy):
