@@ -128,7 +128,7 @@ class DatasetConfig(Strict):
         ge=0,
         le=16,
         description="An image is left out where an earlier failure of its label has a perceptual hash that differs in "
-        "at most so many of 64 bits; null: none is left out.",
+        "at most so many of 64 bits, and looks alike at 8 × 8 cells; null: none is left out.",
     )
     shard_draws: int = Field(2000, ge=1, le=1_000_000, description="Draws of a shard, which is made whole or anew.")
     batch: int = Field(32, ge=1, le=65_536, description="Images that a model gets at once; its answers depend on it.")

@@ -51,6 +51,7 @@ DROPS = pa.schema(
         pa.field("detail", _text),  # the image_id that it repeats, the error, what the verifier saw
         pa.field("image_id", _text),  # of a failure that was left out for what others are; null of all else
         pa.field("fingerprint", pa.uint64()),  # of the same: later failures are compared with it too
+        pa.field("thumbnail", pa.binary(192)),  # of the same, 8 × 8 × 3 levels; datasets of format 1 have none
     ]
 )
 CANDIDATE = "candidate"

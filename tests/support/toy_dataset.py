@@ -30,7 +30,7 @@ def kind(seed):
 def picture(seed):
     """One of a few pictures for each of eight seeds: many draws are near-duplicates."""
     cells = np.random.default_rng(seed // 16 % 60).integers(0, 256, (8, 8, 3), np.uint8)
-    cells[0, 0] = kind(seed) * 16
+    cells[0, 0] = kind(seed)
     return cells.repeat(8, axis=0).repeat(8, axis=1)
 
 
@@ -48,7 +48,7 @@ class Classifier:
     labels, revision = LABELS, "1"
 
     def logits(self, images, keys):
-        kinds = np.array([image[0, 0, 0] // 16 for image in images])
+        kinds = np.array([image[0, 0, 0] for image in images])
         logits = np.stack([kinds % 2, 1 - kinds % 2], axis=1).astype(np.float32)
         logits[kinds == NAN] = np.nan
         return logits
@@ -58,7 +58,7 @@ class Captioner:
     revision = "1"
 
     def answer(self, images, questions):
-        kinds = [int(image[0, 0, 0]) // 16 for image in images]
+        kinds = [int(image[0, 0, 0]) for image in images]
         return [Answer("something else") if kind == UNVERIFIED else Answer(None, error="dim") for kind in kinds]
 
 

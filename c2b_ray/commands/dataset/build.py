@@ -152,8 +152,9 @@ def _begin(
     plan = Plan(dataset_id(about), about["plan"]["draws"], config.shard_draws, config.batch)
     sources, distance = config.images.sources, config.near_duplicates
     recipe = Recipe(
-        directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption
-    )
+        directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption,
+        thumbnails=format_of(about) > 1,
+    )  # fmt: skip
     return plan, recipe
 
 

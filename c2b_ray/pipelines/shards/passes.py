@@ -106,8 +106,8 @@ class Passes:
             return (number for number in range(count) if f"{prefix}-{number:0{width}d}.arrow" not in there)
 
         if buckets:
-            progress.run(Task("scatter", group) for group in missing("marks", 4, plan.groups))
-            progress.run(Task("compare", bucket) for bucket in missing("found", 5, buckets))
+            progress.run(Task("scatter", group) for group in missing("entries", 4, plan.groups))
+            progress.run(Task("compare", bucket) for bucket in missing("pairs", 5, buckets))
         ends = np.zeros(plan.shards, np.int64)
 
         def gathered(task: Task, left_of_last: list[int]) -> None:

@@ -25,25 +25,39 @@ from c2b_ray.pipelines.shards.planned import PlannedCaptions
 from c2b_ray.schemas.dataset import CANDIDATE
 from c2b_ray.schemas.dataset import DROPS as DROP_ROWS
 from c2b_ray.steps.dataset import repeats
-from c2b_ray.steps.dataset.fingerprint import bands
+from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, bands, thumbnail
+from c2b_ray.steps.dataset.kept import thumbnail_column, thumbnails_of
 from c2b_ray.steps.dataset.plan import Ints, Plan
 from c2b_ray.steps.dataset.repeats import NONE, Marks, bucket_of, earliest_in_band
+from c2b_ray.steps.decode import decode
 from c2b_ray.store import files
 from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
 from c2b_ray.store.shards import DRAWS as OF_DRAWS
 
 _ENTRIES = pa.schema(
-    [("position", pa.int64()), ("label", pa.int32()), ("hash", pa.uint64()), ("band", pa.int8()), ("id", pa.string())]
+    [
+        ("position", pa.int64()),
+        ("label", pa.int32()),
+        ("hash", pa.uint64()),
+        ("band", pa.int8()),
+        ("id", pa.string()),
+        ("thumbnail", pa.binary(THUMBNAIL_BYTES)),
+    ]
 )
 _FOUND = pa.schema([("position", pa.int64()), ("earliest", pa.int64()), ("id", pa.string())])
 _WANTED = ["caption_number", "draw", "image_id", "fingerprint"]
-_FAILURES = pa.schema([DROP_ROWS.field(name) for name in _WANTED])
+_THUMBNAIL = "thumbnail"
+_FAILURES = pa.schema([DROP_ROWS.field(name) for name in [*_WANTED, _THUMBNAIL]])
 
 
 class Second:
-    def __init__(self, location: ShardFiles, plan: Plan, captions: PlannedCaptions, distance: int | None) -> None:
+    """`thumbnails`: whether they have a say in what a near-duplicate is."""
+
+    def __init__(
+        self, location: ShardFiles, plan: Plan, captions: PlannedCaptions, distance: int | None, thumbnails: bool
+    ) -> None:
         self._files, self._plan, self._captions = location, plan, captions
-        self._distance = distance
+        self._distance, self._thumbnails = distance, thumbnails
 
     def do(self, method: str, number: int, argument: Any) -> Any:
         if method == "check":
@@ -124,16 +138,18 @@ class Second:
         entries, buckets = [], []
         for number, band in enumerate(bands(marks.hashes, self._distance + 1)):
             columns = [marks.positions, marks.labels, marks.hashes, np.full(len(marks), number, np.int8)]
-            entries.append(pa.table([*map(pa.array, columns), ids], schema=_ENTRIES))
+            columns_of_band = [*map(pa.array, columns), ids, thumbnail_column(marks.thumbnails)]
+            entries.append(pa.table(columns_of_band, schema=_ENTRIES))
             buckets.append(bucket_of(marks.labels, band, number, self._buckets))
-        self._put_parts(f"marks-{group:04d}", pa.concat_tables(entries), np.concatenate(buckets), self._buckets)
+        self._put_parts(f"entries-{group:04d}", pa.concat_tables(entries), np.concatenate(buckets), self._buckets)
 
     def compare(self, bucket: int) -> None:
         assert self._distance is not None
-        parts = [self._part(f"marks-{group:04d}", bucket) for group in range(self._plan.groups)]
+        parts = [self._part(f"entries-{group:04d}", bucket) for group in range(self._plan.groups)]
         entries = pa.concat_tables(parts).combine_chunks()
         positions, band = entries["position"].to_numpy(), entries["band"].to_numpy()
-        marks = Marks(positions, entries["label"].to_numpy(), entries["hash"].to_numpy())
+        thumbnails = thumbnails_of(entries[_THUMBNAIL])
+        marks = Marks(positions, entries["label"].to_numpy(), entries["hash"].to_numpy(), thumbnails)
         earliest = np.full(len(marks), NONE, np.int64)
         for number in range(self._distance + 1):
             of_band = np.flatnonzero(band == number)
@@ -145,11 +161,11 @@ class Second:
         at = order[np.searchsorted(positions, earliest[hit], sorter=order)]
         ids = entries["id"].combine_chunks().take(pa.array(at))
         found = pa.table([pa.array(positions[hit]), pa.array(earliest[hit]), ids], schema=_FOUND)
-        self._put_parts(f"found-{bucket:05d}", found, self._plan.groups_of(positions[hit]), self._plan.groups)
+        self._put_parts(f"pairs-{bucket:05d}", found, self._plan.groups_of(positions[hit]), self._plan.groups)
 
     def gather(self, group: int) -> list[int]:
         """Of each shard of the group how many failures are left of its last caption, repeats left out."""
-        parts = [self._part(f"found-{bucket:05d}", group) for bucket in range(self._buckets)]
+        parts = [self._part(f"pairs-{bucket:05d}", group) for bucket in range(self._buckets)]
         found = pa.concat_tables([_FOUND.empty_table(), *parts])
         found = found.sort_by([("position", "ascending"), ("earliest", "ascending")])
         positions = found["position"].to_numpy()
@@ -181,14 +197,31 @@ class Second:
         """The failures of a shard, in the order of their draws."""
         name = self._plan.name(number)
         if self._files.exists(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}"):
-            table = self._files.read(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", [*_WANTED, "reason"])
-            return table.filter(pc.equal(table["reason"], CANDIDATE)).select(_WANTED).cast(_FAILURES)
-        rows = self._files.read(f"{SHARDS}/{name}{ENDING}", _WANTED).select(_WANTED)
-        drops = self._files.read(f"{DROPS}/{name}{ENDING}", _WANTED).select(_WANTED)
+            table = self._compared(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", "reason")
+            return table.filter(pc.equal(table["reason"], CANDIDATE)).select(_FAILURES.names).cast(_FAILURES)
+        drops = self._compared(f"{DROPS}/{name}{ENDING}")
         drops = drops.filter(pc.is_valid(drops["image_id"])).cast(_FAILURES)
-        return pa.concat_tables([rows.cast(_FAILURES), drops]).sort_by(
-            [("caption_number", "ascending"), ("draw", "ascending")]
-        )
+        rows = [self._of_rows(table) for table in self._files.pieces(f"{SHARDS}/{name}{ENDING}")]
+        return pa.concat_tables([*rows, drops]).sort_by([("caption_number", "ascending"), ("draw", "ascending")])
+
+    def _compared(self, name: str, *more: str) -> pa.Table:
+        """What is compared of the draws in a file; without a say, all thumbnails are alike."""
+        if self._thumbnails:
+            return self._files.read(name, [*_FAILURES.names, *more]).select([*_FAILURES.names, *more])
+        table = self._files.read(name, [*_WANTED, *more]).select([*_WANTED, *more])
+        return table.append_column(_FAILURES.field(_THUMBNAIL), self._blank(table.num_rows))
+
+    def _of_rows(self, table: pa.Table) -> pa.Table:
+        """What is compared of a dataset's rows, whose thumbnails are made from their images again."""
+        if self._thumbnails:
+            levels = b"".join(thumbnail(decode(data)) for data in table["image"].to_pylist())
+            column = thumbnail_column(np.frombuffer(levels, np.uint8).reshape(-1, THUMBNAIL_BYTES))
+        else:
+            column = self._blank(table.num_rows)
+        return table.select(_WANTED).append_column(_FAILURES.field(_THUMBNAIL), column).cast(_FAILURES)
+
+    def _blank(self, rows: int) -> pa.Array:
+        return thumbnail_column(np.zeros((rows, THUMBNAIL_BYTES), np.uint8))
 
     def _positions(self, failures: pa.Table) -> Ints:
         positions: Ints = self._captions.firsts[failures["caption_number"].to_numpy()] + failures["draw"].to_numpy()
@@ -196,7 +229,8 @@ class Second:
 
     def _marks(self, failures: pa.Table) -> Marks:
         labels = self._captions.label_numbers[failures["caption_number"].to_numpy()]
-        return Marks(self._positions(failures), labels, failures["fingerprint"].to_numpy())
+        thumbnails = thumbnails_of(failures[_THUMBNAIL])
+        return Marks(self._positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
 
     def _put_parts(self, name: str, table: pa.Table, part_of: Ints, count: int) -> None:
         """The table, cut by `part_of` (rows,) in [0, count), so that one part can be read alone."""

@@ -36,7 +36,10 @@ MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a worker needs to know of a dataset. `crew` loads the models; `sources`: how many draw in turn."""
+    """What a worker needs to know of a dataset. `crew` loads the models; `sources`: how many draw in turn.
+
+    `thumbnails`: near-duplicates are told by them too; False for a dataset that was begun before they were.
+    """
 
     files: ShardFiles
     plan: Plan
@@ -45,6 +48,7 @@ class Recipe:
     seed: int
     distance: int | None
     cap: int
+    thumbnails: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Workshop:
         self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
         self._counters, self._check = counters, check
         self._captions = PlannedCaptions(recipe.files)
-        self._second = Second(recipe.files, recipe.plan, self._captions, recipe.distance)
+        self._second = Second(recipe.files, recipe.plan, self._captions, recipe.distance, recipe.thumbnails)
         self._crew: Crew | None = None
         self._loading = threading.Lock()
         self._reasons: set[str] = set()

@@ -1,9 +1,13 @@
-"""A picture's perceptual hash: 64 bits of which few change when it is saved again, at another size or quality.
+"""A picture's perceptual hash: 64 bits of which few change when it is saved again, at another size or quality; and its
+thumbnail, which says whether two pictures of nearly one hash are one picture.
 
 dHash (Krawetz 2013): whether a picture of 9 × 8 grey cells grows lighter from each cell to the next. Where two cells
 are equal, as in a sky or on a white ground, dHash says nothing; here such a bit says whether the cell is lighter than
 the picture on average, so that a pale object on a plain ground is told from one elsewhere. All is decided on whole
-numbers, alike on every machine. It knows pixels, not what is done with hashes.
+numbers, alike on every machine.
+
+Hashes alone do not do at scale: of 50,000 pictures of distinct scenes of one label, one in 60 lies within 4 bits of
+another, and that share grows with their number. It knows pixels, not what is done with hashes.
 """
 
 from __future__ import annotations
@@ -15,7 +19,13 @@ from PIL import Image
 from c2b_ray.roles import Pixels
 
 BITS = 64
+SIDE = 8
+THUMBNAIL_BYTES = SIDE * SIDE * 3
+MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 2.5, 20
+"""Levels (of 255) by which thumbnails of one picture may differ, on average and anywhere, besides being lighter."""
+
 Hashes = NDArray[np.uint64]
+Thumbnails = NDArray[np.uint8]
 
 
 def fingerprint(pixels: Pixels) -> int:
@@ -25,6 +35,20 @@ def fingerprint(pixels: Pixels) -> int:
     left, right = cells[:, :-1], cells[:, 1:]
     bits = np.where(left == right, left * cells.size > cells.sum(), right > left)
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def thumbnail(pixels: Pixels) -> bytes:
+    """The mean colours of SIDE × SIDE cells: THUMBNAIL_BYTES levels."""
+    return Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX).tobytes()
+
+
+def alike(a: Thumbnails, b: Thumbnails) -> NDArray[np.bool_]:
+    """Of pairs of thumbnails (pairs, THUMBNAIL_BYTES), which are of one picture, that may be lighter in one of them."""
+    gap = a.astype(np.int32) - b
+    beside = np.abs(gap * THUMBNAIL_BYTES - gap.sum(axis=1, keepdims=True))  # of the mean gap, times the levels
+    near = beside.max(axis=1, initial=0) <= LARGEST_DIFFERENCE * THUMBNAIL_BYTES
+    same: NDArray[np.bool_] = near & (beside.sum(axis=1) <= MEAN_DIFFERENCE * THUMBNAIL_BYTES**2)
+    return same
 
 
 def differing_bits(a: Hashes, b: Hashes) -> NDArray[np.uint8]:

@@ -14,8 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.schemas.dataset import CANDIDATE, DROPS
-from c2b_ray.steps.dataset.fingerprint import differing_bits
+from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, Thumbnails
 from c2b_ray.steps.dataset.plan import Ints
+from c2b_ray.steps.dataset.repeats import Marks, repeated_among
 from c2b_ray.steps.dataset.shard import CODE, REASONS, Candidate, Outcome
 
 
@@ -26,6 +27,7 @@ class ShardDraws:
         self._distance, self._cap = distance, cap
         self._codes = np.zeros(draws, np.uint8)
         self._hashes, self._labels = np.zeros(draws, np.uint64), np.zeros(draws, np.int32)
+        self._thumbnails = np.zeros((draws, THUMBNAIL_BYTES), np.uint8)  # no memory until failures write theirs
         self._ids: dict[int, str] = {}
         self._details: dict[int, str] = {}
         self._failures: list[int] = []
@@ -41,6 +43,7 @@ class ShardDraws:
         self._details |= {first + place: detail for place, detail in outcome.details.items()}
         for candidate in outcome.candidates:
             self._hashes[first + candidate.place] = candidate.hash
+            self._thumbnails[first + candidate.place] = np.frombuffer(candidate.thumbnail, np.uint8)
             self._ids[first + candidate.place] = candidate.image_id
         new = [first + candidate.place for candidate in outcome.candidates]
         repeated = self._repeated(new)
@@ -52,13 +55,16 @@ class ShardDraws:
     def table(self, caption_numbers: Ints, draws: Ints) -> pa.Table:
         """A row per draw, of `schemas.dataset.DROPS`, whose reason is `CANDIDATE` where it may become a row."""
         count = len(self._codes)
+        failed = self._codes == CODE[CANDIDATE]
+        thumbnails = thumbnail_column(self._thumbnails[failed])
         columns = {
             "caption_number": pa.array(caption_numbers, pa.int32()),
             "draw": pa.array(draws, pa.int64()),
             "reason": pa.array(REASONS, pa.string()).take(pa.array(self._codes)),
             "detail": pa.array([self._details.get(place) for place in range(count)], pa.string()),
             "image_id": pa.array([self._ids.get(place) for place in range(count)], pa.string()),
-            "fingerprint": pa.array(self._hashes, pa.uint64(), mask=self._codes != CODE[CANDIDATE]),
+            "fingerprint": pa.array(self._hashes, pa.uint64(), mask=~failed),
+            "thumbnail": thumbnails.take(pa.array(np.cumsum(failed) - 1, pa.int64(), mask=~failed)),
         }
         return pa.table(columns, schema=DROPS)
 
@@ -70,13 +76,26 @@ class ShardDraws:
     def _repeated(self, new: list[int]) -> list[bool]:
         if self._distance is None or not new:
             return [False] * len(new)
-        others = np.array([*self._failures, *new], np.int64)
-        near = differing_bits(self._hashes[new][:, None], self._hashes[others][None, :]) <= self._distance
-        near &= self._labels[new][:, None] == self._labels[others][None, :]
-        near &= others[None, :] < np.array(new)[:, None]
-        return [bool(row.any()) for row in near]
+        return repeated_among(self._marks(new), self._marks(self._failures), self._distance).tolist()
+
+    def _marks(self, places: list[int]) -> Marks:
+        rows = np.array(places, np.int64)
+        return Marks(rows, self._labels[rows], self._hashes[rows], self._thumbnails[rows])
 
     def _within_cap(self, candidate: Candidate) -> bool:
         number = candidate.wanted.caption.number
         self._kept[number] += 1
         return self._kept[number] <= self._cap
+
+
+def thumbnail_column(thumbnails: Thumbnails) -> pa.Array:
+    """Thumbnails (images, THUMBNAIL_BYTES) as a column of a table."""
+    data = pa.py_buffer(np.ascontiguousarray(thumbnails).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(THUMBNAIL_BYTES), len(thumbnails), [None, data])
+
+
+def thumbnails_of(column: pa.ChunkedArray) -> Thumbnails:
+    """The reverse of `thumbnail_column`; the column has no nulls."""
+    whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
+    levels = np.frombuffer(whole.buffers()[1] or b"", np.uint8)[: len(whole) * THUMBNAIL_BYTES]
+    return levels.reshape(len(whole), THUMBNAIL_BYTES)

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 GROUP_SHARDS = 8
 MOST_GROUPS = 256
-BUCKET_ENTRIES = 60_000
+BUCKET_ENTRIES = 20_000
 """Fingerprints, once for each of their bands, that one process compares at a time if every draw were a failure."""
 
 

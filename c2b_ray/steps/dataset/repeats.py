@@ -1,4 +1,5 @@
-"""Near-duplicates: failures of which an earlier one of the same label has almost the same fingerprint.
+"""Near-duplicates: failures of which an earlier one of the same label has almost the same fingerprint, and a thumbnail
+that is alike.
 
 Whether an image is left out depends on all earlier failures of its label, those that are left out themselves included:
 so no order of work, and no partition of it, changes the result. Pairs are looked for where a band of bits agrees, and
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from c2b_ray.steps.dataset.fingerprint import Hashes, bands, differing_bits
+from c2b_ray.steps.dataset.fingerprint import Hashes, Thumbnails, alike, bands, differing_bits
 from c2b_ray.steps.dataset.plan import Ints
 
 NONE = np.iinfo(np.int64).max
@@ -21,34 +22,33 @@ NONE = np.iinfo(np.int64).max
 
 _LONG = 64
 """Entries with one band in common that are compared all at once rather than in step with all others."""
-_BLOCK, _CHUNK = 1024, 2048
+_BLOCK, _CHUNK, _PAIRS = 1024, 2048, 4096
 
 Ids = NDArray[np.bytes_]
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Failures, of each what it takes to find its near-duplicates. All arrays have one length."""
+    """Failures, of each what it takes to find its near-duplicates. All arrays have one length.
+
+    `thumbnails` (failures, THUMBNAIL_BYTES): where all are equal, fingerprints alone decide.
+    """
 
     positions: Ints  # in the plan
     labels: NDArray[np.int32]
     hashes: Hashes
+    thumbnails: Thumbnails
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Marks:
-        return Marks(self.positions[rows], self.labels[rows], self.hashes[rows])
+        return Marks(self.positions[rows], self.labels[rows], self.hashes[rows], self.thumbnails[rows])
 
     @staticmethod
     def joined(parts: list[Marks]) -> Marks:
-        empty = Marks(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint64))
-        parts = parts or [empty]
-        return Marks(
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-            np.concatenate([part.hashes for part in parts]),
-        )
+        names = ("positions", "labels", "hashes", "thumbnails")
+        return Marks(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int) -> Ints:
@@ -60,8 +60,8 @@ def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int
 
 
 def earliest_repeats(marks: Marks, distance: int) -> Ints:
-    """Of each failure the position of the earliest one of its label that differs in at most `distance` bits and comes
-    before it; NONE where there is none."""
+    """Of each failure the position of the earliest one of its label that differs in at most `distance` bits, has a
+    thumbnail that is alike, and comes before it; NONE where there is none."""
     result = np.full(len(marks), NONE, np.int64)
     for band in bands(marks.hashes, distance + 1):
         result = np.minimum(result, earliest_in_band(marks, band, distance))
@@ -73,25 +73,25 @@ def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
     result = np.full(len(marks), NONE, np.int64)
     if not len(marks):
         return result
-    order = np.lexsort((marks.positions, marks.hashes, band, marks.labels))
+    order = np.lexsort((marks.positions, _mixed(marks.thumbnails), marks.hashes, band, marks.labels))
     ordered, bits = marks.take(order), band[order]
-    new_hash = np.ones(len(order), bool)
-    same_label = ordered.labels[1:] == ordered.labels[:-1]
-    new_hash[1:] = (ordered.hashes[1:] != ordered.hashes[:-1]) | ~same_label
-    first = np.flatnonzero(new_hash)[np.cumsum(new_hash) - 1]
-    # Equal hashes are compared once: of a thousand blank pictures each pair would be.
-    ones = np.flatnonzero(new_hash)
+    new = np.ones(len(order), bool)
+    new[1:] = (ordered.hashes[1:] != ordered.hashes[:-1]) | (ordered.labels[1:] != ordered.labels[:-1])
+    new[1:] |= (ordered.thumbnails[1:] != ordered.thumbnails[:-1]).any(axis=1)
+    first = np.flatnonzero(new)[np.cumsum(new) - 1]
+    # Equal pictures are compared once: of a thousand blank ones each pair would be.
+    ones = np.flatnonzero(new)
     of_ones = np.full(len(order), NONE, np.int64)
     of_ones[ones] = _earliest_of_distinct(ordered.take(ones), bits[ones], distance)
     earliest = of_ones[first]
-    repeated = ~new_hash
+    repeated = ~new
     earliest[repeated] = np.minimum(earliest[repeated], ordered.positions[first[repeated]])
     result[order] = earliest
     return result
 
 
 def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
-    """Of failures whose hashes differ, sorted so that those with equal labels and bands stand side by side."""
+    """Of failures whose hashes or thumbnails differ; those with equal labels and bands are compared."""
     result = np.full(len(marks), NONE, np.int64)
     order = np.lexsort((marks.positions, band, marks.labels))
     marks, band = marks.take(order), band[order]
@@ -106,19 +106,52 @@ def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
     for step in range(1, int(lengths[lengths <= _LONG].max(initial=1))):
         active = active[active >= step]
         active = active[run[active - step] == run[active]]
-        near = differing_bits(marks.hashes[active], marks.hashes[active - step]) <= distance
-        hit = active[near]
+        near = active[differing_bits(marks.hashes[active], marks.hashes[active - step]) <= distance]
+        hit = near[_alike(marks.thumbnails, near, near - step)]
         found[hit] = marks.positions[hit - step]  # of ever earlier ones, so the last is the earliest
     for begin, length in zip(begins[lengths > _LONG].tolist(), lengths[lengths > _LONG].tolist(), strict=True):
         piece = slice(begin, begin + length)
-        found[piece] = _earliest_in_run(marks.positions[piece], marks.hashes[piece], distance)
+        found[piece] = _earliest_in_run(marks.take(np.arange(begin, begin + length)), distance)
     result[order] = found
     return result
 
 
-def _earliest_in_run(positions: Ints, hashes: Hashes, distance: int) -> Ints:
+def _mixed(thumbnails: Thumbnails) -> Hashes:
+    """Numbers that are equal for equal thumbnails, and hardly ever for others."""
+    words = np.ascontiguousarray(thumbnails).view(np.uint64)
+    factors = np.uint64(0x9E3779B97F4A7C15) * (2 * np.arange(words.shape[1], dtype=np.uint64) + np.uint64(1))
+    mixed: Hashes = ((words ^ (words >> np.uint64(29))) * factors).sum(axis=1, dtype=np.uint64)
+    return mixed
+
+
+def _alike(thumbnails: Thumbnails, rows: Ints, others: Ints) -> NDArray[np.bool_]:
+    """`alike` of pairs of rows, some at a time."""
+    result = np.zeros(len(rows), bool)
+    for start in range(0, len(rows), _PAIRS):
+        piece = slice(start, start + _PAIRS)
+        result[piece] = alike(thumbnails[rows[piece]], thumbnails[others[piece]])
+    return result
+
+
+def repeated_among(new: Marks, earlier: Marks, distance: int) -> NDArray[np.bool_]:
+    """Which of the `new` failures are near-duplicates of an `earlier` one, or of one of themselves that comes before.
+
+    `new` and `earlier` are in the order of their positions, all earlier ones before all new ones.
+    """
+    others = Marks.joined([earlier, new])
+    near = differing_bits(new.hashes[:, None], others.hashes[None, :]) <= distance
+    near &= new.labels[:, None] == others.labels[None, :]
+    near &= others.positions[None, :] < new.positions[:, None]
+    rows, columns = np.nonzero(near)
+    result = np.zeros(len(new), bool)
+    result[rows[_alike(others.thumbnails, len(earlier) + rows, columns)]] = True
+    return result
+
+
+def _earliest_in_run(marks: Marks, distance: int) -> Ints:
     """Of failures of one label and band in the order of their positions: all are compared with all before them, from
     the first on, until one is near."""
+    positions, hashes = marks.positions, marks.hashes
     found = np.full(len(hashes), NONE, np.int64)
     for start in range(0, len(hashes), _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, len(hashes)))
@@ -126,12 +159,30 @@ def _earliest_in_run(positions: Ints, hashes: Hashes, distance: int) -> Ints:
             others = slice(chunk, min(chunk + _CHUNK, start + len(rows)))
             near = differing_bits(hashes[rows][:, None], hashes[None, others]) <= distance
             near &= positions[None, others] < positions[rows][:, None]
-            hit = near.any(axis=1)
-            found[rows[hit]] = positions[others][near[hit].argmax(axis=1)]
+            first = _first_alike(near, rows, chunk, marks.thumbnails)
+            hit = first >= 0
+            found[rows[hit]] = positions[first[hit]]
             rows = rows[~hit]
             if not len(rows):
                 break
     return found
+
+
+def _first_alike(near: NDArray[np.bool_], rows: Ints, start: int, thumbnails: Thumbnails) -> Ints:
+    """Of each row the first of those that are `near` it (rows, others) whose thumbnail is alike; -1 where none is.
+
+    `start`: the row of the first other one. `near` is used up.
+    """
+    first = np.full(len(rows), -1, np.int64)
+    left = np.flatnonzero(near.any(axis=1))
+    while len(left):
+        columns = near[left].argmax(axis=1)
+        same = _alike(thumbnails, rows[left], start + columns)
+        first[left[same]] = start + columns[same]
+        near[left, columns] = False
+        left = left[~same]
+        left = left[near[left].any(axis=1)]
+    return first
 
 
 def within_cap(captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:

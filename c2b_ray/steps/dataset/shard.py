@@ -21,7 +21,7 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Captioner, Classifier, Floats, Pixels, Question
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.dataset import CANDIDATE, DATASET_ROWS
-from c2b_ray.steps.dataset.fingerprint import fingerprint
+from c2b_ray.steps.dataset.fingerprint import fingerprint, thumbnail
 from c2b_ray.steps.dataset.sources import Drawn, DrawSource, Wanted
 from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
 from c2b_ray.steps.verify import OTHER, THING, weighed
@@ -100,6 +100,7 @@ class Candidate:
     row: int
     verified: str | None
     hash: int
+    thumbnail: bytes
 
     @property
     def image_id(self) -> str:
@@ -158,8 +159,8 @@ class _Batch:
             source = self.crew.sources[self.wanted[place].draw % len(self.crew.sources)]
             image = drawn[place]
             assert image.pixels is not None
-            mark = fingerprint(image.pixels)
-            candidates.append(Candidate(place, self.wanted[place], image, source, verdicts, row, verified, mark))
+            marks = fingerprint(image.pixels), thumbnail(image.pixels)
+            candidates.append(Candidate(place, self.wanted[place], image, source, verdicts, row, verified, *marks))
         return Outcome(codes, self.details, candidates)
 
     def _draw(self) -> list[Drawn]:

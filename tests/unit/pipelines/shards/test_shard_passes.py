@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from toy_dataset import BLACK, CAP, CAPTIONS, DRAWS, NAN, build, crew, kind, picture
 
-from c2b_ray.steps.dataset.fingerprint import differing_bits, fingerprint
+from c2b_ray.steps.dataset.fingerprint import alike, differing_bits, fingerprint, thumbnail
 from c2b_ray.steps.dataset.plan import seed_of_draw
 
 
@@ -22,10 +22,13 @@ def by_a_plain_loop(distance):
             reason = reason or ("not_failed" if said == label else None)
             if reason is None:
                 mark = np.uint64(fingerprint(picture(seed)))
+                small = np.frombuffer(thumbnail(picture(seed)), np.uint8)[None]
                 near = [
-                    other for other in seen[label] if distance is not None and differing_bits(mark, other) <= distance
+                    other
+                    for other, its in seen[label]
+                    if distance is not None and differing_bits(mark, other) <= distance and alike(small, its).all()
                 ]
-                seen[label].append(mark)
+                seen[label].append((mark, small))
                 reason = "near_duplicate" if near else "over_cap" if kept[number] == CAP else None
                 kept[number] += reason is None
             result[number, draw] = reason

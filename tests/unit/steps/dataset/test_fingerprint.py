@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from c2b_ray.steps.dataset.fingerprint import bands, differing_bits, fingerprint
+from c2b_ray.steps.dataset.fingerprint import alike, bands, differing_bits, fingerprint, thumbnail
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 
@@ -51,3 +51,19 @@ def test_hashes_that_differ_in_fewer_bits_than_there_are_bands_share_one():
     for band in bands(one, 5):
         whole |= band
     assert (whole == one).all()
+
+
+def _thumbnails(pictures):
+    return np.array([np.frombuffer(thumbnail(picture), np.uint8) for picture in pictures])
+
+
+def test_thumbnails_tell_a_picture_saved_again_from_another_of_the_same_hash():
+    pictures = [render(scene) for scene in sample(60, 3, target_class="bus")]
+    small = _thumbnails(pictures)
+    lighter = [np.clip(picture.astype(int) + 8, 0, 255).astype(np.uint8) for picture in pictures]
+    assert alike(small, _thumbnails(lighter)).all()
+    assert alike(small, _thumbnails([_jpeg(picture) for picture in pictures])).all()
+    assert not alike(small, np.roll(small, 1, axis=0)).any()
+    red, blue = np.full((2, 64, 64, 3), 40, np.uint8)  # of one hash: dHash sees no colour
+    red[..., 0] = blue[..., 2] = 200
+    assert not alike(_thumbnails([red]), _thumbnails([blue])).any()
