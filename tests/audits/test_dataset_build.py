@@ -105,6 +105,21 @@ def test_a_build_killed_anywhere_ends_with_the_same_rows(tmp_path):
     assert manifest["repeated"]["builds_ended_early"] == kills
 
 
+def test_a_build_that_goes_on_says_how_far_it_is_of_all_draws(tmp_path):
+    with killed_after(6):  # after the captions, and two files of each of two shards
+        built(tmp_path)
+    told = []
+    model = c2b_ray.InMemory(answer, ["boat", "mug"], revision="pixel")
+    c2b_ray.build_dataset(config(tmp_path), tmp_path / "out", listener=told.append, classifier={"pixel": model})
+    drawn = [event.progress for event in told if event.progress and event.step == "draw and classify"]
+    resumed = {progress.resumed for progress in drawn}
+    assert len(resumed) == 1
+    assert resumed <= {40, 80}
+    assert drawn[0].done == drawn[0].resumed
+    assert max(progress.done for progress in drawn) == drawn[-1].done == drawn[-1].total == 150
+    assert drawn[-1].resumed + drawn[-1].rows == 150
+
+
 def labelled_images(folder):
     """A folder of pictures with a table, and fields that name it by the folder's path."""
     folder.mkdir()

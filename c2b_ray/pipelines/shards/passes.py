@@ -84,7 +84,9 @@ class Passes:
             bits[task.number] = True
 
         def tell(sums: dict[str, float]) -> None:
-            on_units(min(plan.draws, before + int(sums.get(DRAWS, 0.0))), plan.draws, sums)
+            # A process that dies has counted draws that are drawn again, and not told of some that are there.
+            there = int(sizes[state.drawn | state.rows & state.drops].sum())
+            on_units(min(plan.draws, max(there, before + int(sums.get(DRAWS, 0.0)))), plan.draws, sums)
 
         on_units(before, plan.draws, {})
         if (missing | lost).any():

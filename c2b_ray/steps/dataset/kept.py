@@ -76,7 +76,8 @@ class ShardDraws:
     def _repeated(self, new: list[int]) -> list[bool]:
         if self._distance is None or not new:
             return [False] * len(new)
-        return repeated_among(self._marks(new), self._marks(self._failures), self._distance).tolist()
+        repeated = repeated_among(self._marks(new), self._marks(self._failures), self._distance)
+        return [bool(again) for again in repeated]
 
     def _marks(self, places: list[int]) -> Marks:
         rows = np.array(places, np.int64)
