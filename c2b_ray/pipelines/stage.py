@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from c2b_ray.config.placement import Stage
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.store.parts import Digests, Parts, digests, failed, joined, writing
+from c2b_ray.store.parts import Digests, Parts, digests, failed, writing
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -159,8 +159,9 @@ def write_stage(
     """
     began = time.monotonic()
     with writing(out) as parts:
-        before = joined(parts.census(job.id_column))
-        done = np.unique(before.ids)
+        before = parts.census(job.id_column)
+        done, errors = before.distinct(), before.errors
+        del before
         resumed, missing = _resumed(rows, job.id_column, done)
         teller = Teller(on_progress, resumed, job.config.total)
         teller.tell()
@@ -171,8 +172,7 @@ def write_stage(
         after = parts.drop_repeats(job.id_column)
         if not parts.names():
             parts.put("part-empty.parquet", job.config.schema.empty_table())
-    gained = int(after.failed.sum()) - int(before.failed.sum())
-    return StageResult(len(after.ids) - len(done), gained, resumed, time.monotonic() - began)
+    return StageResult(len(after.ids) - len(done), after.errors - errors, resumed, time.monotonic() - began)
 
 
 def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
@@ -185,9 +185,9 @@ def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
         return len(done), True
     if not len(done):
         return 0, True
-    absent = [_absent(some, done) for some in ids]
-    missing = sum(int(one.sum()) for one in absent)
-    return sum(map(len, absent)) - missing, missing > 0
+    counts = [(len(some), int(_absent(some, done).sum())) for some in ids]
+    missing = sum(absent for _, absent in counts)
+    return sum(rows for rows, _ in counts) - missing, missing > 0
 
 
 def write_part(table: pa.Table, parts: Parts, id_column: str) -> Written:

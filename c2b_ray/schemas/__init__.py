@@ -17,7 +17,7 @@ from c2b_ray.schemas.failures import (
     ROUNDS,
     TRANSFERS,
 )
-from c2b_ray.schemas.ids import content_id, content_ids, seed_of
+from c2b_ray.schemas.ids import Texts, content_id, content_ids, seed_of
 from c2b_ray.schemas.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -64,6 +64,7 @@ __all__ = [
     "SEARCHES",
     "TRANSFERS",
     "VERIFICATIONS",
+    "Texts",
     "content_id",
     "content_ids",
     "embeddings",

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,6 +24,8 @@ from c2b_ray.filesystems.patience import patiently
 from c2b_ray.store import guard
 
 _READ = 2**20
+
+T = TypeVar("T")
 
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
@@ -254,29 +257,44 @@ def write_table(location: str | Path, table: pa.Table) -> None:
 
 def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:
     """A Parquet file, or all `part-*.parquet` of a directory."""
+    return pa.concat_tables(read_parts(location, columns))
+
+
+def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """As `read_table`, a file at a time."""
+    for path in _files_of(location):
+        yield _parquet(path, lambda file: file.read(columns))
+
+
+def count_rows(location: str | Path) -> int:
+    """The rows of what `read_table` reads, which are not read for it."""
+    return sum(_parquet(path, lambda file: int(file.metadata.num_rows)) for path in _files_of(location))
+
+
+def _files_of(location: str | Path) -> list[str]:
     filesystem, path = resolve(location)
     with reading(location, "table"):
         info = patiently(location, lambda: filesystem.get_file_info(path))
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError
     if info.type == fs.FileType.File:
-        return _parquet(location, columns)
+        return [str(location)]
     names = [name for name in entries(location) if name.startswith("part-") and name.endswith(".parquet")]
     if not names:
         raise SourceError(f"{location}: holds no part-*.parquet")
-    return pa.concat_tables(_parquet(f"{str(location).rstrip('/')}/{name}", columns) for name in names)
+    return [f"{str(location).rstrip('/')}/{name}" for name in names]
 
 
-def _parquet(location: str | Path, columns: list[str] | None) -> pa.Table:
+def _parquet(location: str, read: Callable[[sealed.Sealed], T]) -> T:
     filesystem, path = resolve(location)
 
-    def table() -> pa.Table:
+    def result() -> T:
         with filesystem.open_input_file(path) as stream:
-            return sealed.read(stream, columns)
+            return read(sealed.Sealed(stream))
 
     try:
         with reading(location, "table"):
-            return patiently(location, table)
+            return patiently(location, result)
     except (pa.ArrowException, OSError) as error:
         why = " ".join(str(error).split())  # Thrift's complaints have several lines
         raise SourceError(

@@ -6,7 +6,7 @@ know what the labels mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from math import ceil
@@ -20,10 +20,11 @@ from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import THREADS, concerns_the_store, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.filesystems.documents import parse_json
-from c2b_ray.schemas import content_id
+from c2b_ray.schemas import Texts, content_id
 from c2b_ray.store.labelled_rows import LABEL, open_rows
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
+KEYS_AT_ONCE = 16_384
 
 
 class LabelledTable:
@@ -41,11 +42,14 @@ class LabelledTable:
         self._renamed = dict(columns or {})
         self._rows = open_rows(location, field)
         self._names = {name: self._column(name) for name in (IMAGE, TARGET, KEY)}
-        if self.labels.num_rows == 0:
+        if len(self) == 0:
             raise SourceError(f"{location} has no rows")
 
     def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str, dict[str, str]]]:
         return LabelledTable, (self.location, self._field, self._renamed)
+
+    def __len__(self) -> int:
+        return self._rows.count
 
     def _column(self, name: str) -> str:
         """What the table calls a column; an empty name for a `key` that it does not have."""
@@ -96,19 +100,23 @@ class LabelledTable:
             column = image
         elif not column and pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
             column = f"{image}.path"
-        rows = pa.array(np.arange(self.labels.num_rows)).cast(pa.large_string())
-        names = pc.binary_replace_slice(rows, 0, 0, "row ")
-        if not column:
-            return names
-        keys = self._rows.columns([column])[column].cast(pa.large_string()).combine_chunks()
-        return pc.if_else(pc.fill_null(pc.not_equal(keys, ""), False), keys, names)
+        keys = None if not column else self._rows.columns([column])[column].cast(pa.large_string()).combine_chunks()
+        named = None if keys is None else pc.fill_null(pc.not_equal(keys, ""), False)
+        if named is not None and pc.all(named).as_py():
+            return keys
+        names = pc.binary_replace_slice(pa.array(np.arange(len(self))).cast(pa.large_string()), 0, 0, "row ")
+        return names if keys is None else pc.if_else(named, keys, names)
 
     @cached_property
     def revision(self) -> str:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.labels.schema) as writer:
             writer.write_table(self.labels.combine_chunks())
-        return content_id(sink.getvalue().to_pybytes(), self.keys.to_pylist(), self._rows.size)
+        return content_id(memoryview(sink.getvalue()), Texts(self._some_keys), self._rows.size)
+
+    def _some_keys(self) -> Iterator[list[str]]:
+        for start in range(0, len(self.keys), KEYS_AT_ONCE):
+            yield self.keys.slice(start, KEYS_AT_ONCE).to_pylist()
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""

@@ -38,11 +38,12 @@ _SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")
 
 
 class Rows(Protocol):
-    """`folder`: what paths of images are relative to. `size`: bytes of the files, part of the revision."""
+    """`folder`: what image paths are relative to; `size`: bytes of the files, part of the revision; `count`: rows."""
 
     schema: pa.Schema
     folder: str
     size: int
+    count: int
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Columns as they are; a name may be of a struct's field, as in Parquet."""
@@ -56,6 +57,7 @@ class InMemory:
 
     def __init__(self, table: pa.Table, folder: str, size: int) -> None:
         self._table, self.schema, self.folder, self.size = table, table.schema, folder, size
+        self.count = int(table.num_rows)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         result = {}
@@ -78,6 +80,7 @@ class InParquet:
             for file in files
             for group in range(file.metadata.num_row_groups)
         ]
+        self.count = sum(size for _, _, size in self._groups)
         self._held: tuple[int, pa.ChunkedArray] | None = None
 
     def columns(self, names: Sequence[str]) -> pa.Table:

@@ -30,17 +30,22 @@ from c2b_ray.store import files, guard, lease
 
 TEMPORARY = ".tmp-"
 DIGEST = "S12"
-DIGESTED_AT_ONCE = 65_536
+DIGESTED_AT_ONCE = 16_384
 Digests = NDArray[np.bytes_]
 ERROR = "error"
 
 
 @dataclass(frozen=True)
 class Census:
-    """Which rows there are, and which of them have an error."""
+    """The ids of the rows that there are, sorted, and how many of the rows have an error."""
 
     ids: Digests
-    failed: NDArray[np.bool_]
+    errors: int
+
+    def distinct(self) -> Digests:
+        """Each id once, sorted."""
+        again = _repeats(self.ids)
+        return self.ids[~again] if again.any() else self.ids
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,21 @@ class Parts:
             why = f"{self.out}/{name} cannot be read ({error}); delete it and run again"
             raise StorageError(refusal(self.out, error) or why) from error
 
-    def census(self, id_column: str) -> list[Census]:
-        """Of each part, in the order of the names."""
-        counted = partial(_counted, id_column=id_column)
+    def each(self, columns: Collection[str]) -> Iterator[pa.Table]:
+        """The parts in the order of their names, read a few at a time; columns that a part has not are left out."""
+        names = self.names()
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(lambda name: counted(self.read(name, (id_column, ERROR))), self.names()))
+            for start in range(0, len(names), THREADS):
+                yield from pool.map(lambda name: self.read(name, columns), names[start : start + THREADS])
+
+    def census(self, id_column: str) -> Census:
+        marks, errors = bytearray(), 0
+        for table in self.each((id_column, ERROR)):
+            marks += digests(table[id_column]).tobytes()
+            errors += int(failed(table).sum())
+        ids = np.frombuffer(marks, DIGEST)
+        ids.sort()  # in place: of millions of rows each copy counts
+        return Census(ids, errors)
 
     def drop_repeats(self, id_column: str) -> Census:
         """Leaves every id once, in the first part that has it; the rows that are left.
@@ -131,12 +146,14 @@ class Parts:
         No row is repeated in an undisturbed run. A source that names a row twice repeats it, and so does Ray where it
         makes a lost block anew with other bounds, whose rows then fall into parts of other names.
         """
-        censuses = self.census(id_column)
-        whole = joined(censuses)
-        first = np.zeros(len(whole.ids), bool)
-        first[np.unique(whole.ids, return_index=True)[1]] = True
-        bounds = np.cumsum([len(part.ids) for part in censuses])[:-1]
-        for name, kept in zip(self.names(), np.split(first, bounds), strict=False):
+        census = self.census(id_column)
+        if not _repeats(census.ids).any():
+            return census
+        of_parts = [digests(table[id_column]) for table in self.each((id_column,))]
+        first = np.zeros(len(census.ids), bool)
+        first[np.unique(np.concatenate(of_parts), return_index=True)[1]] = True
+        bounds = np.cumsum([len(ids) for ids in of_parts])[:-1]
+        for name, kept in zip(self.names(), np.split(first, bounds), strict=True):
             if kept.all():
                 continue
             if kept.any():
@@ -145,12 +162,14 @@ class Parts:
                 guard.ask(f"{self.out}/{name}")
                 with _refusals(self.out):
                     self.filesystem.delete_file(f"{self.path}/{name}")
-        return Census(whole.ids[first], whole.failed[first])
+        return self.census(id_column)
 
 
-def joined(censuses: list[Census]) -> Census:
-    ids = [np.zeros(0, DIGEST), *(part.ids for part in censuses)]
-    return Census(np.concatenate(ids), np.concatenate([np.zeros(0, bool), *(part.failed for part in censuses)]))
+def _repeats(ids: Digests) -> NDArray[np.bool_]:
+    """Which of the sorted ids are equal to the one before."""
+    repeats = np.zeros(len(ids), bool)
+    repeats[1:] = ids[1:] == ids[:-1]
+    return repeats
 
 
 def opened(out: str) -> Parts:
@@ -184,11 +203,12 @@ def writing(out: str) -> Iterator[Parts]:
 
 def digests(ids: pa.ChunkedArray | pa.Array) -> Digests:
     """96 bits of each id: small enough to send to every worker, fixed in width so that Ray shares them uncopied."""
-    parts = [np.zeros(0, DIGEST)]
+    marks = np.empty(len(ids), DIGEST)
     for start in range(0, len(ids), DIGESTED_AT_ONCE):  # as Python's, ids take ten times the memory
         texts = ids.slice(start, DIGESTED_AT_ONCE).cast(pa.string()).to_pylist()
-        parts.append(np.array([hashlib.blake2b(text.encode(), digest_size=12).digest() for text in texts], DIGEST))
-    return np.concatenate(parts)
+        some = [hashlib.blake2b(text.encode(), digest_size=12).digest() for text in texts]
+        marks[start : start + len(some)] = some
+    return marks
 
 
 def failed(table: pa.Table) -> NDArray[np.bool_]:
@@ -196,10 +216,6 @@ def failed(table: pa.Table) -> NDArray[np.bool_]:
     if ERROR not in table.column_names:
         return np.zeros(table.num_rows, bool)
     return np.asarray(table[ERROR].is_valid())
-
-
-def _counted(table: pa.Table, id_column: str) -> Census:
-    return Census(digests(table[id_column]), failed(table))
 
 
 def _encoded(table: pa.Table) -> memoryview:

@@ -75,8 +75,7 @@ class Run:
         self.begin_writing()
         manifest = merged(self.manifest, changes)
         if changes.get("status") == "finished":
-            written = {name: schema.names[0] for name, schema in self.kind.tables.items() if self.has(name)}
-            tables = {name: listing.listed(self, name, column) for name, column in written.items()}
+            tables = {name: listing.listed(self, name) for name in self.kind.tables if self.has(name)}
             manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in tables.items()}
         self._write_manifest(manifest)
 
@@ -116,18 +115,37 @@ class Run:
         self.begin_writing()
         files.write_bytes(location, data)
 
+    def count(self, name: str) -> int:
+        """The rows of a table, which are not read for it."""
+        return files.count_rows(self.location(self._entry(name))) if self.has(name) else 0
+
+    def each(self, name: str, columns: list[str]) -> Iterator[pa.Table]:
+        """As `read`, a part at a time: what is counted need not be in memory."""
+        if not self.has(name):
+            yield self.read(name, columns)
+            return
+        for table in files.read_parts(self.location(self._entry(name)), columns):
+            yield self._complete(name, table, columns)
+
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         schema = self.kind.tables[name]
         if not self.has(name):
             table = schema.empty_table()
             return table.select(columns) if columns else table
-        entry = name if name in self.kind.in_parts else f"{name}.parquet"
-        table = files.read_table(self.location(entry), columns)
-        if missing := [column for column in columns or schema.names if column not in table.column_names]:
+        return self._complete(name, files.read_table(self.location(self._entry(name)), columns), columns)
+
+    def _entry(self, name: str) -> str:
+        return name if name in self.kind.in_parts else f"{name}.parquet"
+
+    def _complete(self, name: str, table: pa.Table, columns: list[str] | None) -> pa.Table:
+        """The table. RunError where a column is missing."""
+        expected = columns or self.kind.tables[name].names
+        if missing := [column for column in expected if column not in table.column_names]:
+            location = self.location(self._entry(name))
             raise RunError(
-                f"{self.location(entry)}: no column {', '.join(missing)}: a table of another kind or release; run the "
+                f"{location}: no column {', '.join(missing)}: a table of another kind or release; run the "
                 f"{self.kind.command} anew, into another --out",
-                location=self.location(entry),
+                location=location,
                 run=self.path,
             )
         return table

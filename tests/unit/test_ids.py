@@ -1,6 +1,8 @@
 """Ids are of what made a row: the same parts give the same id for good."""
 
-from c2b_ray.schemas import content_id, content_ids
+import pytest
+
+from c2b_ray.schemas import Texts, content_id, content_ids
 
 
 def test_ids_stay_what_they_were():
@@ -12,3 +14,10 @@ def test_ids_stay_what_they_were():
 def test_many_ids_are_those_of_one_after_the_other():
     settings = (["bus", "boat"], [[0], [1, 2]], "top1")
     assert content_ids("predict", ["a", "ü"], *settings) == [content_id("predict", v, *settings) for v in ("a", "ü")]
+
+
+@pytest.mark.parametrize("rows", [[], ["a"], ["a", 'with "quotes"', "é", "", "last"]])
+def test_texts_some_at_a_time_have_the_id_of_their_list(rows):
+    for size in (1, 2, 5):
+        some = Texts(lambda size=size: iter([[], *(rows[start : start + size] for start in range(0, len(rows), size))]))
+        assert content_id(b"before", some, 3) == content_id(b"before", rows, 3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,14 @@ from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.images import Contestant
+from c2b_ray.pipelines.stage import Runner
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.roles import TextEncoder
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
+from c2b_ray.steps.cells import CellKey
 from c2b_ray.steps.confirm import to_confirm
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
@@ -107,11 +110,15 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         drawing.draw(targets(run.captions, grant, config))
         _answer(config, run, models, classifiers, steps)
         grant = next_grant(run, grant, config)
-    if config.confirm and (cells := to_confirm(run.scores, run.captions, run.draws)):
+    if config.confirm and (cells := call_with_run(_to_confirm, run, config, models.runner)):
         drawing.confirm(cells)
         _answer(config, run, models, classifiers, steps)
     if models.runner.placements:
         run.update({"placement": models.runner.placements})
+
+
+def _to_confirm(run: C2BRun) -> dict[CellKey, int]:
+    return to_confirm(run.scores, run.captions, run.draws)
 
 
 def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[SourcePlan]:
@@ -133,13 +140,17 @@ def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequ
         classify(classifiers, run, models, on_progress)
     with steps.step("score"):
         write_scores(run, config, models.runner)
-    _refuse_unanswered(run, config)
+    _refuse_unanswered(run, config, models.runner)
 
 
-def _refuse_unanswered(run: C2BRun, config: AuditConfig) -> None:
-    """SourceError where hardly any image was answered; what there is, is written before."""
+def _unanswered(run: C2BRun, classifiers: Sequence[str]) -> str | None:
     images, predictions = run.read("images", ["image_id", "error"]), run.predictions_of(["image_id", "error"])
-    reason = unanswered(run.read("draws", ["image_id"]), images, predictions, config.classifiers)
+    return unanswered(run.read("draws", ["image_id"]), images, predictions, classifiers)
+
+
+def _refuse_unanswered(run: C2BRun, config: AuditConfig, runner: Runner) -> None:
+    """SourceError where hardly any image was answered; what there is, is written before."""
+    reason = call_with_run(partial(_unanswered, classifiers=list(config.classifiers)), run, config, runner)
     if reason is not None:
         run.update({"status": "failed", "failure": reason})
         raise SourceError(

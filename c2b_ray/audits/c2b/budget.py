@@ -43,7 +43,7 @@ Grant = Mapping[str, int]
 
 T = TypeVar("T")
 ALL = 2**31 - 1
-COUNTED_HERE = 200_000
+COUNTED_HERE = 20_000
 """Predictions that this process scores and reports by itself: of more, a task costs less than their memory."""
 COUNT = StageConfig(SCORES)
 GROWTH = 2
@@ -94,7 +94,7 @@ def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
     """
     if config.budget is None:
         return None
-    captions, spent = run.captions, run.draws.num_rows
+    captions, spent = run.captions, run.count("draws")
     left_open = open_groups(run.read("scores"))
     most, left = _most(config), config.budget.images - spent
     new, groups = dict(grant), _groups(captions)
@@ -185,8 +185,7 @@ def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None)
 
 def call_with_run(function: Callable[[C2BRun], T], run: C2BRun, config: AuditConfig, runner: Runner | None) -> T:
     """What a function makes of a run's tables: here where these are few rows, else where `runner` runs."""
-    count = run.read("draws", ["image_id"]).num_rows * len(config.classifiers)
-    if runner is None or count <= COUNTED_HERE:
+    if runner is None or run.count("draws") * len(config.classifiers) <= COUNTED_HERE:
         return function(run)
     path = run.path if is_remote(run.path) else str(Path(run.path).absolute())  # workers have other directories
     return runner.call(partial(_called_there, function, path, Stores()), COUNT)

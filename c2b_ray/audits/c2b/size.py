@@ -19,7 +19,7 @@ def most_images(config: AuditConfig) -> int:
     """At most so many images, of which fewer may be drawn; `classes` are named. Of a labelled table all rows."""
     cells, per_cell = _cells(config), config.images_per_cell
     if config.images.table is not None:
-        rows = int(LabelledTable(config.images.table, columns=config.images.renamed).labels.num_rows)
+        rows = len(LabelledTable(config.images.table, columns=config.images.renamed))
         return rows if per_cell is None or not config.attributes else min(rows, cells * per_cell)
     assert per_cell is not None
     total = 0

@@ -25,9 +25,8 @@ def versions() -> dict[str, str]:
 
 def counts(run: Run) -> dict[str, int]:
     """Rows of each table, and the images and predictions that came to nothing."""
-    result = {name: run.read(name).num_rows for name in ("proposals", "rejected", "captions", "draws", "scores")}
+    result = {name: run.count(name) for name in ("proposals", "rejected", "captions", "draws", "scores")}
     for name, errors in (("images", "image_errors"), ("predictions", "prediction_errors")):
-        column = run.read(name, ["error"])["error"]
-        result[name] = len(column)
-        result[errors] = len(column) - column.null_count
+        result[name] = run.count(name)
+        result[errors] = sum(len(part) - part["error"].null_count for part in run.each(name, ["error"]))
     return result
