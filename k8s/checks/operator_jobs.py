@@ -1,0 +1,170 @@
+"""KubeRay's own rules for RayJobs, RayServices and RayCronJobs, and for names (validation.go of the operator, 1.7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import yaml
+
+from .manifests import Manifest, at
+
+LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47, "RayCronJob": 36, "CronJob": 36}
+"""Characters of a name. What the operator appends must still fit a label; of a CronJob here: `-20260101`, as a RayJob."""
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_DELETING = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
+
+
+def suspend_needs_shutdown(job: Manifest) -> Iterator[str]:
+    if job.get("suspend") and not job.get("shutdownAfterJobFinishes"):
+        yield "suspend needs shutdownAfterJobFinishes"
+
+
+def cluster_or_selector(job: Manifest) -> Iterator[str]:
+    if not job.get("rayClusterSpec") and not job.get("clusterSelector"):
+        yield "one of rayClusterSpec and clusterSelector must be set"
+
+
+def selector_excludes_suspend(job: Manifest) -> Iterator[str]:
+    if job.get("clusterSelector") and job.get("suspend"):
+        yield "clusterSelector does not go with suspend"
+
+
+def selector_excludes_backoff(job: Manifest) -> Iterator[str]:
+    if job.get("clusterSelector") and job.get("backoffLimit"):
+        yield "clusterSelector does not go with backoffLimit: a retry would need a new cluster"
+
+
+def selector_excludes_sidecar(job: Manifest) -> Iterator[str]:
+    if job.get("clusterSelector") and job.get("submissionMode") == "SidecarMode":
+        yield "clusterSelector does not go with SidecarMode"
+
+
+def sidecar_excludes_submitter(job: Manifest) -> Iterator[str]:
+    if job.get("submissionMode") != "SidecarMode":
+        return
+    for name in ("submitterPodTemplate", "submitterConfig"):
+        if job.get(name) is not None:
+            yield f"SidecarMode does not go with {name}"
+    policy = at(job, ("rayClusterSpec", "headGroupSpec", "template", "spec", "restartPolicy"))
+    if policy not in (None, "Never"):
+        yield f"SidecarMode wants restartPolicy Never of the head, or none, not {policy}"
+
+
+def interactive_excludes_backoff(job: Manifest) -> Iterator[str]:
+    if job.get("submissionMode") == "InteractiveMode" and job.get("backoffLimit"):
+        yield "InteractiveMode does not go with backoffLimit"
+
+
+def ttl_needs_shutdown(job: Manifest) -> Iterator[str]:
+    if job.get("ttlSecondsAfterFinished") and not job.get("shutdownAfterJobFinishes"):
+        yield "ttlSecondsAfterFinished needs shutdownAfterJobFinishes"
+
+
+def rules_exclude_shutdown(job: Manifest) -> Iterator[str]:
+    if at(job, ("deletionStrategy", "deletionRules")) and job.get("shutdownAfterJobFinishes"):
+        yield "deletionRules do not go with shutdownAfterJobFinishes"
+
+
+def deletion_order(job: Manifest) -> Iterator[str]:
+    """Workers go before their cluster, and the cluster before the job; each once for each outcome."""
+    times: dict[str, dict[str, int]] = {}
+    for rule in at(job, ("deletionStrategy", "deletionRules")) or []:
+        condition, policy = rule.get("condition") or {}, rule.get("policy")
+        outcome = condition.get("jobStatus") or condition.get("jobDeploymentStatus") or ""
+        if policy in times.setdefault(outcome, {}):
+            yield f"two deletionRules with {policy} for {outcome}"
+        times[outcome][policy] = condition.get("ttlSeconds", 0)
+        if policy == "DeleteWorkers" and at(job, ("rayClusterSpec", "enableInTreeAutoscaling")):
+            yield "DeleteWorkers does not go with autoscaling"
+        if job.get("clusterSelector") and policy in _DELETING[:2]:
+            yield f"{policy} does not go with clusterSelector"
+    for outcome, policies in times.items():
+        ttls = [policies[policy] for policy in _DELETING if policy in policies]
+        if ttls != sorted(ttls):
+            yield f"deletionRules for {outcome} are out of order: {policies}"
+
+
+def numbers(job: Manifest) -> Iterator[str]:
+    for name, least in (("activeDeadlineSeconds", 1), ("backoffLimit", 0), ("ttlSecondsAfterFinished", 0)):
+        if job.get(name) is not None and job[name] < least:
+            yield f"{name} is {job[name]}; at least {least}"
+
+
+def runtime_environment(job: Manifest) -> Iterator[str]:
+    try:
+        if not isinstance(yaml.safe_load(job.get("runtimeEnvYAML") or "{}"), dict):
+            yield "runtimeEnvYAML is no mapping"
+    except yaml.YAMLError as error:
+        yield f"runtimeEnvYAML is no YAML: {str(error).splitlines()[0]}"
+
+
+JOB_RULES: Mapping[str, Callable[[Manifest], Iterator[str]]] = {
+    "suspend-needs-shutdown": suspend_needs_shutdown,
+    "cluster-or-selector": cluster_or_selector,
+    "selector-excludes-suspend": selector_excludes_suspend,
+    "selector-excludes-backoff": selector_excludes_backoff,
+    "selector-excludes-sidecar": selector_excludes_sidecar,
+    "sidecar-excludes-submitter": sidecar_excludes_submitter,
+    "interactive-excludes-backoff": interactive_excludes_backoff,
+    "ttl-needs-shutdown": ttl_needs_shutdown,
+    "deletion-rules-exclude-shutdown": rules_exclude_shutdown,
+    "deletion-order": deletion_order,
+    "job-numbers": numbers,
+    "runtime-env": runtime_environment,
+}
+
+
+def names(manifest: Manifest) -> Iterator[str]:
+    longest = LONGEST.get(manifest["kind"])
+    name = manifest["metadata"].get("name", "")
+    if longest is None:
+        return
+    if len(name) > longest:
+        yield f"the name has {len(name)} characters; a {manifest['kind']}'s at most {longest}"
+    if not _NAME.fullmatch(name):
+        yield f"{name!r} is no name of the form a-z, 0-9 and -, beginning with a letter"
+
+
+def schedule(manifest: Manifest) -> Iterator[str]:
+    if manifest["kind"] not in ("RayCronJob", "CronJob"):
+        return
+    text = manifest["spec"].get("schedule", "")
+    if "TZ" in text:
+        yield "the schedule names a time zone; it belongs in timeZone"
+    elif not text.startswith("@") and not _is_cron(text.split()):
+        yield f"the schedule {text!r} is not five fields of cron"
+
+
+def _is_cron(fields: list[str]) -> bool:
+    """Numbers within their ranges, with `*`, lists, ranges and steps; no names of months or days."""
+    if len(fields) != len(_CRON):
+        return False
+    for field, (low, high) in zip(fields, _CRON, strict=True):
+        if not re.fullmatch(r"(\*|\d+(-\d+)?)(/[1-9]\d*)?(,(\*|\d+(-\d+)?)(/[1-9]\d*)?)*", field):
+            return False
+        if not all(low <= int(number) <= high for number in re.findall(r"(?<!/)\b\d+", field)):
+            return False
+    return True
+
+
+def upgrade(manifest: Manifest) -> Iterator[str]:
+    strategy = at(manifest, ("spec", "upgradeStrategy")) if manifest["kind"] == "RayService" else None
+    if not strategy or strategy.get("type") != "NewClusterWithIncrementalUpgrade":
+        return
+    options = strategy.get("clusterUpgradeOptions") or {}
+    surge, step = options.get("maxSurgePercent", 100), options.get("stepSizePercent", 0)
+    if not 0 <= step <= surge <= 100:
+        yield f"stepSizePercent {step} and maxSurgePercent {surge}: expected 0 ≤ step ≤ surge ≤ 100"
+    if not at(manifest, ("spec", "rayClusterConfig", "enableInTreeAutoscaling")):
+        yield "an incremental upgrade needs the autoscaler"
+    if not options.get("gatewayClassName") or not options.get("intervalSeconds"):
+        yield "an incremental upgrade needs gatewayClassName and intervalSeconds"
+
+
+OBJECT_RULES: Mapping[str, Callable[[Manifest], Iterator[str]]] = {
+    "name-length": names,
+    "schedule": schedule,
+    "upgrade-step": upgrade,
+}

@@ -1,0 +1,53 @@
+"""All rules, by name, over all objects of a render."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from . import house_clusters, operator_clusters, operator_jobs, schemas
+from .house_platform import PLATFORM_RULES
+from .house_pods import POD_RULES
+from .manifests import Manifest, Violation, cluster_of, job_of, pods, subject
+
+CLUSTER_RULES = {**operator_clusters.CLUSTER_RULES, **house_clusters.CLUSTER_RULES}
+JOB_RULES = {**operator_jobs.JOB_RULES, **house_clusters.JOB_RULES}
+OBJECT_RULES = operator_jobs.OBJECT_RULES
+RULES = (*CLUSTER_RULES, *JOB_RULES, *OBJECT_RULES, *POD_RULES, *PLATFORM_RULES)
+SCHEMAS = ("schema", "cel", "core-schema")
+T = TypeVar("T")
+
+
+def violations(manifests: Sequence[Manifest], definitions: Path | None) -> list[Violation]:
+    """What is wrong with the objects of one render; without resource definitions, KubeRay's schemas are not looked at."""
+    found = [violation for manifest in manifests for violation in schemas.core(manifest)]
+    if definitions is not None:
+        found += [violation for manifest in manifests for violation in schemas.custom(manifest, definitions)]
+    return found + list(meaning(manifests))
+
+
+def meaning(manifests: Sequence[Manifest]) -> Iterator[Violation]:
+    """What schemas do not say."""
+    for manifest in manifests:
+        name = subject(manifest)
+        yield from _broken(OBJECT_RULES, manifest, name)
+        if (cluster := cluster_of(manifest)) is not None:
+            yield from _broken(CLUSTER_RULES, cluster, name)
+        if (job := job_of(manifest)) is not None:
+            yield from _broken(JOB_RULES, job, name)
+        for pod in pods(manifest, manifest["kind"]):
+            yield from _broken(POD_RULES, pod, name, f"{pod.location}: ")
+    for rule, check in PLATFORM_RULES.items():
+        yield from (Violation(rule, name, message) for name, message in check(manifests))
+
+
+def _broken(
+    rules: Mapping[str, Callable[[T], Iterator[str]]], what: T, name: str, where: str = ""
+) -> Iterator[Violation]:
+    for rule, check in rules.items():
+        try:
+            yield from [Violation(rule, name, where + message) for message in check(what)]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # What has another shape than its schema says can be judged by no rule, and must not pass for it.
+            yield Violation(rule, name, f"{where}cannot be read: {type(error).__name__}: {error}")

@@ -1,0 +1,46 @@
+"""serveConfigV2 is generated: each overlay's file is what deployments/ make now."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+from checks import serve
+
+SCRIPT = Path(serve.ROOT) / "k8s" / "serve_config.py"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", [str(SCRIPT), *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    return int(ended.value.code or 0)
+
+
+def test_every_overlay_is_in_step_with_deployments(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "--check") == 0
+
+
+def test_a_changed_deployment_is_noticed_and_carried_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deployments").mkdir()
+    for overlay, source in serve.SOURCES.items():
+        (tmp_path / "k8s" / "overlays" / overlay).mkdir(parents=True)
+        text = (serve.ROOT / "deployments" / f"{source}.yaml").read_text()
+        (tmp_path / "deployments" / f"{source}.yaml").write_text(text)
+    monkeypatch.setattr(serve, "ROOT", tmp_path)
+    assert run(monkeypatch) == 0
+    assert run(monkeypatch, "--check") == 0
+    laptop = tmp_path / "deployments" / "laptop.yaml"
+    laptop.write_text(laptop.read_text().replace("max_queued_requests: 500", "max_queued_requests: 600"))
+    capsys.readouterr()
+    assert run(monkeypatch, "--check") == 1
+    assert capsys.readouterr().out.startswith("k8s/overlays/dev-cpu/serve.yaml: not in step with deployments/")
+    assert run(monkeypatch) == 0
+    written = yaml.safe_load((tmp_path / "k8s" / "overlays" / "dev-cpu" / "serve.yaml").read_text())
+    config = yaml.safe_load(written["spec"]["serveConfigV2"])
+    assert {d["max_queued_requests"] for app in config["applications"] for d in app["deployments"]} == {600}
+    assert config["http_options"] == {"host": "0.0.0.0", "port": 8000}
