@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def violations(manifests: Sequence[Manifest], definitions: Path | None) -> list[Violation]:
-    """What is wrong with the objects of one render; without resource definitions, KubeRay's schemas are not looked at."""
+    """What is wrong with the objects of one render; without definitions, KubeRay's schemas are left out."""
     found = [violation for manifest in manifests for violation in schemas.core(manifest)]
     if definitions is not None:
         found += [violation for manifest in manifests for violation in schemas.custom(manifest, definitions)]

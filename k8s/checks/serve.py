@@ -1,4 +1,4 @@
-"""What an overlay's serveConfigV2 must say: a Serve config of deployments/, with the two fields that differ in a pod."""
+"""What an overlay's serveConfigV2 must say: a Serve config of deployments/, with two fields that differ in a pod."""
 
 from __future__ import annotations
 
