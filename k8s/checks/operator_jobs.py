@@ -10,7 +10,7 @@ import yaml
 from .manifests import Manifest, at
 
 LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47, "RayCronJob": 36, "CronJob": 36}
-"""Characters of a name: what the operator appends must still fit a label. Our CronJob appends `-20260101` to a RayJob."""
+"""Characters of a name: what the operator appends must still fit a label. Our CronJob appends `-20260101`."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _DELETING = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
