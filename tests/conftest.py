@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("runner_contract")
+pytest.register_assert_rewrite("runner_contract", "ledger_contract")
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTS", "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-tests"}
 REGION = "eu-central-1"
 BUCKET = "photos"
@@ -42,6 +42,17 @@ def s3_server() -> Iterator[str]:
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Any]:
+    """A `postgres.Postgres` of the session's own; tests make databases of theirs in it."""
+    import postgres
+
+    if (reason := postgres.missing()) is not None:
+        pytest.skip(reason)
+    with postgres.running() as server:
+        yield server
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from c2b_ray.endpoint.ledger import tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
@@ -75,7 +75,7 @@ def append(tx: Transaction, entry: Entry) -> Logged:
     """Part of the caller's transaction: what was done and its entry are kept together. Append last of all: until the
     transaction ends, every other one that appends waits."""
     head = _locked_head(tx)
-    data = json.dumps(entry.data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    data = json.dumps(entry.data, sort_keys=True, allow_nan=False, separators=(",", ":"))
     logged = Logged(
         head.seq + 1, tx.now, entry.actor, entry.tenant_id, entry.action, entry.subject, data, head.hash, ""
     )
@@ -124,6 +124,8 @@ def verify(db: Database, kept: Head | None = None) -> Break | None:
         return Break(expected, f"the entry is missing: the log ends at {expected - 1}, its head says {end.seq}")
     if end.hash != previous:
         return Break(end.seq, "the head of the log is not its last entry")
+    if _behind_the_head(db):
+        return Break(end.seq + 1, "there is an entry after the head of the log")
     if kept is not None and kept.seq > end.seq:
         return Break(expected, f"the entry is missing: the log once went to {kept.seq}")
     return None
@@ -142,6 +144,16 @@ def _entries(db: Database, end: int) -> Iterator[Logged]:
         last = rows[-1].seq
 
 
+def _behind_the_head(db: Database) -> bool:
+    """In one statement, which sees one moment: others append meanwhile."""
+    end = select(tables.audit_head.c.seq).scalar_subquery()
+    with db.reading() as tx:
+        return (
+            tx.scalar(select(tables.audit_log.c.seq).where(tables.audit_log.c.seq > func.coalesce(end, 0)).limit(1))
+            is not None
+        )
+
+
 def _locked_head(tx: Transaction) -> Head:
     statement = locked(tx, select(tables.audit_head.c.seq, tables.audit_head.c.hash))
     row = tx.execute(statement).first()
@@ -151,5 +163,5 @@ def _locked_head(tx: Transaction) -> Head:
 
 def _digest(logged: Logged) -> str:
     content = [value for name, value in vars(logged).items() if name != "hash"]
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(content, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

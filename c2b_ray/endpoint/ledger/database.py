@@ -64,6 +64,15 @@ class Transaction:
             self._now = self._database.now(self.connection)
         return self._now
 
+    @now.setter
+    def now(self, seconds: float) -> None:
+        """From a statement that read `clock()` besides."""
+        self._now = seconds
+
+    def clock(self) -> ColumnElement[float]:
+        """As the database's."""
+        return self._database.clock()
+
     @property
     def locks_rows(self) -> bool:
         """Whether rows can be locked (PostgreSQL); in SQLite the whole database is, from the first statement."""

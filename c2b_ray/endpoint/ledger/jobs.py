@@ -175,7 +175,8 @@ def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job 
     values: dict[str, Any] = {"tenant_id": tenant_id, "key": new.idempotency_key, "body_hash": new.body_hash}
     values |= {"job_id": job_id, "created": tx.now}
     insert_one = postgresql.insert(table) if tx.locks_rows else sqlite.insert(table)
-    if tx.execute(insert_one.values(values).on_conflict_do_nothing()).rowcount:
+    inserted = insert_one.values(values).on_conflict_do_nothing().returning(table.c.job_id)
+    if tx.execute(inserted).first() is not None:
         return None
     where = table.c.tenant_id == tenant_id, table.c.key == new.idempotency_key
     before = tx.execute(select(table.c.body_hash, table.c.job_id).where(*where)).one()

@@ -81,7 +81,8 @@ def create(
         raise ConfigError("name", "expected 1 to 200 printable characters")
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}" + (f", not {unknown[0]!r}" * bool(unknown)))
+        what = repr(unknown[0][:50]) if unknown else "none"
+        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {what}")
     if expires_in is not None and not 0 < expires_in < 100 * 365 * 86_400:
         raise ConfigError("expires_in", f"{expires_in:g} is no number of seconds up to 100 years")
     with db.transaction() as tx:
@@ -96,8 +97,7 @@ def create(
 
 def verify(db: Database, text: str) -> Key | None:
     """The key of a text, None where it is none, or expired, or revoked. Unknown and wrong ones take the same time."""
-    with db.reading() as tx:
-        return _verified(db, tx, text)
+    return _verified(db, text)[0]
 
 
 class KeyRing:
@@ -117,9 +117,7 @@ class KeyRing:
         known = self._known.get(digest)
         if known is not None and began < known[1]:
             return known[0]
-        with self._db.reading() as tx:
-            now = self._db.now(tx.connection)
-            key = _verified(self._db, tx, text)
+        key, now = _verified(self._db, text)
         with self._lock:
             self._known.pop(digest, None)
             if key is None:
@@ -208,16 +206,18 @@ def _inserted(tx: Transaction, tenant_id: str, name: str, scopes: list[Scope], e
     return NewKey(_key(row), f"c2b_{prefix}_{secret}")
 
 
-def _verified(db: Database, tx: Transaction, text: str) -> Key | None:
+def _verified(db: Database, text: str) -> tuple[Key | None, float]:
+    """The key, and when it was looked up by the database's clock."""
     match = _TEXT.fullmatch(text)
     if match is None:
-        return None
+        return None, 0.0
     prefix, secret = match.groups()
-    row = tx.execute(select(*_COLUMNS, _keys.hash, db.clock().label("now")).where(_keys.prefix == prefix)).first()
+    with db.reading() as tx:
+        row = tx.execute(select(*_COLUMNS, _keys.hash, db.clock().label("now")).where(_keys.prefix == prefix)).first()
     same = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.hash)
     if row is None or not same or row.revoked is not None or (row.expires is not None and row.expires <= row.now):
-        return None
-    return _key(row[:-2])
+        return None, 0.0
+    return _key(row[:-2]), row.now
 
 
 def _key(row: Any) -> Key:

@@ -36,22 +36,24 @@ class Denied(C2BError):
 
 def locked_limits(tx: Transaction, tenant_id: str, defaults: Quotas) -> Quotas:
     """What the tenant may use. Until the transaction ends, no other one of this tenant gets here."""
-    row = tx.execute(locked(tx, select(*tenant_columns()).where(tables.tenants.c.id == tenant_id))).first()
+    statement = select(*tenant_columns(), tx.clock()).where(tables.tenants.c.id == tenant_id)
+    row = tx.execute(locked(tx, statement)).first()
     if row is None:
         raise InputError(f"{tenant_id}: no such tenant")
-    return record(Tenant, row).limits(defaults)
+    tx.now = row[-1]
+    return record(Tenant, row[:-1]).limits(defaults)
 
 
 def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quotas) -> None:
     """Denied where one more job is too many, or what a job uses is used up."""
-    open_jobs = _open_jobs(tx, tenant_id)
+    open_jobs, bytes_ = held(tx, tenant_id)
     if open_jobs >= limits.concurrent_jobs:
         raise Denied(
             f"{open_jobs} jobs wait or run, of {limits.concurrent_jobs} at once; wait for one to end, or cancel one",
             "concurrent_jobs", retry_after=JOB_SECONDS, limit=limits.concurrent_jobs, remaining=0,
         )  # fmt: skip
+    check_storage(bytes_, limits)
     check_use(tx, tenant_id, limits, new.models, new.images)
-    check_storage(tx, tenant_id, limits, 0)
 
 
 def check_use(tx: Transaction, tenant_id: str, limits: Quotas, models: Iterable[str] = (), images: int = 0) -> None:
@@ -81,10 +83,9 @@ def _check_images(used: int, more: int, limit: int | None, tomorrow: float) -> N
     )  # fmt: skip
 
 
-def check_storage(tx: Transaction, tenant_id: str, limits: Quotas, more: int) -> None:
-    """Denied where uploads and runs, with `more` bytes, are more than the tenant may keep."""
-    used = stored(tx, tenant_id)
-    if used + more > limits.storage_bytes or (not more and used >= limits.storage_bytes > 0):
+def check_storage(used: int, limits: Quotas, more: int = 1) -> None:
+    """Denied where `used` bytes of uploads and runs, and `more`, are more than the tenant may keep."""
+    if used + more > limits.storage_bytes:
         raise Denied(
             f"{used} of {limits.storage_bytes} bytes are stored; delete uploads or runs",
             "storage_bytes", retry_after=STORAGE_SECONDS, limit=limits.storage_bytes,
@@ -92,22 +93,27 @@ def check_storage(tx: Transaction, tenant_id: str, limits: Quotas, more: int) ->
         )  # fmt: skip
 
 
-def stored(tx: Transaction, tenant_id: str) -> int:
-    """Bytes of a tenant's uploads and runs."""
+def held(tx: Transaction, tenant_id: str) -> tuple[int, int]:
+    """Jobs of a tenant that wait or run, and bytes of its uploads and runs."""
     uploads, jobs = tables.uploads.c, tables.jobs.c
+    open_jobs = select(func.count()).where(jobs.tenant_id == tenant_id, jobs.state.in_(OPEN), tables.OPEN)
     of_uploads = select(func.coalesce(func.sum(uploads.bytes), 0)).where(uploads.tenant_id == tenant_id)
     of_runs = select(func.coalesce(func.sum(jobs.bytes), 0)).where(jobs.tenant_id == tenant_id, tables.STORED)
-    return int(tx.scalar(select(of_uploads.scalar_subquery() + of_runs.scalar_subquery())))
+    counts = tuple(count.scalar_subquery() for count in (open_jobs, of_uploads, of_runs))
+    row: Any = tx.execute(select(*counts)).one()
+    return int(row[0]), int(row[1]) + int(row[2])
 
 
 def exceeded(db: Database, tenant_id: str, defaults: Quotas, models: Iterable[str] = ()) -> Denied | None:
     """What of a running job's tenant is used up, for its runner to end the slice; None where nothing is."""
     with db.reading() as tx:
-        row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()
+        row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).first()
+        if row is None:
+            raise InputError(f"{tenant_id}: no such tenant")
         limits = record(Tenant, row).limits(defaults)
         try:
+            check_storage(held(tx, tenant_id)[1], limits)
             check_use(tx, tenant_id, limits, models)
-            check_storage(tx, tenant_id, limits, 0)
         except Denied as denied:
             return denied
     return None
@@ -118,14 +124,14 @@ def standing(db: Database, tenant_id: str, defaults: Quotas) -> dict[str, dict[s
     with db.reading() as tx:
         row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()
         limits = record(Tenant, row).limits(defaults)
-        open_jobs, held = _open_jobs(tx, tenant_id), stored(tx, tenant_id)
+        open_jobs, bytes_ = held(tx, tenant_id)
         used = usage.by_model(tx, tenant_id, usage.day_of(tx.now))
     models = sorted({*used, *limits.model_seconds_per_day} - {ANY_MODEL})
     seconds = {model: {"limit": _seconds(limits, model), "used": used.get(model, (0, 0.0))[1]} for model in models}
     return {
         "concurrent_jobs": {"limit": limits.concurrent_jobs, "used": open_jobs},
         "images_per_day": {"limit": limits.images_per_day, "used": sum(count for count, _ in used.values())},
-        "storage_bytes": {"limit": limits.storage_bytes, "used": held},
+        "storage_bytes": {"limit": limits.storage_bytes, "used": bytes_},
         "requests_per_second": {"limit": limits.requests_per_second, "burst": limits.burst},
         "model_seconds_per_day": seconds,
     }
@@ -133,9 +139,3 @@ def standing(db: Database, tenant_id: str, defaults: Quotas) -> dict[str, dict[s
 
 def _seconds(limits: Quotas, model: str) -> float | None:
     return limits.model_seconds_per_day.get(model, limits.model_seconds_per_day.get(ANY_MODEL))
-
-
-def _open_jobs(tx: Transaction, tenant_id: str) -> int:
-    jobs = tables.jobs.c
-    where = jobs.tenant_id == tenant_id, jobs.state.in_(OPEN), tables.OPEN
-    return int(tx.scalar(select(func.count()).where(*where)))

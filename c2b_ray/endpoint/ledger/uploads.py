@@ -51,7 +51,7 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
         before = tx.execute(select(*_COLUMNS).where(*_here(tenant_id, new.sha256))).first()
         if before is not None:
             return record(Upload, before), False
-        quotas.check_storage(tx, tenant_id, limits, new.bytes)
+        quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, new.bytes)
         values = vars(new) | {"tenant_id": tenant_id, "created": tx.now}
         row = tx.execute(insert.values(values).returning(*_COLUMNS)).one()
         data = {"kind": new.kind, "bytes": new.bytes}
@@ -62,7 +62,8 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
 def check_room(db: Database, tenant_id: str, more: int, defaults: Quotas) -> None:
     """quotas.Denied where `more` bytes are too many: asked before a body is read."""
     with db.transaction() as tx:
-        quotas.check_storage(tx, tenant_id, quotas.locked_limits(tx, tenant_id, defaults), more)
+        limits = quotas.locked_limits(tx, tenant_id, defaults)
+        quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, more)
 
 
 def get(db: Database, tenant_id: str, sha256: str) -> Upload | None:

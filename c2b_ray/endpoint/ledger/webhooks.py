@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, or_, select, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
@@ -17,6 +17,8 @@ from c2b_ray.endpoint.ledger.ids import is_id, new_id
 
 _webhooks, _deliveries = tables.webhooks.c, tables.deliveries.c
 SENDING_SECONDS = 60.0
+LONGEST_WAIT = 86_400.0
+"""Between two attempts; what is due later was written before the clock was set back, and is due now."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,10 @@ def remove(db: Database, tenant_id: str, webhook_id: str, actor: str = "operator
 
 def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> None:
     """Part of the transaction that ended the job: a delivery for each webhook of its tenant."""
-    hooks = tx.execute(select(_webhooks.id).where(_webhooks.tenant_id == tenant_id)).scalars().all()
+    statement = select(_webhooks.id).where(_webhooks.tenant_id == tenant_id)
+    if tx.locks_rows:  # none is removed before this is kept, which a delivery to it would not survive
+        statement = statement.with_for_update(read=True, key_share=True)
+    hooks = tx.execute(statement).scalars().all()
     rows = [
         {"id": new_id("delivery"), "webhook_id": hook, "job_id": job_id, "event_id": event_id, "state": "pending"}
         | {"attempts": 0, "next_at": tx.now}
@@ -98,7 +103,8 @@ def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> Non
 def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
     """What is to be sent now. Each is another sender's, should this one die, after `SENDING_SECONDS`."""
     with db.transaction() as tx:
-        first = select(_deliveries.id).where(_deliveries.state == "pending", _deliveries.next_at <= tx.now)
+        now = or_(_deliveries.next_at <= tx.now, _deliveries.next_at > tx.now + LONGEST_WAIT)
+        first = select(_deliveries.id).where(_deliveries.state == "pending", now)
         first = first.order_by(_deliveries.next_at).limit(limit)
         if tx.locks_rows:
             first = first.with_for_update(skip_locked=True)
@@ -120,7 +126,7 @@ def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -
     """`retry_in`: seconds until the next attempt; None gives up."""
     with db.transaction() as tx:
         values: dict[str, Any] = {"attempts": _deliveries.attempts + 1, "last_error": error[:500]}
-        values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + retry_in}
+        values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + min(retry_in, LONGEST_WAIT)}
         tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(values))
 
 

@@ -1,0 +1,126 @@
+"""A real PostgreSQL on this machine (Debian's `postgresql`), with data of its own that is gone afterwards.
+
+It refuses to run as root: where tests do, it runs as the user `postgres`. It can be killed and started again. It knows
+SQL, and nothing of c2b-ray.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+USER = "postgres"
+PATIENCE_S = 60
+
+
+def missing() -> str | None:
+    """Why there is no PostgreSQL here; None where there is."""
+    if _program("initdb") is None or _program("pg_ctl") is None:
+        return "PostgreSQL is not installed (Debian: postgresql)"
+    if os.geteuid() == 0 and (shutil.which("setpriv") is None or _user() is None):
+        return "PostgreSQL does not run as root, and there is no user `postgres`, or no setpriv, to run it as"
+    return None
+
+
+class Postgres:
+    """A server at 127.0.0.1, without a password."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = _free_port()
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        options += " -c max_connections=200 -c shared_buffers=32MB"
+        self._control("start", "-o", options, "-l", str(self._folder / "log"))
+
+    def kill(self) -> None:
+        """Its processes end at once, in the midst of what they did; what was committed stays."""
+        self._control("stop", "-m", "immediate")
+
+    def stop(self) -> None:
+        self._control("stop", "-m", "fast")
+
+    def new_database(self, template: str = "template1") -> str:
+        """Its name."""
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        self.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def sql(self, statement: str, database: str = "postgres") -> None:
+        import psycopg
+
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            connection.execute(statement)
+
+    def _control(self, verb: str, *options: str) -> None:
+        _run("pg_ctl", verb, "-w", "-t", str(PATIENCE_S), "-D", str(self._folder / "data"), *options)
+
+
+@contextmanager
+def running() -> Iterator[Postgres]:
+    """A server of its own, gone afterwards with all that it held."""
+    folder = Path(tempfile.mkdtemp(prefix="c2b-postgres-"))
+    try:
+        folder.chmod(0o711)
+        data = folder / "data"
+        data.mkdir(mode=0o700)
+        (folder / "log").touch()
+        if (user := _user()) is not None and os.geteuid() == 0:
+            for path in (folder, data, folder / "log"):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        _run("initdb", "-D", str(data), "-U", USER, "--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C")
+        server = Postgres(folder)
+        server.start()
+        try:
+            yield server
+        finally:
+            if (data / "postmaster.pid").exists():
+                server.kill()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(program: str, *arguments: str) -> None:
+    path = _program(program)
+    assert path is not None
+    command = [path, *arguments]
+    if os.geteuid() == 0:
+        user = _user()
+        assert user is not None
+        command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--", *command]
+    # No pipe that the server would inherit and hold open.
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", check=False)
+        output.seek(0)
+        assert done.returncode == 0, f"{program} {arguments}: {output.read().decode()}"
+
+
+def _program(name: str) -> str | None:
+    """On the PATH, or where Debian keeps it: the newest version."""
+    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
+    return shutil.which(name) or (str(installed[-1]) if installed else None)
+
+
+def _user() -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(USER)
+    except KeyError:
+        return None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
