@@ -44,7 +44,7 @@ from c2b_ray.pipelines.placement import NEEDS
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import Classification, classification, predict
-from c2b_ray.store.parts import opened, read_stage, writing
+from c2b_ray.store.parts import opened, writing
 
 PER_PART = 250
 SIDES = ("bare", "here", "actors", "serve")
@@ -103,7 +103,7 @@ def piped(spec: str, sources: tuple[str, str], via: str) -> Stretches:
     with backend(via) as models, tempfile.TemporaryDirectory() as out:
         factory = models.classifier(spec)
         asked = asked_of(spec, factory())
-        wanted = {source: read_stage(source, ["image_id"])["image_id"].combine_chunks() for source in sources}
+        wanted = {source: opened(source).census("image_id").ids for source in sources}
         stages = ImageStages(models.runner)
 
         def once(source: str) -> None:

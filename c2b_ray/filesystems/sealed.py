@@ -11,9 +11,10 @@ knows no paths and no tables.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,38 @@ def encoded(table: pa.Table, **options: Any) -> memoryview:
     pq.write_table(table, sink, write_page_checksum=True, **options)
     data = memoryview(sink.getvalue())
     start = _footer_start(bytes(data[-_END:]), len(data))
-    footer = data[start:-_END]
+    seal = _seal_of(bytes(data[start:-_END]), lambda first, size: data[first : first + size])
+    return memoryview(b"".join([data[:start], seal, data[start:]]))
+
+
+def write(path: str, schema: pa.Schema, tables: Iterable[pa.Table], **options: Any) -> None:
+    """A sealed Parquet file at a local `path`, a table at a time in memory; it is on the disk when this returns."""
+    with pq.ParquetWriter(path, schema, write_page_checksum=True, **options) as writer:
+        for table in tables:
+            writer.write_table(table)
+    with open(path, "r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+
+        def read(first: int, length: int) -> bytes:
+            file.seek(first)
+            return file.read(length)
+
+        start = _footer_start(read(size - _END, _END), size)
+        end = read(start, size - start)
+        seal = _seal_of(end[:-_END], read)
+        file.seek(start)
+        file.write(seal + end)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _seal_of(footer: bytes, read: Callable[[int, int], bytes | memoryview]) -> bytes:
+    """`read`: the bytes of a file from a place on, so many."""
     seal = [MAGIC, struct.pack("<I", zlib.crc32(footer))]
-    for first, size in _chunks(_metadata(bytes(footer))).values():
-        seal.append(_CHUNK.pack(first, size, zlib.crc32(data[first : first + size])))
+    for first, size in _chunks(_metadata(footer)).values():
+        seal.append(_CHUNK.pack(first, size, zlib.crc32(read(first, size))))
     body = b"".join(seal)
-    return memoryview(b"".join([data[:start], body, struct.pack("<I", len(body) + _CLOSE), MAGIC, data[start:]]))
+    return b"".join([body, struct.pack("<I", len(body) + _CLOSE), MAGIC])
 
 
 class Sealed:

@@ -45,6 +45,9 @@ FLOOR = float(np.finfo(np.float32).tiny)
 SMALL = 16 * 2**20
 """Bytes of a table up to which it is read for its description: a larger one is better read where it is used."""
 
+SMALL_ROWS = 20_000
+"""As `SMALL`, of Parquet, which holds a million answers in a few bytes."""
+
 SUM_TOLERANCE = 0.01
 """Of probabilities that were rounded to two digits or three."""
 
@@ -106,10 +109,22 @@ def describe(spec: Spec) -> Description | None:
         size = system.get_file_info(name).size
     except OSError:
         size = None
-    if size is not None and size > SMALL:
+    if size is not None and (size > SMALL or _rows_in_footer(spec.name) > SMALL_ROWS):
         return None
     table = load(spec)
     return Description(table.revision, table.labels)
+
+
+def _rows_in_footer(path: str) -> int:
+    """The rows of a Parquet file; 0 of any other, and of one that cannot be read."""
+    if not path.lower().endswith(".parquet"):
+        return 0
+    try:
+        system, name = resolve(path)
+        with system.open_input_file(name) as stream:
+            return int(pyarrow.parquet.read_metadata(stream).num_rows)
+    except (OSError, pa.ArrowException):
+        return 0  # `load` says why
 
 
 def _table(path: str) -> pa.Table:

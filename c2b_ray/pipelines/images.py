@@ -7,34 +7,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from c2b_ray.filesystems import THREADS
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
-from c2b_ray.steps.draw import ImageSource, fetch
+from c2b_ray.steps.draw import ImageSource, fetch, image_ids
 from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
 from c2b_ray.steps.verify import Checks
 from c2b_ray.steps.verify import verify as verify_step
-from c2b_ray.store.parts import Digests, Parts, digests, opened
+from c2b_ray.store.parts import Digests, Parts, absent, digests, opened
 
 OnProgress = Callable[[Progress], None]
 FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)
 GENERATE = StageConfig(IMAGES, stage="generate", rows_per_file=512)
 VERIFY = StageConfig(VERIFICATIONS, stage="verify", rows_per_file=1024, weigh=pixels_of, most_weight=BATCH_PIXELS)
 CLASSIFY = replace(VERIFY, schema=PREDICTIONS, stage="classify")
-FETCHED_AT_ONCE, IDS_AT_ONCE = 256, 16_384
+FETCHED_AT_ONCE = 256
+MOST_BLOCKS = 1024
+"""Of row numbers: more blocks would cost a driver on Ray more than the rows that they hold."""
 
 
 M = TypeVar("M", Captioner, ImageGenerator)
@@ -62,11 +64,21 @@ class ImageStages:
     runner: Runner
 
     def collect(
-        self, wanted: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress
+        self,
+        wanted: NDArray[np.int64],
+        revision: str,
+        source: Callable[[], ImageSource],
+        out: str,
+        on_progress: OnProgress,
     ) -> StageResult:
-        """The bytes of the `wanted` images (`image_id`, `row`) from `source` into Parquet parts under `out`."""
-        rows = Rows(_blocks(wanted, FETCHED_AT_ONCE), total=wanted.num_rows)
-        config = replace(FETCH, total=wanted.num_rows)
+        """The bytes of the images in the `wanted` rows of `source`, whose revision names them, into Parquet parts under
+        `out`."""
+        # Ids are made where the rows are fetched: as text they take eight times the memory of the numbers.
+        size = max(FETCHED_AT_ONCE, ceil(len(wanted) / MOST_BLOCKS))
+        blocks = [pa.table({"row": wanted[start : start + size]}) for start in range(0, max(1, len(wanted)), size)]
+        named = partial(_with_ids, revision=revision)
+        rows = Rows(blocks, named, len(wanted), lambda: (part["image_id"] for block in blocks for part in named(block)))
+        config = replace(FETCH, total=len(wanted))
         load = partial(_one_at_a_time, source)
         return self.runner.run(rows, fetch, load, out, id_column="image_id", config=config, on_progress=on_progress)
 
@@ -89,7 +101,7 @@ class ImageStages:
     ) -> StageResult:
         """What the captioner sees in each of the `wanted` images (`image_id`, `target_class`, `verification_id`)."""
         parts = opened(images)
-        names = _names(parts, wanted["image_id"].combine_chunks())
+        names, _ = _holding(parts, np.unique(digests(wanted["image_id"])))
         expand, ids = partial(_images_to_verify, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
         rows = Rows(names, expand, wanted.num_rows, lambda: iter([ids]))
         config, step = replace(VERIFY, total=wanted.num_rows), partial(_verify, questions=questions)
@@ -100,17 +112,18 @@ class ImageStages:
     def classify(
         self,
         images: str,
-        wanted: pa.Array,
+        wanted: Digests,
         classifiers: Sequence[Contestant],
         out: str,
         on_progress: OnProgress,
     ) -> StageResult:
-        """All classifiers' predictions of the `wanted` images (ids, each once), in one pass: an image is read and
-        decoded once for all of them. Into Parquet parts under `out`."""
+        """All classifiers' predictions of the `wanted` images (digests of ids, sorted, each once), in one pass: an
+        image is read and decoded once for all of them. Into Parquet parts under `out`."""
         parts, total = opened(images), len(wanted) * len(classifiers)
         questions = [one.question for one in classifiers]
-        expand = partial(_images_to_classify, parts=parts, questions=questions, wanted=wanted)
-        rows = Rows(_names(parts, wanted), expand, total, partial(prediction_ids, questions, wanted))
+        names, others = _holding(parts, wanted)
+        expand = partial(_images_to_classify, parts=parts, questions=questions, wanted=wanted if others else None)
+        rows = Rows(names, expand, total, partial(prediction_ids, questions, parts, wanted))
         config, role = replace(CLASSIFY, total=total), partial(_loaded, classifiers)
         return self.runner.run(
             rows, predict_all, role, out, id_column="prediction_id", config=config, on_progress=on_progress
@@ -141,20 +154,22 @@ def _loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
     return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
 
 
-def prediction_ids(questions: Sequence[Classification], images: pa.Array) -> Iterator[pa.Array]:
-    """The ids of all predictions of these images (ids), some at a time: as Python's they take ten times the memory."""
-    for start in range(0, len(images), IDS_AT_ONCE):
-        names = images.slice(start, IDS_AT_ONCE).to_pylist()
+def prediction_ids(questions: Sequence[Classification], images: Parts, wanted: Digests) -> Iterator[pa.Array]:
+    """The ids of all predictions of the `wanted` images (digests, sorted) that the parts hold, some at a time."""
+    for table in images.each(("image_id",)):
+        names = table["image_id"].filter(pa.array(~absent(table["image_id"], wanted))).to_pylist()
         for question in questions:
             yield pa.array(question.prediction_ids(names), pa.string())
 
 
 def _images_to_classify(
-    names: pa.Table, parts: Parts, questions: Sequence[Classification], wanted: pa.Array
+    names: pa.Table, parts: Parts, questions: Sequence[Classification], wanted: Digests | None
 ) -> Iterator[pa.Table]:
+    """`wanted`: None where all images of these parts are."""
     for name in names["name"].to_pylist():
         images = parts.read(name)
-        images = images.filter(pc.is_in(images["image_id"], wanted))
+        if wanted is not None:
+            images = images.filter(pa.array(~absent(images["image_id"], wanted)))
         names_of = images["image_id"].to_pylist()
         ids = list(zip(*(question.prediction_ids(names_of) for question in questions), strict=True))
         yield images.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
@@ -193,13 +208,22 @@ class Wanted:
         return self.rows.take(np.concatenate([np.zeros(0, np.int64), *places]))
 
 
-def _names(parts: Parts, wanted: pa.Array) -> list[pa.Table]:
-    """The parts that hold any wanted image, so that no other's bytes are read; the first of all where none does."""
-    names = parts.names()
-    with ThreadPoolExecutor(THREADS) as pool:
-        held = pool.map(lambda name: parts.read(name, ("image_id",))["image_id"], names)
-    holding = [name for name, ids in zip(names, held, strict=True) if pc.any(pc.is_in(ids, wanted)).as_py()]
-    return [pa.table({"name": [name]}) for name in holding or names[:1]]
+def _with_ids(rows: pa.Table, revision: str) -> Iterator[pa.Table]:
+    for start in range(0, rows.num_rows, FETCHED_AT_ONCE):
+        some = rows.slice(start, FETCHED_AT_ONCE)
+        yield some.append_column("image_id", image_ids(some["row"].to_numpy(), revision))
+
+
+def _holding(parts: Parts, wanted: Digests) -> tuple[list[pa.Table], bool]:
+    """The parts that hold any wanted image, so that no other's bytes are read, the first of all where none does; and
+    whether these may hold other images as well."""
+    names, holding, others = parts.names(), [], False
+    for name, table in zip(names, parts.each(("image_id",)), strict=True):
+        lacking = absent(table["image_id"], wanted)
+        if not lacking.all():
+            holding.append(name)
+            others = others or bool(lacking.any())
+    return [pa.table({"name": [name]}) for name in holding or names[:1]], others or not holding
 
 
 def _verify(batch: pa.Table, captioner: Captioner, questions: Checks) -> pa.Table:

@@ -19,12 +19,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from c2b_ray.config.placement import Stage
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.store.parts import Digests, Parts, digests, failed, writing
+from c2b_ray.store.parts import Digests, Parts, absent, digests, distinct, failed, writing
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -160,7 +159,7 @@ def write_stage(
     began = time.monotonic()
     with writing(out) as parts:
         before = parts.census(job.id_column)
-        done, errors = before.distinct(), before.errors
+        done, errors = distinct(before.ids), before.errors
         del before
         resumed, missing = _resumed(rows, job.id_column, done)
         teller = Teller(on_progress, resumed, job.config.total)
@@ -185,8 +184,8 @@ def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
         return len(done), True
     if not len(done):
         return 0, True
-    counts = [(len(some), int(_absent(some, done).sum())) for some in ids]
-    missing = sum(absent for _, absent in counts)
+    counts = [(len(some), int(absent(some, done).sum())) for some in ids]
+    missing = sum(lacking for _, lacking in counts)
     return sum(rows for rows, _ in counts) - missing, missing > 0
 
 
@@ -201,21 +200,14 @@ def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
         return table
     ids = table[id_column].combine_chunks()
     if not pa.types.is_list(ids.type):
-        return table.filter(pa.array(_absent(ids, done)))
-    left = _absent(ids.flatten(), done)
+        return table.filter(pa.array(absent(ids, done)))
+    left = absent(ids.flatten(), done)
     owners = pc.list_parent_indices(ids).to_numpy()[left]
     ends = np.cumsum(np.bincount(owners, minlength=len(ids)))
     lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), ids.flatten().filter(left))
     position = table.schema.get_field_index(id_column)
     table = table.set_column(position, id_column, lists)
     return table.filter(pc.greater(pc.list_value_length(lists), 0))
-
-
-def _absent(ids: pa.Array | pa.ChunkedArray, done: Digests) -> NDArray[np.bool_]:
-    names = digests(ids)
-    nearest = np.minimum(np.searchsorted(done, names), len(done) - 1)
-    absent: NDArray[np.bool_] = done[nearest] != names
-    return absent
 
 
 def ids_of(rows: pa.Table, id_column: str) -> pa.ChunkedArray:

@@ -9,10 +9,10 @@ the nearest are drawn. It does not fetch or verify: it says which images have to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -44,15 +44,26 @@ class Seen(Protocol):
     def fingerprint(self, image: str) -> bytes | None: ...
 
 
+class Draws(Protocol):
+    """Rows of `schemas.DRAWS`: a table, or what makes them some at a time."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def to_batches(self) -> Iterable[pa.RecordBatch]: ...
+
+    def equals(self, other: Any) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Selection:
-    """Tables of `schemas.DRAWS`. `drawn`: rank is the position among the caption's drawn images; `looked`: all rows of
+    """Draws. `drawn`: rank is the position among the caption's drawn images; `looked`: all rows of
     pools that were looked at, rank the position in the order of looking; `missing`: rows of images that must be looked
     at before more can be drawn."""
 
-    drawn: pa.Table
-    looked: pa.Table
-    missing: pa.Table
+    drawn: Draws
+    looked: Draws
+    missing: Draws
 
 
 @dataclass(frozen=True)

@@ -257,21 +257,11 @@ def write_table(location: str | Path, table: pa.Table) -> None:
 
 def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:
     """A Parquet file, or all `part-*.parquet` of a directory."""
-    return pa.concat_tables(read_parts(location, columns))
+    return pa.concat_tables(parquet(path, lambda file: file.read(columns)) for path in table_files(location))
 
 
-def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """As `read_table`, a file at a time."""
-    for path in _files_of(location):
-        yield _parquet(path, lambda file: file.read(columns))
-
-
-def count_rows(location: str | Path) -> int:
-    """The rows of what `read_table` reads, which are not read for it."""
-    return sum(_parquet(path, lambda file: int(file.metadata.num_rows)) for path in _files_of(location))
-
-
-def _files_of(location: str | Path) -> list[str]:
+def table_files(location: str | Path) -> list[str]:
+    """The files of a table."""
     filesystem, path = resolve(location)
     with reading(location, "table"):
         info = patiently(location, lambda: filesystem.get_file_info(path))
@@ -285,7 +275,8 @@ def _files_of(location: str | Path) -> list[str]:
     return [f"{str(location).rstrip('/')}/{name}" for name in names]
 
 
-def _parquet(location: str, read: Callable[[sealed.Sealed], T]) -> T:
+def parquet(location: str, read: Callable[[sealed.Sealed], T]) -> T:
+    """What `read` makes of a Parquet file. SourceError where it is not there or damaged."""
     filesystem, path = resolve(location)
 
     def result() -> T:

@@ -42,11 +42,6 @@ class Census:
     ids: Digests
     errors: int
 
-    def distinct(self) -> Digests:
-        """Each id once, sorted."""
-        again = _repeats(self.ids)
-        return self.ids[~again] if again.any() else self.ids
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -165,6 +160,12 @@ class Parts:
         return self.census(id_column)
 
 
+def distinct(ids: Digests) -> Digests:
+    """Each of the sorted ids once."""
+    again = _repeats(ids)
+    return ids[~again] if again.any() else ids
+
+
 def _repeats(ids: Digests) -> NDArray[np.bool_]:
     """Which of the sorted ids are equal to the one before."""
     repeats = np.zeros(len(ids), bool)
@@ -209,6 +210,16 @@ def digests(ids: pa.ChunkedArray | pa.Array) -> Digests:
         some = [hashlib.blake2b(text.encode(), digest_size=12).digest() for text in texts]
         marks[start : start + len(some)] = some
     return marks
+
+
+def absent(ids: pa.ChunkedArray | pa.Array, there: Digests) -> NDArray[np.bool_]:
+    """Which of the ids are not among the sorted digests."""
+    if not len(there):
+        return np.ones(len(ids), bool)
+    names = digests(ids)
+    nearest = np.minimum(np.searchsorted(there, names), len(there) - 1)
+    is_absent: NDArray[np.bool_] = there[nearest] != names
+    return is_absent
 
 
 def failed(table: pa.Table) -> NDArray[np.bool_]:

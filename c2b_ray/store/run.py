@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +23,13 @@ import pyarrow as pa
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import absent_bucket
-from c2b_ray.store import files, listing, writer
+from c2b_ray.store import files, listing, tables, writer
 from c2b_ray.store.kinds import KINDS, RunKind, kind_named
 from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse
 
 MANIFEST = "run.json"
+ROW_GROUP = 65_536
+"""Rows of a table that is written in batches, at least."""
 
 
 class Run:
@@ -75,8 +77,8 @@ class Run:
         self.begin_writing()
         manifest = merged(self.manifest, changes)
         if changes.get("status") == "finished":
-            tables = {name: listing.listed(self, name) for name in self.kind.tables if self.has(name)}
-            manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in tables.items()}
+            entries = {name: listing.listed(self, name) for name in self.kind.tables if self.has(name)}
+            manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in entries.items()}
         self._write_manifest(manifest)
 
     def begin_writing(self) -> None:
@@ -115,16 +117,23 @@ class Run:
         self.begin_writing()
         files.write_bytes(location, data)
 
+    def write_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """As `write`, of a table that need not be in memory at once."""
+        self._still_ours()
+        schema, location = self.kind.tables[name], self.location(f"{name}.parquet")
+        parts = (table.select(schema.names).cast(schema) for table in _row_groups(batches))
+        tables.write_tables(location, schema, parts, self.begin_writing)
+
     def count(self, name: str) -> int:
         """The rows of a table, which are not read for it."""
-        return files.count_rows(self.location(self._entry(name))) if self.has(name) else 0
+        return tables.count_rows(self.location(self._entry(name))) if self.has(name) else 0
 
     def each(self, name: str, columns: list[str]) -> Iterator[pa.Table]:
         """As `read`, a part at a time: what is counted need not be in memory."""
         if not self.has(name):
             yield self.read(name, columns)
             return
-        for table in files.read_parts(self.location(self._entry(name)), columns):
+        for table in tables.read_parts(self.location(self._entry(name)), columns):
             yield self._complete(name, table, columns)
 
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -239,6 +248,17 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any], kind: Run
                 raise RunError(f"{path} is not empty and holds no run ({others[0]} …); choose an empty --out")
             run._begin(run_id, config)
         yield run
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= ROW_GROUP:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _leftover(name: str, kind: RunKind) -> bool:

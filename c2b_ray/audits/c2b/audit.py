@@ -18,7 +18,8 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.budget import Grant, call_with_run, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, contestants
-from c2b_ray.audits.c2b.drawing import Drawing, SourcePlan, from_generator, from_index, from_labels
+from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
+from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.preflight import check, check_specs, paths_read
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import verifier_of
@@ -121,7 +122,7 @@ def _to_confirm(run: C2BRun) -> dict[CellKey, int]:
     return to_confirm(run.scores, run.captions, run.draws)
 
 
-def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[SourcePlan]:
+def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Plan]:
     if config.images.sources == ("labelled",):
         return [from_labels(config, run, models, steps)]
     encoder = None

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, prediction_ids
 from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
-from c2b_ray.store.parts import digests
+from c2b_ray.store.parts import Digests, absent, digests, distinct, opened
 
 
 def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Contestant]:
@@ -32,15 +31,24 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
 
 def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:
     """The predictions of all images that the run has drawn, those that it lacks."""
-    # Not the images that were looked at and left.
-    drawn = pa.concat_tables([run.read(name, ["image_id"]) for name in ("draws", "confirmation")])["image_id"].unique()
+    drawn = _drawn(run)
     if _lacks_any(run, drawn, classifiers):
         run.begin_writing()
     images, out = run.location("images"), run.location("predictions")
     ImageStages(models.runner).classify(images, drawn, classifiers, out, on_progress)
 
 
-def _lacks_any(run: C2BRun, drawn: pa.Array, classifiers: Sequence[Contestant]) -> bool:
-    done = np.sort(digests(run.read("predictions", ["prediction_id"])["prediction_id"]))
-    ids = prediction_ids([one.question for one in classifiers], drawn)
-    return any(not np.isin(digests(some), done).all() for some in ids)
+def _drawn(run: C2BRun) -> Digests:
+    """Digests of the images that were drawn, sorted, each once: not of those that were looked at and left."""
+    columns = (table["image_id"] for name in ("draws", "confirmation") for table in run.each(name, ["image_id"]))
+    ids = np.concatenate([digests(column) for column in columns])
+    ids.sort()
+    return distinct(ids)
+
+
+def _lacks_any(run: C2BRun, drawn: Digests, classifiers: Sequence[Contestant]) -> bool:
+    if not run.has("predictions"):
+        return True
+    done = opened(run.location("predictions")).census("prediction_id").ids
+    ids = prediction_ids([one.question for one in classifiers], opened(run.location("images")), drawn)
+    return any(absent(some, done).any() for some in ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 from typing import Protocol
 
@@ -26,23 +26,18 @@ from c2b_ray.errors import RunError, SourceError
 from c2b_ray.pipelines.images import ImageStages, OnProgress, of_revision
 from c2b_ray.pipelines.search import finder_of
 from c2b_ray.pipelines.search import retrieve as search
-from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import COLUMNS, Content, SeenImages, contents
 from c2b_ray.steps.cells import CellKey
-from c2b_ray.steps.draw import ImageSource, generated, labelled, labelled_pairs, lacking, together
-from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labels import left_out
+from c2b_ray.steps.draw import generated
 from c2b_ray.steps.retrieve import retrieved, to_retrieve
-from c2b_ray.steps.select import NEAREST, Pools, Selection, cells_of, check_captions, shares
-from c2b_ray.steps.thresholds import Limit
+from c2b_ray.steps.select import NEAREST, Draws, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.parts import read_stage
+from c2b_ray.store.parts import Digests, absent, opened, read_stage
 
-TOLD = 20
-"""Warnings that are shown one by one; the manifest has all."""
+FETCH_IMAGES = "fetch images"
 
 Collect = Callable[[pa.Table, str, OnProgress], object]
+CollectRows = Callable[[NDArray[np.int64], str, OnProgress], object]
 Targets = Mapping[CellKey, int]
 """Images of each cell, from each source."""
 
@@ -51,10 +46,19 @@ class Select(Protocol):
     def __call__(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection: ...
 
 
+class Plan(Protocol):
+    """What cells draw from one source, of what is known by now, and how the images of draws get into the run."""
+
+    def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection: ...
+
+    def gather(self, draws: Draws, run: C2BRun, steps: Steps) -> None:
+        """Collects the images of these draws into the run, those that it lacks."""
+        ...
+
+
 @dataclass(frozen=True)
 class SourcePlan:
-    """`select`: what cells draw, of what is known by now. `wanted`: what `collect` is given of each image, by
-    `image_id`; `doing` says so to people."""
+    """A `Plan` by tables. `wanted`: what `collect` is given of each image, by `image_id`; `doing` says so to people."""
 
     select: Select
     wanted: pa.Table
@@ -62,7 +66,6 @@ class SourcePlan:
     doing: str
 
     def gather(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
-        """Collects the images of these draws into the run, those that it lacks."""
         needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
         run.begin_writing()
         with steps.step(self.doing) as on_progress:
@@ -73,7 +76,7 @@ class SourcePlan:
 class Drawing:
     """Draws from the plans of an audit into its run; `verifier`: None where it has none."""
 
-    plans: Sequence[SourcePlan]
+    plans: Sequence[Plan]
     run: C2BRun
     verifier: Verifier | None
     steps: Steps
@@ -81,38 +84,40 @@ class Drawing:
     def draw(self, targets: Targets) -> None:
         """As many images of each cell as `targets` says, or as there are, into the run's `draws` and `pool`."""
         chosen = self._chosen(targets, ())
-        looked, drawn = (pa.concat_tables([getattr(one, name) for one in chosen]) for name in ("looked", "drawn"))
-        self.run.write("pool", looked)
-        self.run.write("draws", drawn)
-        if looked.num_rows and not drawn.num_rows:
+        self._write("pool", [one.looked for one in chosen])
+        self._write("draws", [one.drawn for one in chosen])
+        if any(one.looked.num_rows for one in chosen) and not any(one.drawn.num_rows for one in chosen):
             raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
 
     def confirm(self, targets: Targets) -> None:
         """As many again, of images that the run did not draw, into `confirmation` and `confirmation_pool`."""
         chosen = self._chosen(targets, frozenset(self.run.draws["image_id"].to_pylist()))
-        self.run.write("confirmation_pool", pa.concat_tables([one.looked for one in chosen]))
-        self.run.write("confirmation", pa.concat_tables([one.drawn for one in chosen]))
+        self._write("confirmation_pool", [one.looked for one in chosen])
+        self._write("confirmation", [one.drawn for one in chosen])
+
+    def _write(self, name: str, several: Sequence[Draws]) -> None:
+        self.run.write_batches(name, (batch for draws in several for batch in draws.to_batches()))
 
     def _chosen(self, targets: Targets, besides: Collection[str]) -> list[Selection]:
         """Images are looked at in a few rounds, all cells together: what is missing is fetched and verified until no
         cell lacks anything. What is drawn depends on the pools and what was seen in them, not on the rounds."""
-        run, before = self.run, None
+        run = self.run
+        before: list[Draws] = []
         about = contents(run.proposals, run.captions)
         while True:
             seen = _looked(run, self.verifier, about)
             chosen = [plan.select(targets, seen, besides) for plan in self.plans]
-            missing = pa.concat_tables([one.missing for one in chosen])
-            if not missing.num_rows:
+            missing = [one.missing for one in chosen]
+            lacking = sum(one.num_rows for one in missing)
+            if not lacking:
                 return chosen
-            if missing.equals(before):
-                raise RunError(
-                    f"{run.path}: {missing.num_rows} images were looked at and are not there; delete the run"
-                )
-            for plan, one in zip(self.plans, chosen, strict=True):
-                if one.missing.num_rows:
-                    plan.gather(one.missing, run, self.steps)
-            if self.verifier is not None:
-                self.verifier.verify(missing, run, self.steps)
+            if before and all(one.equals(other) for one, other in zip(missing, before, strict=True)):
+                raise RunError(f"{run.path}: {lacking} images were looked at and are not there; delete the run")
+            for plan, one in zip(self.plans, missing, strict=True):
+                if one.num_rows:
+                    plan.gather(one, run, self.steps)
+            if self.verifier is not None:  # labelled images, which are no tables, have none
+                self.verifier.verify(pa.concat_tables(missing), run, self.steps)
             before = missing
 
 
@@ -128,39 +133,21 @@ def _nothing_accepted(run: C2BRun) -> str:
 
 def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]) -> SeenImages:
     verified = None if verifier is None else run.verifications.select(COLUMNS)
-    return SeenImages(partial(run.read, "images"), verified, about)
+    return SeenImages(partial(run.read, "images"), verified, about, _Absent(run))
 
 
-def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
-    """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
-    path = str(config.images.table)
-    with steps.step("read labels"):
-        opened = partial(LabelledTable, path, columns=config.images.renamed)
-        table = opened()
-        limit = Limit(config.images_per_caption, config.seed)
-        proposals, captions, draws, wanted = labelled(
-            table.labels, table.revision, config.classes, config.attributes, limit
-        )
-        chosen = pairs(proposals, config.intersections)
-        more_captions, more_draws, more = labelled_pairs(table.labels, table.revision, chosen, limit)
-        draws, wanted = pa.concat_tables([draws, more_draws]), together(wanted, more, table.revision)
-        captions = pa.concat_tables([captions, more_captions])
-        check_unchanged(run, wanted, opened, models.runner)
-        run.write("proposals", proposals)
-        run.write("captions", captions)
-        warnings = _warnings(config, table, proposals)
-        for warning in [*warnings[:TOLD], *([f"and {len(warnings) - TOLD} more"] if len(warnings) > TOLD else [])]:
-            steps.warn(warning)
-        run.update({"models": {"table": {"spec": path, "revision": table.revision}}, "warnings": warnings})
-    shuffled = draws if config.budget is None else _shuffled(draws, config.seed)
-    return SourcePlan(_first_of(shuffled, captions), wanted, _fetching(models, opened), "fetch images")
+@dataclass(frozen=True)
+class _Absent:
+    """Which image ids are of no image in the run; their digests are a seventh of the text."""
 
+    run: C2BRun
 
-def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
-    """What of a labelled table is not compared though one might think so."""
-    if config.attributes:
-        return lacking(proposals, config.classes, config.attributes)
-    return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
+    @cached_property
+    def _there(self) -> Digests:
+        return opened(self.run.location("images")).census("image_id").ids
+
+    def __call__(self, ids: pa.Array) -> NDArray[np.bool_]:
+        return absent(ids, self._there)
 
 
 def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
@@ -178,17 +165,21 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         search(models.searcher, searches, finder, about.pool, out, on_progress)
         searched = read_stage(out)
         searched = searched.filter(pc.is_in(searched["retrieval_id"], searches["retrieval_id"].combine_chunks()))
-        nearest, wanted = retrieved(captions, searched, index.revision)
+        nearest, images = retrieved(captions, searched, index.revision)
         pools = Pools(captions, nearest, about.selection, config.seed, shuffled=about.selection != NEAREST)
         if about.selection == NEAREST and config.budget is not None:
             pools = pools.fixed(config.images_per_cell)
-        check_unchanged(run, wanted, models.index(path), models.runner)
+        check_unchanged(run, lambda: images, models.index(path), models.runner)
         models_used = {
             "encoder": {"spec": index.encoder, "revision": encoder.revision},
             "index": {"spec": path, "revision": index.revision},
         }
         run.update({"models": models_used})
-    return SourcePlan(pools.select, wanted, _fetching(models, models.index(path)), "fetch images")
+
+    def collect(rows: NDArray[np.int64], out: str, on_progress: OnProgress) -> object:
+        return ImageStages(models.runner).collect(rows, index.revision, models.index(path), out, on_progress)
+
+    return SourcePlan(pools.select, images, by_rows(collect), FETCH_IMAGES)
 
 
 def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
@@ -202,16 +193,16 @@ def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Ste
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)
         most = ceil(config.images_per_cell / fewest) * (2 if config.confirm else 1)
-        draws, wanted = generated(captions, revision, most, config.seed)
+        draws, images = generated(captions, revision, most, config.seed)
         run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
 
     def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
         return ImageStages(models.runner).generate(needed, factory, out, on_progress)
 
-    return SourcePlan(_first_of(draws, captions), wanted, collect, "generate images")
+    return SourcePlan(first_of(draws, captions), images, collect, "generate images")
 
 
-def _first_of(draws: pa.Table, captions: pa.Table) -> Select:
+def first_of(draws: pa.Table, captions: pa.Table) -> Select:
     """The first images of each caption, which are its own; `draws` has them in the order of drawing."""
     cells = cells_of(captions)
 
@@ -239,19 +230,5 @@ def _number_within(owners: NDArray[np.int32]) -> NDArray[np.int64]:
     return numbers
 
 
-def _fetching(models: Backend, source: Callable[[], ImageSource]) -> Collect:
-    def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
-        return ImageStages(models.runner).collect(needed, source, out, on_progress)
-
-    return collect
-
-
-def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
-    """Ranks in random order within each caption: a table's first rows may not be like the others."""
-    ranks = draws["rank"].to_numpy().copy()
-    captions = np.array(draws["caption_id"].to_pylist(), dtype=object)
-    for caption in dict.fromkeys(captions.tolist()):
-        here = np.flatnonzero(captions == caption)
-        ranks[here] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(here))
-    shuffled = draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))
-    return shuffled.take(pc.sort_indices(shuffled, [("rank", "ascending")]))
+def by_rows(collect: CollectRows) -> Collect:
+    return lambda needed, out, on_progress: collect(needed["row"].to_numpy(), out, on_progress)

@@ -6,7 +6,6 @@ process; it draws no image of the audit, asks no language model and writes nothi
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
-from c2b_ray.steps.draw import labelled, labelled_pairs, together
 from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.select import NEAREST, cells_of
 from c2b_ray.steps.thresholds import Limit
@@ -121,18 +120,13 @@ def _of_table(config: AuditConfig) -> tuple[int, int]:
     """Images of a labelled table at the first look and at most, those of intersections with them."""
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     limit = Limit(config.images_per_caption, config.seed)
-    proposals, captions, draws, wanted = labelled(
-        table.labels, table.revision, config.classes, config.attributes, limit
-    )
-    more_captions, more_draws, more = labelled_pairs(
+    proposals, captions, draws = labelled_rows(table.labels, table.revision, config.classes, config.attributes, limit)
+    more_captions, more = labelled_pair_rows(
         table.labels, table.revision, pairs(proposals, config.intersections), limit
     )
-    rows = together(wanted, more, table.revision).num_rows
+    draws = RowDraws({**draws.rows, **more.rows}, table.revision)
+    rows = len(draws.distinct())
     if config.budget is None:
         return rows, rows
-    captions, draws = pa.concat_tables([captions, more_captions]), pa.concat_tables([draws, more_draws])
-    there = Counter(draws["caption_id"].to_pylist())
-    first = sum(
-        min(images, there[captions_of_cell]) for captions_of_cell, images in first_grant(captions, config).items()
-    )
+    first = draws.first(first_grant(pa.concat_tables([captions, more_captions]), config)).num_rows
     return min(first, rows), min(rows, max(first, config.budget.images))

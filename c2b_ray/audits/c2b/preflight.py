@@ -14,8 +14,8 @@ from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.calibrate import check_calibration
-from c2b_ray.steps.draw import labelled
 from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.labelled_images import labelled
 from c2b_ray.steps.predict import classification
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store import files

@@ -22,8 +22,11 @@ BATCH = 256
 NOTED = ["image_id", "key", "content"]
 
 
-def check_unchanged(run: C2BRun, wanted: pa.Table, source: Callable[[], ImageSource], runner: Runner) -> None:
-    """RunError where the source holds other bytes now than the run fetched; `wanted` has its images and their rows.
+def check_unchanged(
+    run: C2BRun, wanted: Callable[[], pa.Table], source: Callable[[], ImageSource], runner: Runner
+) -> None:
+    """RunError where the source holds other bytes now than the run fetched; `wanted` makes the table of its images and
+    their rows.
 
     Files whose names stayed and whose pictures changed would be classified as they were, and reported as they are.
     A file that is gone changes nothing: the run has its bytes. Nor does an index that holds its images itself: its
@@ -32,7 +35,8 @@ def check_unchanged(run: C2BRun, wanted: pa.Table, source: Callable[[], ImageSou
     if not run.has("images"):
         return
     noted = run.read("images", NOTED)
-    here = wanted.filter(pc.is_in(wanted["image_id"], noted["image_id"].combine_chunks()))
+    images = wanted()
+    here = images.filter(pc.is_in(images["image_id"], noted["image_id"].combine_chunks()))
     then = noted["content"].take(pc.index_in(here["image_id"], noted["image_id"].combine_chunks()))
     changed = runner.call(partial(_changed, here["row"], then, source), FETCH)
     if changed:

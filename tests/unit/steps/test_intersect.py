@@ -5,8 +5,8 @@ from paired_worlds import SNOW_AT_NIGHT, labelled_world
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.cells import images_of_cells
-from c2b_ray.steps.draw import labelled, labelled_pairs
 from c2b_ray.steps.intersect import of_run, pairs
+from c2b_ray.steps.labelled_images import labelled, labelled_pairs
 from c2b_ray.steps.score import score
 
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.draw import labelled, labelled_pairs, lacking
 from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.labelled_images import labelled, labelled_pairs, lacking
 from c2b_ray.steps.labels import chosen, left_out
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.drawing import SourcePlan, from_generator, from_labels
+from c2b_ray.audits.c2b.drawing import SourcePlan, from_generator
+from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.config import read_audit
@@ -59,7 +60,7 @@ def all_of(captions, n=2**31 - 1):
 def test_a_budget_draws_in_random_order_and_the_first_stay_the_first(labels, tmp_path):
     def ranks(name, **changes):
         plan, captions = plan_of(asked_of(labels, **changes), tmp_path / name)
-        draws = plan.select(all_of(captions), NOTHING).drawn
+        draws = pa.Table.from_batches(plan.select(all_of(captions), NOTHING).drawn.to_batches())
         return {(row["caption_id"], row["image_id"]): row["rank"] for row in draws.to_pylist()}
 
     budget = {"images": 1000}

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from c2b_ray.audits.c2b.drawing import Drawing, from_labels
+from c2b_ray.audits.c2b.drawing import Drawing
+from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.identity import check_unchanged
@@ -18,7 +19,7 @@ from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.index import LISTED, MADE_BY, built
 from c2b_ray.pipelines.sources.files import sizes
 from c2b_ray.schemas import PREDICTIONS, SCORES
-from c2b_ray.steps.draw import fetch
+from c2b_ray.steps.draw import fetch, wanted
 from c2b_ray.steps.select import cells_of
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import open_c2b_run
@@ -52,7 +53,7 @@ def measure(photos, name):
     asked = asked_of(photos)
     with open_c2b_run(photos / name, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
         plan = from_labels(asked, run, HereBackend(), Steps())
-        images = fetch(plan.wanted, LabelledTable(str(photos / "t.csv")))
+        images = fetch(wanted(plan.draws.distinct(), plan.draws.revision), LabelledTable(str(photos / "t.csv")))
         answers = [
             {"prediction_id": i, "image_id": i, "classifier": "m", "revision": "1", "predicted_class": "bus"}
             for i in images["image_id"].to_pylist()
@@ -88,7 +89,7 @@ def test_an_index_that_holds_its_images_is_not_read_again(photos):
             assert not ids
             return pa.table({"key": pa.array([], pa.string()), "bytes": pa.array([], pa.binary())})
 
-    check_unchanged(measure(photos, "run"), pa.table({"image_id": ["x"], "row": [0]}), Index, Here())
+    check_unchanged(measure(photos, "run"), lambda: pa.table({"image_id": ["x"], "row": [0]}), Index, Here())
 
 
 def test_runs_of_other_bytes_under_the_same_names_are_not_compared(photos):

@@ -1,0 +1,106 @@
+"""A labelled table as the source of an audit's images: its columns are what is compared, its rows are the images.
+
+It composes steps and the run; what a row is until it is written is `steps.labelled_images`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from c2b_ray.audits.c2b.drawing import FETCH_IMAGES, CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.identity import check_unchanged
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config import AuditConfig
+from c2b_ray.pipelines.images import ImageStages, OnProgress
+from c2b_ray.schemas import seed_of
+from c2b_ray.steps.accept import SeenImages
+from c2b_ray.steps.draw import wanted
+from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
+from c2b_ray.steps.labels import left_out
+from c2b_ray.steps.select import Draws, Selection, cells_of, shares
+from c2b_ray.steps.thresholds import Limit
+from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.store.labelled import LabelledTable
+
+TOLD = 20
+"""Warnings that are shown one by one; the manifest has all."""
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A `Plan` of all rows of a labelled table: `draws` of the captions, whose images `collect` fetches by their rows.
+
+    Nothing of it is text, and no row is asked about a verifier: a table may have millions.
+    """
+
+    draws: RowDraws
+    captions: pa.Table
+    collect: CollectRows
+
+    def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
+        assert not besides  # no fresh images confirm what a labelled table shows (`config.defaults`)
+        drawn = self.draws.first(shares(cells_of(self.captions), targets))
+        return Selection(drawn, drawn, drawn.where(seen.absent))
+
+    def gather(self, draws: Draws, run: C2BRun, steps: Steps) -> None:
+        assert isinstance(draws, RowDraws)
+        run.begin_writing()
+        with steps.step(FETCH_IMAGES) as on_progress:
+            self.collect(draws.distinct(), run.location("images"), on_progress)
+
+
+def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+    """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
+    path = str(config.images.table)
+    with steps.step("read labels"):
+        load = partial(LabelledTable, path, columns=config.images.renamed)
+        table = load()
+        limit, revision = Limit(config.images_per_caption, config.seed), table.revision
+        proposals, captions, draws = labelled_rows(table.labels, revision, config.classes, config.attributes, limit)
+        chosen = pairs(proposals, config.intersections)
+        more_captions, more = labelled_pair_rows(table.labels, revision, chosen, limit)
+        draws = RowDraws({**draws.rows, **more.rows}, revision)
+        captions = pa.concat_tables([captions, more_captions])
+        check_unchanged(run, lambda: wanted(draws.distinct(), revision), load, models.runner)
+        run.write("proposals", proposals)
+        run.write("captions", captions)
+        warnings = _warnings(config, table, proposals)
+        for warning in [*warnings[:TOLD], *([f"and {len(warnings) - TOLD} more"] if len(warnings) > TOLD else [])]:
+            steps.warn(warning)
+        run.update({"models": {"table": {"spec": path, "revision": revision}}, "warnings": warnings})
+
+    def collect(rows: NDArray[np.int64], out: str, on_progress: OnProgress) -> object:
+        return ImageStages(models.runner).collect(rows, revision, load, out, on_progress)
+
+    if config.budget is None:
+        return TablePlan(draws, captions, collect)
+    images = wanted(draws.distinct(), revision)
+    select = first_of(_shuffled(draws.table(), config.seed), captions)
+    return SourcePlan(select, images, by_rows(collect), FETCH_IMAGES)
+
+
+def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
+    """What of a labelled table is not compared though one might think so."""
+    if config.attributes:
+        return lacking(proposals, config.classes, config.attributes)
+    return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
+
+
+def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
+    """Ranks in random order within each caption: a table's first rows may not be like the others."""
+    ranks = draws["rank"].to_numpy().copy()
+    captions = np.array(draws["caption_id"].to_pylist(), dtype=object)
+    for caption in dict.fromkeys(captions.tolist()):
+        here = np.flatnonzero(captions == caption)
+        ranks[here] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(here))
+    shuffled = draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))
+    return shuffled.take(pc.sort_indices(shuffled, [("rank", "ascending")]))

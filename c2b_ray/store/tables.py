@@ -1,0 +1,72 @@
+"""Tables that need not fit into memory: read a file at a time, written a table at a time, counted by their footers.
+
+It knows files and Parquet, not what is in them; a file is whole or absent, as in `files`.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+from pyarrow import fs
+
+from c2b_ray.filesystems import resolve, sealed
+from c2b_ray.filesystems.patience import patiently
+from c2b_ray.store import files
+
+_READ_AT_ONCE = 2**20
+
+
+def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """As `read_table`, a file at a time."""
+    for path in files.table_files(location):
+        yield files.parquet(path, lambda file: file.read(columns))
+
+
+def count_rows(location: str | Path) -> int:
+    """The rows of what `read_table` reads, which are not read for it."""
+    return sum(files.parquet(path, lambda file: int(file.metadata.num_rows)) for path in files.table_files(location))
+
+
+def write_tables(
+    location: str | Path, schema: pa.Schema, tables: Iterable[pa.Table], replacing: Callable[[], None]
+) -> None:
+    """As `write_table`, of many tables one after the other: only one of them is in memory at a time. A file that has
+    these bytes already stays as it is; `replacing` is called before any other."""
+    filesystem, path = resolve(location)
+    local = isinstance(filesystem, fs.LocalFileSystem)
+    with ExitStack() as stack:
+        folder = None if local else stack.enter_context(TemporaryDirectory())
+        temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}" if local else f"{folder}/table"
+        stack.callback(Path(temporary).unlink, missing_ok=True)
+        with files.refusals(location):
+            sealed.write(temporary, schema, tables, compression="zstd")
+            if files.exists(location) and same(location, temporary):
+                return
+            replacing()
+            if local:
+                os.replace(temporary, path)
+            else:
+                patiently(location, lambda: fs.copy_files(temporary, path, fs.LocalFileSystem(), filesystem))
+
+
+def same(location: str | Path, other: str | Path) -> bool:
+    """Whether two files hold the same bytes."""
+    if files.size(location) != files.size(other):
+        return False
+    streams = []
+    for filesystem, path in map(resolve, (location, other)):
+        with files.reading(path):
+            streams.append(filesystem.open_input_stream(path))
+    with streams[0], streams[1]:
+        while True:
+            one, two = (stream.read(_READ_AT_ONCE) for stream in streams)
+            if one != two:
+                return False
+            if not one:
+                return True
