@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
-from c2b_ray.cli.session import Placement
+from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from c2b_ray.audits.kit.costs import Cost
 
 RUN = "run"
 
@@ -53,12 +56,12 @@ def run(
     if estimate:
         _show_estimate(file, via, as_json)
         return
-    if not yes and not as_json:
-        _show_estimate(file, via, as_json)
-    from c2b_ray.audits.failures.audit import find_failures
+    costs = _show_estimate(file, via, as_json) if not yes and not as_json else []
+    from c2b_ray.audits.failures.audit import find
+    from c2b_ray.config.failures_file import read_failures_config
 
     with progress.shown() as bar:
-        result = find_failures(file, out, via, bar, placement)
+        result = find(read_failures_config(file), out, session(via, placement, bar), costs)
     show_run(result, as_json)
 
 
@@ -89,7 +92,7 @@ def ask(
         )
 
 
-def _show_estimate(file: str, via: str, as_json: bool) -> None:
+def _show_estimate(file: str, via: str, as_json: bool) -> list[Cost]:
     from c2b_ray.audits.failures.estimate import estimate
 
     costs = estimate(file, via)
@@ -97,3 +100,4 @@ def _show_estimate(file: str, via: str, as_json: bool) -> None:
         show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
     else:
         show.out().print(show.cost_table(costs))
+    return costs

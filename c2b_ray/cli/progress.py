@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol
 
@@ -23,6 +24,7 @@ from rich.progress import (
 )
 
 from c2b_ray.audits.kit.events import Event
+from c2b_ray.pipelines.progress import Progress as StageProgress
 from c2b_ray.text import visible, without_credentials
 
 EVERY_S = 10.0
@@ -75,24 +77,41 @@ class Bars:
             self._bars.console.print(f"warning: {_named(event)}", markup=False, highlight=False)
             return
         if event.kind == "begin":
-            self._tasks[event.step] = self._bars.add_task(_named(event), total=None, note="")
+            if event.step in self._tasks:  # a step that comes again has one bar
+                self._bars.reset(self._tasks[event.step], total=None, note="")
+            else:
+                self._tasks[event.step] = self._bars.add_task(_named(event), total=None, note="")
             return
         task = self._tasks[event.step]
         if event.kind == "end":
             total = self._bars.tasks[self._bars.task_ids.index(task)].total or 1
             self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
         elif event.progress is not None:
-            note = f"{event.progress.rows_per_second:.0f}/s{_bad(event)}"
+            note = f"{_rate(event.progress)}/s{_bad(event)}{_whole(event)}"
             self._bars.update(task, total=event.progress.total, completed=event.progress.done, note=note)
 
 
+@dataclass
+class _Again:
+    """Of a step that comes again: how often it has ended, in how long, and when a line was last said of it."""
+
+    times: int = 0
+    seconds: float = 0.0
+    said_at: float = 0.0
+    is_said: bool = True
+
+
 class Lines:
-    """A line where a step begins and ends, and every `every_s` in between what has been done of it."""
+    """A line where a step begins and ends, and every `every_s` in between what has been done of it.
+
+    A step that comes again and again has a line each `every_s` at most, and one at the end for all its times.
+    """
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s = every_s
         self._latest: dict[str, Event] = {}
         self._began: dict[str, float] = {}
+        self._steps: dict[str, _Again] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._tick, daemon=True, name="progress")
@@ -106,6 +125,9 @@ class Lines:
     ) -> Literal[False]:
         self._ended.set()
         self._clock.join()
+        for step, again in self._steps.items():
+            if not again.is_said:
+                _say(f"{_named(Event(step, 'end'))}: done {again.times} times in {again.seconds:.1f} s")
         return False
 
     def __call__(self, event: Event) -> None:
@@ -114,18 +136,29 @@ class Lines:
                 _say(f"warning: {_named(event)}")
             elif event.kind == "begin":
                 self._latest[event.step], self._began[event.step] = event, time.monotonic()
-                _say(f"{_named(event)}: begins")
+                if event.step not in self._steps:
+                    self._steps[event.step] = _Again(said_at=time.monotonic())
+                    _say(f"{_named(event)}: begins")
             elif event.kind == "end":
-                last = self._latest.pop(event.step, event)
-                _say(f"{_named(event)}: done in {event.seconds:.1f} s{_rows(last)}")
+                self._end(event, self._latest.pop(event.step, event))
             else:
                 self._latest[event.step] = event
+
+    def _end(self, event: Event, last: Event) -> None:
+        step, now = self._steps.setdefault(event.step, _Again()), time.monotonic()
+        step.times, step.seconds = step.times + 1, step.seconds + event.seconds
+        step.is_said = step.times == 1 or now - step.said_at >= self._every_s
+        if step.is_said:
+            step.said_at = now
+            often = "" if step.times == 1 else f" (time {step.times}, {step.seconds:.1f} s in all)"
+            _say(f"{_named(event)}: done in {event.seconds:.1f} s{_rows(last)}{often}")
 
     def _tick(self) -> None:
         while not self._ended.wait(self._every_s):
             with self._lock:
                 for step, event in self._latest.items():
-                    _say(f"{_named(event)}: {time.monotonic() - self._began[step]:.0f} s so far{_rows(event)}")
+                    self._steps[step].said_at = time.monotonic()
+                    _say(f"{_named(event)}: {time.monotonic() - self._began[step]:.0f} s so far{_rows(event, True)}")
 
 
 def _say(line: str) -> None:
@@ -136,12 +169,39 @@ def _named(event: Event) -> str:
     return visible(without_credentials(event.step))
 
 
-def _rows(event: Event) -> str:
+def _rows(event: Event, is_under_way: bool = False) -> str:
     if event.progress is None:
         return ""
     total = f" of {event.progress.total}" if event.progress.total is not None else ""
     before = f" ({event.progress.resumed} were there)" if event.progress.resumed else ""
-    return f", {event.progress.done}{total} rows{before}, {event.progress.rows_per_second:.0f} a second{_bad(event)}"
+    done = f"{event.progress.done}{total} {event.progress.what}{before}"
+    left = _left(event.progress) if is_under_way else ""
+    return f", {done}, {_rate(event.progress)} a second{left}{_bad(event)}{_whole(event)}"
+
+
+def _rate(progress: StageProgress) -> str:
+    return f"{progress.rows_per_second:.0f}" if progress.rows_per_second >= 10 else f"{progress.rows_per_second:.2g}"
+
+
+def _left(progress: StageProgress) -> str:
+    return f", {_lasting(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+
+
+def _whole(event: Event) -> str:
+    if event.progress is None or event.progress.whole is None:
+        return ""
+    whole = event.progress.whole
+    return f"; {whole.done} of at most {whole.most} of the run"
+
+
+def _lasting(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _bad(event: Event) -> str:

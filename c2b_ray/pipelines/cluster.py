@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
+from ray._private import auto_init_hook
 from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
 
 from c2b_ray.errors import ServiceError
@@ -50,7 +52,15 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
         if ours:
             # Threads of Serve 2.60 that report to its controller go on, and complain of what has ended.
             logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
+            _stay_down()
             ray.shutdown()
+
+
+def _stay_down() -> None:
+    """Ray 2.60 starts a cluster for any thread that calls it without one. Serve's, which go on, would be such a thread;
+    who wants Ray after this calls `ray.init`."""
+    if "ray.serve" in sys.modules:
+        auto_init_hook.enable_auto_connect = False
 
 
 def reachable() -> bool:

@@ -9,11 +9,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Whole:
+    """`done` of `most`, which a run may end without reaching."""
+
+    done: int
+    most: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """`rows` and `errors` written by this call so far; `resumed`: rows of the source that were there when it began.
 
     `answered`: rows that the step has answered, of which the last may still be on their way into a part; the rate is
-    theirs. `total`: rows of the source, where that is known: at the end `resumed` and `rows` make it up.
+    theirs. `total`: rows of the source, where that is known: at the end `resumed` and `rows` make it up. `what`: what
+    rows are. `whole`: how far the whole run is, where the step is one of many.
     """
 
     rows: int
@@ -22,6 +31,15 @@ class Progress:
     total: int | None
     rows_per_second: float
     answered: int = 0
+    what: str = "rows"
+    whole: Whole | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until `total`, at the rate so far; None before anything is answered, or without a total."""
+        if self.total is None or self.rows_per_second <= 0:
+            return None
+        return max(self.total - self.done, 0) / self.rows_per_second
 
     @property
     def done(self) -> int:

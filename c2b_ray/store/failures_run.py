@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.store.kinds import kind_named
@@ -24,10 +25,21 @@ from c2b_ray.store.run import Run, load_run, open_run
 FAILURES = "failures"
 
 
+class Expected(BaseModel):
+    """What was expected before a run, at least and at most: images, and seconds of one process, where models were
+    tried."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    draws: list[int]
+    seconds: list[float] | None = None
+
+
 class FailuresManifest(Manifest):
-    """`spent`: draws by stage and part, beside the `budget` of the config."""
+    """`spent`: draws by stage and part, beside the `budget` of the config; `estimate`: before the run."""
 
     spent: dict[str, int] | None = None
+    estimate: Expected | None = None
 
 
 class FailuresRun(Run):

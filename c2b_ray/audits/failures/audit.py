@@ -18,11 +18,13 @@ import pyarrow as pa
 from c2b_ray.audits.failures.beginning import start, write_candidates, write_hypotheses
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
 from c2b_ray.audits.failures.discovery import discover
+from c2b_ray.audits.failures.estimate import expected
 from c2b_ray.audits.failures.generalise import generalise
 from c2b_ray.audits.failures.labelled import find_labelled
 from c2b_ray.audits.failures.preflight import checked, paths_read
 from c2b_ray.audits.failures.trust import measure_trust
 from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.costs import Cost
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
@@ -61,12 +63,19 @@ def find_failures(
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
     session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
-    config = checked(read_failures_config(config, specs_of(in_memory)), session.via)
+    return find(read_failures_config(config, specs_of(in_memory)), out, session)
+
+
+def find(config: FailuresConfig, out: str | Path | None, session: Session, costs: Sequence[Cost] = ()) -> FailuresRun:
+    """As `find_failures`. `costs`: what was said before the run of what it would cost; its manifest keeps it."""
+    config = checked(config, session.via)
     via = session.chosen(lambda: config.budget.draws)
     fields = config.model_dump(mode="json")
     run_id = content_id("failures", fields)
-    steps = Steps(listener)
+    steps = Steps(session.listener)
     with open_failures_run(out or f"{RUNS}/failures-{run_id}", run_id, fields) as run:
+        if costs or "estimate" not in run.manifest:
+            run.update({"estimate": expected(config, costs).model_dump(exclude_none=True)})
         with backend(via, session.placement) as models:
             walk(config, run, models, steps)
         with steps.step("report"):

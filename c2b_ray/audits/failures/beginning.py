@@ -45,7 +45,7 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
     run.update({"models": {"generator": {"spec": source.name, "revision": source.revision}, **noted}})
     stage = RoundStage(models.runner, source.load, classifiers, run.location("rounds"), seed)
     size = min(MOST_ROUND, max(LEAST_ROUND, config.budget.draws // ROUNDS_OF_A_RUN))
-    drawing = Drawing(run, stage, source, [one.decider for one in classifiers], size)
+    drawing = Drawing(run, stage, source, [one.decider for one in classifiers], size, config.budget.draws)
     work = Work(config, run, models, steps, drawing, _describing(config, run, models, steps), baselines(config))
     for caption in work.baselines.values():
         work.register(caption)

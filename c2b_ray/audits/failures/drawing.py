@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.events import Steps
+from c2b_ray.pipelines.images import OnProgress
+from c2b_ray.pipelines.progress import Progress, Whole
 from c2b_ray.pipelines.rounds import RoundStage
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.discovery.candidates import Candidate
@@ -74,12 +76,18 @@ class Wanted:
 
 
 class Drawing:
-    """Draws rounds of one source, and counts them."""
+    """Draws rounds of one source, and counts them. `most`: draws of the whole run at most, for its progress."""
 
     def __init__(
-        self, run: FailuresRun, stage: RoundStage, source: Source, deciders: Sequence[Decider], size: int
+        self,
+        run: FailuresRun,
+        stage: RoundStage,
+        source: Source,
+        deciders: Sequence[Decider],
+        size: int,
+        most: int | None = None,
     ) -> None:
-        self._run, self.stage, self._source, self._size = run, stage, source, size
+        self._run, self.stage, self._source, self._size, self._most = run, stage, source, size, most
         self.deciders = tuple(deciders)
         self.source = source.name
         self._next: Counter[tuple[str, str]] = Counter()
@@ -103,11 +111,26 @@ class Drawing:
             mine = [bool(missing.intersection(order["round_id"])) for order in orders]
             self._run.begin_writing()
             with steps.step(doing) as on_progress:
-                self.stage.run(table.filter(pa.array(mine)), on_progress)
+                left = table.filter(pa.array(mine))
+                self.stage.run(left, self._in_images(on_progress, pc.sum(left["draws"]).as_py()))
             self._read_new()
         for order in orders:
             for round_id in order["round_id"]:
                 self._add(self.known[round_id], order["label"])
+
+    def _in_images(self, on_progress: OnProgress, images: int) -> OnProgress:
+        """Tells of images, of `images` in this step, where the stage tells of a round of each classifier. Rounds of a
+        step are of about one size."""
+        before = sum(self.spent.values()) - images
+
+        def tell(progress: Progress) -> None:
+            each = images / progress.total if progress.total else 0.0
+            rows, resumed, done = (round(count * each) for count in (progress.rows, progress.resumed, progress.done))
+            rate = progress.rows_per_second * each
+            whole = None if self._most is None else Whole(before + done, self._most)
+            on_progress(Progress(rows, progress.errors, resumed, images, rate, done - resumed, "images", whole))
+
+        return tell
 
     def counts(self, caption: Candidate, classifier: str, stage: str, part: str) -> Counts:
         return self._counts[caption.caption_id, stage, part, classifier]

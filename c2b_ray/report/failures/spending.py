@@ -5,7 +5,7 @@ Knows efforts and the manifest; knows nothing of pages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,10 +72,20 @@ def _line(images: int, manifest: Mapping[str, Any]) -> str:
     if isinstance(budget, int):
         line += f" of a budget of {words.count(budget)}"
     estimate = mapping(manifest.get("estimate"))
-    expected, seconds = estimate.get("draws"), estimate.get("seconds")
     told = []
-    if isinstance(expected, int):
-        told.append(words.plural(expected, "image"))
-    if isinstance(seconds, int | float):
-        told.append(words.duration(float(seconds)))
+    if draws := _limits(estimate.get("draws")):
+        told.append(_between([words.count(int(draws[0])), words.plural(int(draws[1]), "image")]))
+    if seconds := _limits(estimate.get("seconds")):
+        told.append(f"{_between([words.duration(one) for one in seconds])} of one process")
     return f"{line}; before the run {words.listed(told)} were expected." if told else f"{line}."
+
+
+def _limits(value: Any) -> list[float]:
+    """At least and at most, where that is what a manifest has."""
+    is_pair = isinstance(value, list) and len(value) == 2 and all(isinstance(one, int | float) for one in value)
+    return [float(one) for one in value] if is_pair else []
+
+
+def _between(limits: Sequence[str]) -> str:
+    least, most = limits
+    return most if most.startswith(least) else f"{least} to {most}"

@@ -12,7 +12,7 @@ from rich.markup import escape
 from c2b_ray.audits.kit.events import Event, Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
-from c2b_ray.pipelines.progress import Progress
+from c2b_ray.pipelines.progress import Progress, Whole
 from c2b_ray.report.c2b.ranking import leading, ranked
 from c2b_ray.report.c2b.summary import findings_table
 from c2b_ray.schemas import SCORES
@@ -26,7 +26,8 @@ def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys)
     first, *between, last = err.splitlines()
     assert first == r"classify: [red]\x1b[31m: begins"
     assert re.fullmatch(
-        r"classify: \[red\]\\x1b\[31m: 0 s so far, 120 of 400 rows \(7 were there\), 60 a second, 2 bad", between[0]
+        r"classify: \[red\]\\x1b\[31m: 0 s so far, 120 of 400 rows \(7 were there\), 60 a second, 5 s left, 2 bad",
+        between[0],
     )
     assert re.fullmatch(
         r"classify: \[red\]\\x1b\[31m: done in 0\.\d s, 120 of 400 rows \(7 were there\), 60 a second, 2 bad", last
@@ -35,6 +36,33 @@ def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys)
     lines(Event("no row has [x]", "warning"))
     assert capsys.readouterr().err == "warning: no row has [x]\n"
     assert isinstance(shown(), Lines)  # as pytest's standard error is no terminal
+
+
+def test_a_step_that_comes_again_and_again_has_few_lines_and_says_how_far_the_run_is(capsys):
+    with Lines(every_s=30) as lines:
+        steps = Steps(lines)
+        for number in range(50):
+            with steps.step("draw") as on_progress:
+                on_progress(Progress(64, 0, 0, 64, 9.5, 64, "images", Whole(64 * (number + 1), 4000)))
+        with steps.step("report"):
+            pass
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "draw: begins"
+    assert re.fullmatch(
+        r"draw: done in 0\.\d s, 64 of 64 images, 9\.5 a second; 64 of at most 4000 of the run", said[1]
+    )
+    assert len(said) == 5
+    assert re.fullmatch(r"draw: done 50 times in 0\.\d s", said[-1])
+
+
+def test_a_step_that_comes_again_has_one_bar():
+    console = Console(force_terminal=True, record=True, width=120, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file, Bars(console) as bars:
+        steps = Steps(bars)
+        for _ in range(3):
+            with steps.step("draw") as on_progress:
+                on_progress(Progress(64, 0, 0, 64, 10.0, 64))
+        assert len(bars._bars.tasks) == 1
 
 
 def test_a_bar_shows_a_name_as_it_is():
