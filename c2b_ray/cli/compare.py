@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
@@ -17,7 +16,7 @@ from c2b_ray.steps.gate import ALLOW, OPTION, Check, failed
 from c2b_ray.store import files
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.c2b.comparison import Comparison
+    from c2b_ray.commands.runs import Comparison
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 FailOn = Annotated[
@@ -34,7 +33,6 @@ AllowUnchecked = Annotated[
     bool, typer.Option(ALLOW, help="Let a gate pass of which no cell could be checked: no images, or all in doubt.")
 ]
 MOST_ROWS = 15
-STYLES = {"worse": "bold red", "better": "bold green"}
 
 
 def compare(
@@ -55,9 +53,10 @@ def compare(
     comparison = run_compare(a, b, classifier_a, classifier_b)
     checks = comparison.check(fail_on or [], allow_unchecked)
     page = comparison.write(out) if out else None
-    _write_junit(junit_file, "c2b compare", checks, _properties(comparison))
+    _write_junit(junit_file, "c2b compare", checks, comparison.properties())
     if as_json:
-        show.print_json(_jsonable(comparison, checks, page))
+        told = {"page": page, "failed": failed(checks), "gates": [asdict(check) for check in checks]}
+        show.print_json({**comparison.to_json(), **told})
     else:
         _print(comparison, page)
         _print_checks(checks)
@@ -96,15 +95,6 @@ def _checked_options(fail_on: list[str] | None, junit_file: str | None) -> None:
         raise ConfigError("--junit", f"holds the checks of gates, so it needs {OPTION}")
 
 
-def _properties(comparison: Comparison) -> dict[str, str]:
-    return {
-        "classifier_a": comparison.classifier_a,
-        "classifier_b": comparison.classifier_b,
-        "tau": str(comparison.tau),
-        "alpha": str(comparison.alpha),
-    }
-
-
 def _write_junit(path: str | None, suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> None:
     if path:
         from c2b_ray.report.kit.junit import junit
@@ -112,66 +102,14 @@ def _write_junit(path: str | None, suite: str, checks: Sequence[Check], properti
         files.write_under(path, junit(suite, checks, properties))
 
 
-def _jsonable(comparison: Comparison, checks: Sequence[Check], page: str | None) -> dict[str, Any]:
-    rows = comparison.cells.to_pylist()
-    return {
-        "a": comparison.run_a.path,
-        "b": comparison.run_b.path,
-        "classifier_a": comparison.classifier_a,
-        "classifier_b": comparison.classifier_b,
-        "tau": comparison.tau,
-        "alpha": comparison.alpha,
-        "changes": {
-            name: sum(r["change"] == name for r in rows) for name in ("worse", "better", "same", "undetermined")
-        },
-        "left_out": {name: sum(row[name] for row in rows) for name in ("unshared", "unanswered")},
-        "cells": rows,
-        "pooled": comparison.pooled.to_pylist(),
-        "page": page,
-        "failed": failed(checks),
-        "gates": [asdict(check) for check in checks],
-    }
-
-
 def _print(comparison: Comparison, page: str | None) -> None:
-    from c2b_ray.report.comparison.disagreements import image_lines
-    from c2b_ray.report.comparison.page import by_change, left_out, pooled_lines, tally
-
-    console = show.out()
-    rows = comparison.cells.to_pylist()
-    console.print(f"A: {escape(comparison.classifier_a)}\nB: {escape(comparison.classifier_b)}", soft_wrap=True)
-    for change in STYLES:
-        chosen = by_change(rows, change)
-        if chosen:
-            console.print(_table(f"Got {change}", chosen, STYLES[change]))
-    for line in image_lines(comparison.cells, comparison.disagreements(), comparison.run_b)[:MOST_ROWS]:
-        show.line(line)
-    for line in pooled_lines(comparison.pooled.to_pylist()):
-        console.print(escape(line), soft_wrap=True)
-    console.print(tally(rows))
-    if line := left_out(rows):
-        console.print(escape(line))
+    for summary in comparison.summaries():
+        if summary.rows:
+            show.out().print(show.summary_table(summary))
+        for text in summary.lines:
+            show.line(text)
     if page:
         show.line(f"comparison: {page}")
-
-
-def _table(title: str, rows: Sequence[Mapping[str, Any]], style: str) -> Table:
-    table = Table(title=f"{title} ({min(MOST_ROWS, len(rows))} of {len(rows)})", title_justify="left")
-    for name in ("class", "attribute", "value"):
-        table.add_column(name, overflow="fold")
-    for name in ("A right", "B right", "difference", "interval", "change of φ", "n"):
-        table.add_column(name, justify="right")
-    for row in rows[:MOST_ROWS]:
-        table.add_row(
-            *(escape(row[name]) for name in ("target_class", "attribute", "bias_class")),
-            f"{row['accuracy_a']:.0%}",
-            f"{row['accuracy_b']:.0%}",
-            f"[{style}]{row['difference']:+.2f}[/]",
-            f"{row['difference_low']:+.2f} … {row['difference_high']:+.2f}",
-            f"{row['phi_difference']:+.2f}",
-            str(row["n"]),
-        )
-    return table
 
 
 def _print_checks(checks: Sequence[Check]) -> None:

@@ -7,11 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from c2b_ray.report.kit.summary import Summary
 from c2b_ray.steps.gate import Check
 from c2b_ray.store.run import Run, finished, load_run
+
+
+class Comparison(Protocol):
+    """Two classifiers compared, whatever the kind of their runs. `cells`: a table with a row for all that changed or
+    may have, `change` among its columns."""
+
+    @property
+    def cells(self) -> pa.Table: ...
+
+    def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[Check]:
+        """Gates on how cells changed."""
+        ...
+
+    def write(self, out: str | Path) -> str:
+        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        ...
+
+    def properties(self) -> dict[str, str]:
+        """What was compared, at which levels."""
+        ...
+
+    def summaries(self) -> list[Summary]:
+        """What a terminal shows, in this order."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        ...
 
 
 def write_report(run: str | Path | Run) -> str:

@@ -165,3 +165,30 @@ TRANSFERS = pa.schema(
         pa.field("p_value", pa.float64()),  # exact Mann-Whitney
     ]
 )
+
+FAILURES_COMPARISON = pa.schema(
+    [
+        pa.field("label", _text, nullable=False),
+        pa.field("target", _text),  # null: any failure
+        pa.field("caption", _text, nullable=False),
+        pa.field("generator", _text, nullable=False),
+        *[pa.field(f"{name}_{side}", _count, nullable=False) for side in "ab" for name in ("failures", "draws")],
+        *[pa.field(f"rate_{side}", pa.float64()) for side in "ab"],
+        *[pa.field(f"verdict_{side}", _text) for side in "ab"],  # of the run; null where it did not test the caption
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "difference",  # B minus A; null where only one of the two has draws
+                "difference_low",
+                "difference_high",
+                "ratio",  # B over A
+                "ratio_low",
+                "ratio_high",
+                "p_value",
+                "q_value",  # over all that both have
+            )
+        ],
+        pa.field("change", _text, nullable=False),  # worse, better, undetermined
+        pa.field("doubts", pa.list_(_text), nullable=False),
+    ]
+)

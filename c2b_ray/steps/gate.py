@@ -7,7 +7,8 @@
               | failure | not_shown         the verdict on a caption; its cell is label "/" target "/" caption
               | undetermined                of the change in a comparison, else of the verdict
               | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1, rate>0.01
-    MEASURE   = a column of the scores, of the comparison or of the hypotheses, or its size between bars
+    MEASURE   = a column of the scores, of the comparison or of the hypotheses, or its size between bars; of a run of
+                failures also findings
     OP        = < | <= | > | >=
 
 A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction), or in doubt,
@@ -58,7 +59,7 @@ MEASURES = frozenset(
     for schema in (SCORES, COMPARISON, HYPOTHESES)
     for field in schema
     if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
-)
+) | {"findings"}
 EVIDENCE = (
     "accuracy_a", "accuracy_b", "difference", "difference_low", "difference_high", "accuracy", "phi", "phi_low",
     "phi_high", "rate", "rate_low", "rate_high", "baseline_rate", "ratio", "q_value", "n", "pairs",
@@ -180,8 +181,9 @@ def _number(text: str, digits: str) -> float:
 
 
 def _chosen(gate: _Gate, cells: Sequence[GateCell]) -> list[GateCell]:
+    cells = [cell for cell in cells if gate.column in cell.values]  # others are about something else
     if not gate.cell:
-        return list(cells)
+        return cells
     chosen = [cell for cell in cells if cell.name == gate.cell]
     if not chosen and "*" in gate.cell:
         # Only * is special: names may hold any other sign.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +18,10 @@ from c2b_ray.audits.c2b.classifiers import one_of, two_of
 from c2b_ray.audits.kit.identity import check_same_images
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
-from c2b_ray.report.comparison.disagreements import changed_places, disagreement_pictures
+from c2b_ray.report.comparison.disagreements import changed_places, disagreement_pictures, image_lines
 from c2b_ray.report.comparison.page import comparison_page
+from c2b_ray.report.comparison.summary import counted, summaries
+from c2b_ray.report.kit.summary import Summary
 from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
 from c2b_ray.steps.cells import CellName
@@ -60,6 +63,28 @@ class Comparison:
         """Of the cells that changed, and those of values that changed over all classes, the images that one side alone
         got right."""
         return disagreements(*self.sides, changed_places(self.cells, self.pooled))
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "classifier_a": self.classifier_a,
+            "classifier_b": self.classifier_b,
+            "tau": str(self.tau),
+            "alpha": str(self.alpha),
+        }
+
+    def summaries(self) -> list[Summary]:
+        images = image_lines(self.cells, self.disagreements(), self.run_b)
+        return summaries((self.classifier_a, self.classifier_b), (self.cells, self.pooled), images)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "a": self.run_a.path,
+            "b": self.run_b.path,
+            **{name: getattr(self, name) for name in ("classifier_a", "classifier_b", "tau", "alpha")},
+            **counted(self.cells.to_pylist()),
+            "cells": self.cells.to_pylist(),
+            "pooled": self.pooled.to_pylist(),
+        }
 
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; the page's path."""

@@ -1,23 +1,26 @@
 """Gates on a run of `c2b failures`: `failure`, `fly/bee/*:failure`, `rate>0.01`, `fly/*:rate_low>0.01`.
 
 A cell is label/target/caption of a classifier: each hypothesis of confirmation, and each label's baseline, whose
-verdict is `baseline` and whose target is `any label`. It composes runs and gates, and knows no formulas.
+verdict is `baseline` and whose target is `any label`. `findings>3` is about how many captions a classifier fails on.
+It composes runs and gates, and knows no formulas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.metrics.rates import failure_rates
 from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.labels import at_baseline
 from c2b_ray.report.failures.report import read_facts
-from c2b_ray.report.failures.rows import BASELINE, CONFIRMATION
+from c2b_ray.report.failures.rows import BASELINE, CONFIRMATION, FAILURE
 from c2b_ray.steps import gate as gates
 from c2b_ray.store.failures_run import FailuresRun
 
 ANY = "any label"
+ALL = "all labels/all targets/all captions"
 
 
 def check(
@@ -27,34 +30,53 @@ def check(
 
     A gate that could be checked on nothing fails, unless `allow_unchecked`.
     """
-    cells = [*_captions(run), *_baselines(read_facts(run))]
+    rows = measured(run)
     if classifier is not None:
-        known = list(dict.fromkeys(cell.classifier for cell in cells))
-        chosen = one_of(known, classifier, "--classifier", run.path)
-        cells = [cell for cell in cells if cell.classifier == chosen]
-    return gates.check(fail_on, cells, allow_unchecked)
+        chosen = one_of(classifiers_of(run), classifier, "--classifier", run.path)
+        rows = [row for row in rows if row["classifier"] == chosen]
+    return gates.check(fail_on, [*map(_cell, rows), *_numbers(rows)], allow_unchecked)
 
 
-def _captions(run: FailuresRun) -> Iterator[gates.GateCell]:
-    for row in run.hypotheses.to_pylist():
-        if row["stage"] == CONFIRMATION:
-            values = {**row, "n": row["draws"], "doubt": "; ".join(row["doubts"]) or None}
-            name = f"{row['label']}/{ANY if row['target'] is None else row['target']}/{row['caption']}"
-            yield gates.GateCell(row["classifier"], name, values)
+def classifiers_of(run: FailuresRun) -> list[str]:
+    return list(read_facts(run).names)
 
 
-def _baselines(facts: Facts) -> Iterator[gates.GateCell]:
+def measured(run: FailuresRun) -> list[Mapping[str, Any]]:
+    """Each hypothesis of confirmation, and each label's baseline: its key, `verdict`, counts and rates, `doubts`."""
+    return [*(row for row in run.hypotheses.to_pylist() if row["stage"] == CONFIRMATION), *_baselines(read_facts(run))]
+
+
+def _cell(row: Mapping[str, Any]) -> gates.GateCell:
+    values = {**row, "n": row["draws"], "doubt": "; ".join(row["doubts"]) or None}
+    return gates.GateCell(row["classifier"], f"{row['label']}/{row['target'] or ANY}/{row['caption']}", values)
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]]) -> Iterator[gates.GateCell]:
+    """How many findings each classifier has: captions count once, whatever they are taken for."""
+    for classifier in dict.fromkeys(row["classifier"] for row in rows):
+        mine = [row for row in rows if row["classifier"] == classifier]
+        of = {(row["label"], row["caption"]) for row in mine if row["verdict"] == FAILURE}
+        values = {"findings": len(of), "n": sum(row["draws"] for row in mine)}
+        yield gates.GateCell(classifier, ALL, values)
+
+
+def _baselines(facts: Facts) -> Iterator[Mapping[str, Any]]:
     for label, baseline in facts.baselines.items():
         for classifier in facts.names:
             _, counts = at_baseline(facts, label, classifier)
             estimate = failure_rates(counts.failures, counts.draws, facts.confidence)
-            values = {
+            yield {
+                "classifier": classifier,
+                "generator": ", ".join(facts.primary),
+                "label": label,
+                "target": None,
+                "caption": baseline.text,
                 "verdict": BASELINE,
-                "n": counts.draws,
+                "doubts": [],
+                "q_value": None,
                 "draws": counts.draws,
                 "failures": counts.failures,
                 "rate": float(estimate.value),
                 "rate_low": float(estimate.low),
                 "rate_high": float(estimate.high),
             }
-            yield gates.GateCell(classifier, f"{label}/{ANY}/{baseline.text}", values)

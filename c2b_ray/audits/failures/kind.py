@@ -32,4 +32,5 @@ KIND = RunKind(
         "parquet": "c2b_ray.audits.failures.exports:parquet",
     },
     gate="c2b_ray.audits.failures.gates:check",
+    compare="c2b_ray.audits.failures.comparison:compare",
 )

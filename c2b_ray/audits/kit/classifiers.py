@@ -24,5 +24,22 @@ def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> st
     raise ConfigError(option, f"{path} has no predictions of {name!r}; {nearest(name, known)}")
 
 
+def two_of(known: Sequence[str], name_a: str | None, name_b: str | None, path: str) -> tuple[str, str]:
+    """Two classifiers of one run, as `one_of`; the two that it has, where neither or one is named."""
+    a = None if name_a is None else one_of(known, name_a, "--classifier-a", path)
+    b = None if name_b is None else one_of(known, name_b, "--classifier-b", path)
+    if a is not None and a == b:
+        raise ConfigError("--classifier-b", f"{b} is compared with itself; name two classifiers, or two runs")
+    if a is not None and b is not None:
+        return a, b
+    if len(known) != 2:
+        raise ConfigError(
+            "--classifier-a, --classifier-b",
+            f"{path} has predictions of {listed(known)}; name the two to compare, or a second run",
+        )
+    others = [spec for spec in known if spec not in (a, b)]
+    return a or others.pop(0), b or others.pop(0)
+
+
 def listed(specs: Sequence[str]) -> str:
     return ", ".join(specs) or "no classifier"

@@ -27,6 +27,9 @@ def run(tmp_path_factory):
         ("fly/bee/*:rate>0.03", None, False),
         ("boat/*:rate>0.001", None, True),  # a baseline may be too bad by itself
         ("ratio>100000", "a", False),
+        ("findings>0", "a", True),
+        ("findings>0", "b", False),
+        ("findings>50", None, False),
     ],
 )
 def test_a_gate_fails_where_its_condition_holds_of_a_caption_or_a_baseline(run, gate, classifier, fails):

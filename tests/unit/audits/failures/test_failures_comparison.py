@@ -1,0 +1,88 @@
+"""Two classifiers compared by their failures: what got worse, what is not compared, gates and the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from synthetic_failures import CRAYFISH, FLY, Recipe, make_run
+
+from c2b_ray.commands.runs import compare
+from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.schemas.failures import FAILURES_COMPARISON
+from c2b_ray.steps.gate import failed
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """`both`: a classifier with causes and one without; `old`, `new`: one each; `other`: with another rule."""
+    place = tmp_path_factory.mktemp("runs")
+    small = {"pictures": False, "verified": False}
+    return {
+        "both": make_run(
+            place / "both",
+            Recipe(causes=(FLY, CRAYFISH), classifiers=("sound", "<b>bad</b>"), blind=("sound",), **small),
+        ),
+        "old": make_run(place / "old", Recipe(causes=(FLY,), classifiers=("old",), blind=("old",), **small)),
+        "new": make_run(place / "new", Recipe(causes=(FLY, CRAYFISH), classifiers=("new",), **small)),
+        "other": make_run(place / "other", Recipe(causes=(FLY,), classifiers=("m",), config={"rule": "top1"}, **small)),
+        "elsewhere": make_run(place / "elsewhere", Recipe(causes=(FLY,), classifiers=("m",), generator="g", **small)),
+    }
+
+
+def test_two_classifiers_of_one_run(runs):
+    comparison = compare(runs["both"])
+    assert comparison.cells.schema.equals(FAILURES_COMPARISON)
+    rows = comparison.cells.to_pylist()
+    worse = [row for row in rows if row["change"] == "worse"]
+    assert {(row["label"], row["target"]) for row in worse} >= {("fly", "bee"), ("crayfish", "chainlink fence")}
+    for row in worse:
+        assert row["difference_low"] > 0
+        assert row["difference"] == pytest.approx(
+            row["failures_b"] / row["draws_b"] - row["failures_a"] / row["draws_a"]
+        )
+        assert row["ratio_low"] > 1
+        assert row["q_value"] <= 0.05
+    boat = next(row for row in rows if row["label"] == "boat")  # a baseline, which both share
+    assert (boat["target"], boat["verdict_b"], boat["change"]) == (None, "baseline", "undetermined")
+    swapped = compare(runs["both"], None, "<b>bad</b>", "sound").cells.to_pylist()
+    assert sum(row["change"] == "better" for row in swapped) == len(worse)
+
+
+def test_two_runs_are_matched_by_caption_and_what_one_alone_tested_is_told(runs, tmp_path):
+    comparison = compare(runs["old"], runs["new"])
+    alone = [row for row in comparison.cells.to_pylist() if row["difference"] is None]
+    assert {row["label"] for row in alone} == {"crayfish"}
+    assert {row["verdict_a"] for row in alone} == {None}
+    assert failed(comparison.check(["fly/bee/*:worse"]))
+    assert failed(comparison.check(["crayfish/*:failure"]))  # a new finding fails a build, though A never tested it
+    assert not failed(comparison.check(["fly/bee/*:better"]))
+    page = comparison.write(tmp_path / "out")
+    written = pq.read_table(tmp_path / "out" / "comparison.parquet")
+    assert written["caption"].equals(comparison.cells["caption"])
+    assert "of B alone" in Path(page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "words"),
+    [
+        ("both", "new", ConfigError, "name one"),
+        ("old", "other", RunError, "differ in rule"),
+        ("old", "elsewhere", RunError, "in common"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(runs, a, b, error, words):
+    with pytest.raises(error, match=words):
+        compare(runs[a], runs[b])
+
+
+def test_the_command_shows_it_and_the_page_runs_nothing(runs, tmp_path, c2b):
+    status, out, _ = c2b("compare", runs["both"].path, "--out", tmp_path / "out", "--fail-on", "worse")
+    assert status == 1
+    assert "Fails more often (" in out
+    assert "failed worse" in out
+    assert "<b>bad" not in (tmp_path / "out" / "comparison.html").read_text()
+    told = json.loads(c2b("compare", runs["both"].path, "--json")[1])
+    assert told["changes"]["worse"] > 0

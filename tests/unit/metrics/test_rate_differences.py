@@ -1,0 +1,32 @@
+"""Differences of failure rates against exact enumeration."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from c2b_ray.metrics.rate_differences import rate_difference_p_values, rate_differences
+from c2b_ray.metrics.rates import Trials
+
+
+@pytest.mark.parametrize(
+    ("p_a", "p_b", "n_a", "n_b"), [(0.1, 0.3, 60, 40), (0.02, 0.02, 200, 300), (0.01, 0.05, 250, 250)]
+)
+def test_limits_hold_the_difference_and_the_test_keeps_its_level(p_a, p_b, n_a, n_b):
+    # every outcome with its probability: coverage and the chance of a false alarm are sums, not simulations
+    a, b = np.meshgrid(np.arange(n_a + 1), np.arange(n_b + 1), indexing="ij")
+    weight = binom.pmf(a, n_a, p_a) * binom.pmf(b, n_b, p_b)
+    likely = weight > 1e-7
+    sides = Trials.of(a[likely], np.full(likely.sum(), n_a)), Trials.of(b[likely], np.full(likely.sum(), n_b))
+    limits = rate_differences(*sides)
+    held = weight[likely][(limits.low <= p_b - p_a) & (p_b - p_a <= limits.high)].sum()
+    assert 0.93 <= held <= 0.985
+    if p_a == p_b:
+        assert weight[likely][rate_difference_p_values(*sides) <= 0.05].sum() <= 0.05
+
+
+def test_a_side_without_draws_tells_nothing():
+    nothing, some = Trials.of([0], [0]), Trials.of([3], [10])
+    estimate = rate_differences(nothing, some)
+    assert np.isnan(estimate.value[0])
+    assert (estimate.low[0], estimate.high[0]) == (-1, 1)
+    assert rate_difference_p_values(nothing, some)[0] == 1
