@@ -10,7 +10,8 @@ It does not know where errors are shown; the command line turns an `InputError` 
     │   ├── WeightsError        weights that are refused (pickle), absent or of another shape
     │   ├── SourceError         a folder, table, shard or index of images that cannot be read, or holds none
     │   ├── ImageError          one image that cannot be used; a row's `error`, never the end of a run
-    │   └── RunError            a run directory that belongs to another run, or that another process writes
+    │   └── RunError            a run directory that belongs to another run
+    │       └── BusyRunError    … that another process writes: a moment later it may not
     ├── StorageError            the file system said no: full disk, no permission (exit status 2)
     ├── ReplyError              a language model's reply that cannot be used; kept beside the run
     └── ServiceError            a model service that is dead or answers nonsense: the run stops and can be resumed
@@ -78,6 +79,10 @@ class ImageError(InputError):
 
 class RunError(InputError):
     """A run directory that belongs to another run, or that another process writes."""
+
+
+class BusyRunError(RunError):
+    """A run directory that another process writes: the same call may do once that has ended."""
 
 
 class StorageError(C2BError):

@@ -25,7 +25,7 @@ LANES = (
         ("serve",),
         ("faults",),
     ),
-    (("ray",), ("nodes",)),
+    (("ray",), ("nodes",), ("endpoint",)),
 )
 _printing = threading.Lock()
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from c2b_ray import __version__
-from c2b_ray.cli import ask, audit, compare, dataset, export, failures, index, models, serve, world
+from c2b_ray.cli import ask, audit, compare, dataset, endpoint, export, failures, index, models, serve, world
 from c2b_ray.errors import C2BError, InputError, StorageError
 from c2b_ray.text import visible, without_credentials
 
@@ -31,6 +31,7 @@ app.add_typer(index.app, name="index")
 app.command("models")(models.models)
 app.add_typer(world.app, name="world")
 app.command("serve")(serve.serve)
+app.add_typer(endpoint.app, name="endpoint")
 
 
 def _print_version(wanted: bool) -> None:

@@ -52,6 +52,9 @@ class Runners(Strict):
     slice_seconds: float = Field(60.0, ge=0, description="How long a job runs before it may be asked to yield.")
     attempts: int = Field(5, ge=1, description="Runners that may die of one job before it is failed.")
     poll_seconds: float = Field(0.5, gt=0, le=60, description="How often a free runner looks for a job.")
+    spare: bool = Field(
+        True, description="Whether a process that has loaded its libraries waits for the next job; it takes a GiB."
+    )
 
 
 class Retention(Strict):

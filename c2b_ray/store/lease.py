@@ -23,7 +23,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from c2b_ray.errors import RunError, StorageError
+from c2b_ray.errors import BusyRunError, RunError, StorageError
 from c2b_ray.filesystems import refusal, s3
 from c2b_ray.filesystems.patience import patiently
 
@@ -85,7 +85,7 @@ class Lease:
                     _log.warning("%s: goes on in place of %s, which has died", self.location, _holder(seen))
                 break
             if alive or (met and met != seen.etag):
-                raise RunError(
+                raise BusyRunError(
                     f"{self.location}: another process is writing here ({_holder(seen)}); wait for it to end, or "
                     "stop it"
                 )

@@ -113,7 +113,8 @@ class Orders:
 @dataclass(frozen=True)
 class Progress:
     """Where a run stands. `images` and `model_seconds` (by model) are what was used since the last report; `bytes` is
-    what the run holds on the store now, None where that was not looked at."""
+    what the run holds on the store now, None where that was not looked at; `advanced`: whether it gained rows there, so
+    that deaths before count no more."""
 
     stage: str | None = None
     done: int | None = None
@@ -123,6 +124,7 @@ class Progress:
     images: dict[str, int] = field(default_factory=dict)
     model_seconds: dict[str, float] = field(default_factory=dict)
     bytes: int | None = None
+    advanced: bool = False
 
 
 @dataclass(frozen=True)

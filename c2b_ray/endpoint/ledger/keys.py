@@ -163,6 +163,17 @@ def get(db: Database, tenant_id: str | None, key_id: str) -> Key | None:
     return None if row is None or tenant_id not in (None, row.tenant_id) else _key(row)
 
 
+def standing(db: Database, key_id: str) -> str | None:
+    """Why a key works no more, in words that follow "the key"; None where it works."""
+    with db.reading() as tx:
+        row = tx.execute(select(_keys.expires, _keys.revoked).where(_keys.id == key_id)).first()
+        if row is None:
+            return "was deleted"
+        if row.revoked is not None:
+            return "was revoked"
+        return "has expired" if row.expires is not None and row.expires <= tx.now else None
+
+
 def revoke(db: Database, tenant_id: str | None, key_id: str, actor: str = "operator") -> Key | None:
     """From now on it does not work; twice is as once. None where the tenant has no such key."""
     before = get(db, tenant_id, key_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, case, or_, select, update
+from sqlalchemy import ColumnElement, case, delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.endpoint.ledger import tables
@@ -71,6 +71,22 @@ def holder(db: Database, name: str) -> Lease | None:
         now = db.now(tx.connection)
         row = tx.execute(select(*_COLUMNS).where(_leases.name == name, _leases.until > now)).first()
     return None if row is None else record(Lease, row)
+
+
+def live(db: Database, prefix: str) -> list[Lease]:
+    """Those that are held whose names begin so."""
+    with db.reading() as tx:
+        now = db.now(tx.connection)
+        ahead = _leases.until <= now + AHEAD * _leases.seconds
+        named = _leases.name.startswith(prefix, autoescape=True)
+        return [record(Lease, row) for row in tx.execute(select(*_COLUMNS).where(named, _leases.until > now, ahead))]
+
+
+def forget(db: Database, prefix: str, seconds: float) -> None:
+    """Deletes those that lapsed at least `seconds` ago and whose names begin so, for names that are not used again."""
+    with db.transaction() as tx:
+        named = _leases.name.startswith(prefix, autoescape=True)
+        tx.execute(delete(tables.leases).where(named, _leases.until < tx.now - seconds))
 
 
 def holds(tx: Transaction, lease: Lease) -> bool:

@@ -80,10 +80,12 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders
     values: dict[str, Any] = {
         name: getattr(report_, name)
         for name in ("stage", "done", "total", "rate", "seconds_left", "bytes")
-        if getattr(report_, name) is not None or name == "seconds_left"
+        if getattr(report_, name) is not None or (report_.stage is not None and name != "bytes")  # of this stage
     }
     values["images"] = _jobs.images + sum(report_.images.values())
     values["model_seconds"] = _jobs.model_seconds + sum(report_.model_seconds.values())
+    if report_.advanced:
+        values["attempt"] = 0
     with db.transaction() as tx:
         row = _changed(tx, job_id, fence, values)
         usage.add_of_job(tx, record(Job, row), report_)
@@ -103,13 +105,16 @@ def release(db: Database, job_id: str, fence: int, not_before: float | None = No
     """The slice ended: the job waits for its next turn, at the earliest at `not_before`. One whose cancellation was
     requested meanwhile is cancelled."""
     with db.transaction() as tx:
-        values: dict[str, Any] = {"state": "queued", "owner": None, "lease_until": None, "granted": None}
-        values |= {"attempt": 0, "slices": _jobs.slices + 1, "yield_requested": False, "not_before": not_before}
-        row = _changed(tx, job_id, fence, values)
-        if row.cancel_requested:
-            return _end(tx, job_id, fence, {"state": "cancelled"}, state="queued")
-        events.add(tx, job_id, "state", {"state": "queued", "reason": "its slice ended"})
-    return record(Job, row)
+        values = {"attempt": 0, "slices": _jobs.slices + 1, "not_before": not_before}
+        return _queued_again(tx, job_id, fence, values, "its slice ended")
+
+
+def retry(db: Database, job_id: str, fence: int, delay: float, reason: str) -> Job:
+    """The slice ended by a failure that may pass: the job waits `delay` seconds, then for its next turn. It counts as
+    a death of a runner does."""
+    with db.transaction() as tx:
+        values = {"attempt": _jobs.attempt + 1, "not_before": tx.now + delay}
+        return _queued_again(tx, job_id, fence, values, f"it is tried again: {reason}")
 
 
 def finish(
@@ -127,16 +132,28 @@ def fail(db: Database, job_id: str, fence: int, failure: Failure, run_path: str 
         return _end(tx, job_id, fence, values)
 
 
-def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None) -> Job:
-    """The runner has stopped a job whose cancellation was requested."""
+def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None, reason: Failure | None = None) -> Job:
+    """The runner has stopped a job: its cancellation was requested, or there is another `reason`."""
+    failure = None if reason is None else asdict(reason)
+    values = {"state": "cancelled", "run_path": run_path, "seconds_left": None, "failure": failure}
     with db.transaction() as tx:
-        return _end(tx, job_id, fence, {"state": "cancelled", "run_path": run_path, "seconds_left": None})
+        return _end(tx, job_id, fence, values)
 
 
 def ended(tx: Transaction, row: Row[Any]) -> Job:
     """Tells those who watch and webhooks that the job of this row has ended, in the transaction that ended it."""
     data = {"state": row.state} | ({"failure": row.failure} if row.failure else {})
     announce(tx, row.tenant_id, row.id, events.add(tx, row.id, "state", data))
+    return record(Job, row)
+
+
+def _queued_again(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], reason: str) -> Job:
+    """Also the end of a job whose cancellation was requested meanwhile."""
+    waits = {"state": "queued", "owner": None, "lease_until": None, "granted": None, "yield_requested": False}
+    row = _changed(tx, job_id, fence, waits | values)
+    if row.cancel_requested:
+        return _end(tx, job_id, fence, {"state": "cancelled"}, state="queued")
+    events.add(tx, job_id, "state", {"state": "queued", "reason": reason})
     return record(Job, row)
 
 

@@ -1,0 +1,144 @@
+"""The process of one job: `python -m c2b_ray.endpoint.work.child`, started by a runner, and gone with the job.
+
+It says that it is ready, and waits for its job; with `--spare` it first imports what takes long. It has no credentials
+but what its environment holds, and ends when its runner does. Standard output is for messages alone; what libraries
+print goes to standard error, the runner's log.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from typing import BinaryIO, NoReturn
+
+from pydantic import BaseModel
+
+from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Ready, Start, line, to_child
+from c2b_ray.endpoint.work.stopping import Leash, Stopped, end_fenced
+
+SPARE = "--spare"
+HEAVY = (
+    "c2b_ray.endpoint.kinds",
+    "c2b_ray.audits.c2b.audit",
+    "c2b_ray.audits.failures.audit",
+    "c2b_ray.commands.dataset.build",
+    "c2b_ray.models.timm_classifier",
+    "c2b_ray.world.zoo",
+    "c2b_ray.models.torch_runtime",
+    "c2b_ray.models.onnx_classifier",
+    "c2b_ray.models.index.faiss_index",
+    "c2b_ray.pipelines.images",
+)
+"""Imported before there is a job; one that is not installed is not missed until a job needs it."""
+
+
+class Wire:
+    """Both directions to the runner, on file descriptors of their own."""
+
+    def __init__(self) -> None:
+        self._in: BinaryIO = os.fdopen(os.dup(0), "rb", buffering=0)
+        self._out: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
+        self._reader = os.fdopen(self._in.fileno(), "rb", closefd=False)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def send(self, message: BaseModel) -> None:
+        data = line(message)
+        with self._lock:
+            try:
+                while data:
+                    data = data[self._out.write(data) :]
+            except BrokenPipeError:
+                end_fenced()  # the runner is gone
+
+    def receive(self) -> bytes:
+        """A line; empty where the runner is gone."""
+        return self._reader.readline()
+
+
+def main() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the runner, which says how the job ends
+    wire = Wire()
+    for module in HEAVY if SPARE in sys.argv else ():
+        with suppress(ImportError):
+            importlib.import_module(module)
+    wire.send(Ready())
+    first = wire.receive()
+    if not first:
+        os._exit(0)  # never needed
+    start = to_child(first)
+    assert isinstance(start, Start)
+    leash = Leash(start.lease_seconds, wire.send)
+    leash.start()
+    threading.Thread(target=_listen, args=(wire, leash), daemon=True, name="runner").start()
+    wire.send(_done(start, wire, leash))
+    sys.stderr.flush()
+    os._exit(0)  # threads of libraries, and of batches that were under way, would be waited for
+
+
+def _listen(wire: Wire, leash: Leash) -> None:
+    while data := wire.receive():
+        message = to_child(data)
+        if isinstance(message, Order):
+            leash.order("cancelled" if message.what == "cancel" else "yielded")
+        elif isinstance(message, Permission):
+            leash.answer(message.number, message.granted)
+        elif not isinstance(message, Start):
+            leash.hold(message.seconds)
+    end_fenced()
+
+
+def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
+    """Does the job, or what is left of it, and says how it ended."""
+    from c2b_ray.endpoint.kinds import kind_named
+    from c2b_ray.endpoint.work.telling import Telling, problem
+    from c2b_ray.store import guard
+
+    telling = Telling(wire.send, leash.check)
+    tenant_folder = start.out.rpartition("/runs/")[0] or start.out
+    try:
+        with guard.guarded(leash.ask):
+            kind_named(start.kind).work(start.config, start.out, start.via, telling, start.placement)
+        return Ended(how="finished", images=telling.images, classifier_hash=_classifier_hash(start.out))
+    except Stopped as stopped:
+        return Ended(how=stopped.how, images=telling.images)
+    except BaseException as error:
+        # The first that went wrong may be hidden: a stage's end can raise in the place of what ended it.
+        if (stop := _stop_behind(error)) is not None:
+            return Ended(how=stop.how, images=telling.images)
+        traceback.print_exc()
+        return Ended(how="failed", images=telling.images, problem=problem(error, tenant_folder))
+
+
+def _stop_behind(error: BaseException | None) -> Stopped | None:
+    while error is not None:
+        if isinstance(error, Stopped):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _classifier_hash(out: str) -> str | None:
+    """Of the classifiers that a run noted, by their revisions; None of what notes none."""
+    from c2b_ray.errors import C2BError
+    from c2b_ray.schemas import content_id
+    from c2b_ray.store.run import load_run
+
+    try:
+        models = load_run(out).manifest.get("models", {})
+    except C2BError:
+        return None  # a dataset, or an answer
+    revisions = sorted(str(about["revision"]) for name, about in models.items() if name.startswith("classifier"))
+    return content_id(*revisions) if revisions else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The dispatcher: each half second it gives slots that are free to the tenants that were served least, and asks a job
+to yield where others wait. Of several dispatchers one leads, by a lease; another takes over when it is silent.
+
+What it decides is checked against that lease in the ledger, in the very transaction that changes a job: one that slept
+and woke up decides nothing. It knows the ledger and no runner; runners say by leases how many slots there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import suppress
+
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.ledger import jobs, leases, queue, tenants, usage
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
+from c2b_ray.endpoint.ledger.job import FencedError, Job
+from c2b_ray.endpoint.ledger.leases import Lease
+from c2b_ray.endpoint.work.fairness import FairShare, Running, Waiting
+
+LEASE = "dispatcher"
+LEASE_S = 5.0
+EVERY_S = 0.5
+SLOT = "slot/"
+"""Begins the names of the leases by which runners say that they have a slot."""
+FORGOTTEN_S = 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """`owner`: a name of this process that no other has."""
+
+    def __init__(self, db: Database, config: EndpointConfig, owner: str) -> None:
+        self._db, self._config, self._owner = db, config, owner
+        self._share = FairShare(config.runners.slice_seconds)
+        self._used: dict[str, float] | None = None
+        self._seen: dict[tuple[str, int], float] = {}
+        self._lease: Lease | None = None
+        self._renewed = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop`; while the database is down it waits."""
+        down = False
+        while not stop.wait(EVERY_S):
+            try:
+                self.step()
+                if down:
+                    _log.warning("the database is back")
+                down = False
+            except DatabaseDownError as error:
+                if not down:
+                    _log.warning("%s; the dispatcher waits", error)
+                down = True
+        with suppress(DatabaseDownError):
+            if self._lease is not None:
+                leases.give_back(self._db, self._lease)
+
+    def step(self) -> bool:
+        """One look at the jobs; whether this dispatcher leads."""
+        lease = self._leading()
+        if lease is None:
+            return False
+        for job in queue.sweep(self._db, self._config.runners.attempts):
+            _log.warning("%s ended as %s: its runner was lost", job.id, job.state)
+        weights = {tenant.id: tenant.weight for tenant in tenants.every(self._db)}
+        self._charge(weights)
+        waiting, running = jobs.waiting(self._db), self._running()
+        slots = len(leases.live(self._db, SLOT))
+        decision = self._share.decide([_waiting(job) for job in waiting], running, slots, weights, time.monotonic())
+        for job_id in decision.grants:
+            jobs.grant(self._db, job_id, lease)
+        for job_id in decision.yields:
+            jobs.ask_to_yield(self._db, job_id, lease)
+        return True
+
+    def _leading(self) -> Lease | None:
+        now = time.monotonic()
+        if self._lease is not None and now - self._renewed < LEASE_S / 3:
+            return self._lease
+        try:
+            if self._lease is not None:
+                self._lease = leases.renew(self._db, self._lease)
+            else:
+                self._lease = leases.take(self._db, LEASE, self._owner, LEASE_S)
+                if self._lease is not None:
+                    self._begin()
+        except FencedError:
+            _log.warning("another dispatcher leads")
+            self._lease = None
+        self._renewed = now
+        return self._lease
+
+    def _begin(self) -> None:
+        """All begin alike: what a former leader knew of them, it has taken along."""
+        self._share = FairShare(self._config.runners.slice_seconds)
+        self._used = None
+        leases.forget(self._db, SLOT, FORGOTTEN_S)
+
+    def _charge(self, weights: dict[str, float]) -> None:
+        """Model seconds since the last look: differences of sums that begin anew with a day."""
+        now = usage.seconds_by_tenant(self._db)
+        if self._used is not None:
+            before = self._used
+            self._share.charge({tenant: used - before.get(tenant, 0.0) for tenant, used in now.items()}, weights)
+        self._used = now
+
+    def _running(self) -> list[Running]:
+        """Those that hold a slot, and those that are about to take one."""
+        now = time.monotonic()
+        held = {(job.id, job.fence): job for job in jobs.running(self._db)}
+        self._seen = {key: self._seen.get(key, now) for key in held}
+        granted = [Running(job.id, job.tenant_id, job.created, job.slices) for job in queue.granted(self._db)]
+        return granted + [
+            Running(job.id, job.tenant_id, job.created, job.slices, now - self._seen[key], _ending(job))
+            for key, job in held.items()
+        ]
+
+
+def _waiting(job: Job) -> Waiting:
+    return Waiting(job.id, job.tenant_id, job.created, job.slices)
+
+
+def _ending(job: Job) -> bool:
+    return job.yield_requested or job.cancel_requested

@@ -1,0 +1,42 @@
+"""What the process of a job finds in its environment: what its libraries need, and no credentials but its store's.
+
+It is a list of what may pass, so that a secret with a new name stays behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from c2b_ray.filesystems import ENVIRONMENT, is_remote
+
+EXACT = frozenset(
+    {
+        "PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
+        "LD_PRELOAD", "XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE",
+        "TRANSFORMERS_OFFLINE", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+        "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR",
+        "MALLOC_ARENA_MAX", "CUBLAS_WORKSPACE_CONFIG", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+        "RAY_worker_niceness", "RAY_USAGE_STATS_ENABLED", "RAY_TMPDIR",
+    }
+)  # fmt: skip
+BEGINNINGS = ("CUDA_", "NVIDIA_", "OPENBLAS_", "NVPL_")
+CLUSTER = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+"""Only where jobs use a shared cluster: it may want a token."""
+
+
+def of_job(
+    environment: Mapping[str, str], storage: str, cluster: str | None = None, keys: Collection[str] = ()
+) -> dict[str, str]:
+    """`storage`: where runs are; `cluster`: the address of the one whose apps jobs use; `keys`: variables that the
+    operator lets jobs have, such as those of listed services."""
+    passes = {name for name in environment if name in EXACT or name.startswith(BEGINNINGS)}
+    passes |= set(keys)
+    if is_remote(storage):
+        passes |= {name for name in environment if name in ENVIRONMENT}
+    if cluster is not None:
+        passes |= set(CLUSTER)
+    chosen = {name: environment[name] for name in sorted(passes) if name in environment}
+    if cluster is not None:
+        # Apps there are somebody's who deployed them: a job uses them, and starts and ends none.
+        chosen |= {"RAY_ADDRESS": cluster, "C2B_SERVE_APPS": "declared"}
+    return chosen

@@ -1,0 +1,131 @@
+"""Whose turn it is: a weighted fair choice between tenants, slice by slice. Pure: it knows no database and no clock.
+
+A tenant's virtual time is the model seconds that it used over its weight. The least one goes first; of a tenant's jobs,
+the one that was submitted first, each slice counted as if it had come a slice later. A tenant that was idle comes back
+with the least virtual time of those that are active, so that it neither owes nor hoards (start-time fair queueing,
+Goyal, Vin and Cheng 1996, section 2, with slices in place of packets and their length known afterwards).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+EXPRESS_S = 2.0
+"""How long a slice lasts at least, before it ends for a tenant that nothing runs of: its first slice comes soon."""
+LEAST_SECONDS = 0.01
+"""What a job that is granted is expected to use at least, so that of equals each gets a slot."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that waits. `slices`: that it had."""
+
+    job_id: str
+    tenant_id: str
+    created: float
+    slices: int = 0
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job that holds a slot, or is about to. `seconds`: of its slice so far; `ending`: whether that was asked for."""
+
+    job_id: str
+    tenant_id: str
+    created: float
+    slices: int = 0
+    seconds: float = 0.0
+    ending: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Jobs whose turn it is, and jobs that are to yield."""
+
+    grants: tuple[str, ...] = ()
+    yields: tuple[str, ...] = ()
+
+
+@dataclass
+class FairShare:
+    """Virtual times, as far as this dispatcher has seen tenants use models. `slice_seconds`: how long a slice lasts at
+    least where others wait."""
+
+    slice_seconds: float
+    served: dict[str, float] = field(default_factory=dict)
+    _active: frozenset[str] = frozenset()
+    _turns: dict[str, float] = field(default_factory=dict)
+
+    def charge(self, used: Mapping[str, float], weights: Mapping[str, float]) -> None:
+        """Adds model seconds that tenants used since the last call."""
+        for tenant, seconds in used.items():
+            self.served[tenant] = self.served.get(tenant, 0.0) + max(0.0, seconds) / weights.get(tenant, 1.0)
+
+    def decide(
+        self,
+        waiting: Sequence[Waiting],
+        running: Sequence[Running],
+        slots: int,
+        weights: Mapping[str, float],
+        now: float,
+    ) -> Decision:
+        """`now`: seconds of any clock that only goes on."""
+        self._arrive({job.tenant_id for job in waiting} | {job.tenant_id for job in running})
+        left = sorted(waiting, key=self._turn_of)
+        expected = dict(self.served)
+        for job in running:
+            expected[job.tenant_id] += self._slice(job.tenant_id, weights)
+        grants: list[str] = []
+        for _ in range(min(slots - len(running), len(left))):
+            chosen = min(left, key=lambda job: (expected[job.tenant_id], self._turn_of(job)))
+            left.remove(chosen)
+            grants.append(chosen.job_id)
+            expected[chosen.tenant_id] += self._slice(chosen.tenant_id, weights)
+            self._turns[chosen.tenant_id] = now
+        coming = sum(job.ending for job in running)
+        yields = self._yields(left, running, now) if left and not grants and not coming else ()
+        return Decision(tuple(grants), yields)
+
+    def _yields(self, left: Sequence[Waiting], running: Sequence[Running], now: float) -> tuple[str, ...]:
+        """The job of the most-served tenant, where a less-served one waits and its slice was long enough."""
+        for waits in sorted(left, key=lambda job: (self.served[job.tenant_id], self._turn_of(job))):
+            long_enough = [job for job in running if job.seconds >= self._least(waits, running, now)]
+            able = [job for job in long_enough if self._before(waits, job)]
+            if able:
+                return (max(able, key=lambda job: (self.served[job.tenant_id], job.seconds)).job_id,)
+        return ()
+
+    def _before(self, waits: Waiting, runs: Running) -> bool:
+        if waits.tenant_id != runs.tenant_id:
+            return self.served[waits.tenant_id] < self.served[runs.tenant_id]
+        after = Waiting(runs.job_id, runs.tenant_id, runs.created, runs.slices + 1)
+        return self._turn_of(waits) < self._turn_of(after)
+
+    def _least(self, waits: Waiting, running: Sequence[Running], now: float) -> float:
+        """How long a slice must have lasted to end for this job: hardly, for a tenant's first job in a while."""
+        new = waits.slices == 0 and all(job.tenant_id != waits.tenant_id for job in running)
+        rested = now - self._turns.get(waits.tenant_id, float("-inf")) >= self.slice_seconds
+        return min(EXPRESS_S, self.slice_seconds) if new and rested else self.slice_seconds
+
+    def _turn_of(self, job: Waiting) -> tuple[float, str]:
+        return job.created + job.slices * self.slice_seconds, job.job_id
+
+    def _slice(self, tenant: str, weights: Mapping[str, float]) -> float:
+        return max(LEAST_SECONDS, self.slice_seconds) / weights.get(tenant, 1.0)
+
+    def _arrive(self, active: Iterable[str]) -> None:
+        """Who comes back begins where the least served of those are that stayed, or later where it had used more."""
+        now_active = frozenset(active)
+        stayed = [self.served[tenant] for tenant in self._active & now_active]
+        known = stayed or [self.served[tenant] for tenant in self._active if tenant in self.served]
+        floor = min(known, default=0.0)
+        for tenant in now_active - self._active:
+            self.served[tenant] = max(self.served.get(tenant, 0.0), floor)
+        if now_active:
+            self._active = now_active
+            for tenant in [
+                tenant for tenant, time in self.served.items() if tenant not in now_active and time <= floor
+            ]:
+                del self.served[tenant]  # it would begin at the floor all the same
+                self._turns.pop(tenant, None)

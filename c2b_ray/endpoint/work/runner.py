@@ -1,0 +1,173 @@
+"""A runner: takes jobs whose turn it is, runs each in a process of its own, and goes on where another runner was lost.
+
+It holds the ledger's credentials; the processes of jobs do not. For each of its slots it holds a lease, by which the
+dispatcher knows how many jobs can run. It chooses no job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import tempfile
+import threading
+import uuid
+from pathlib import Path
+from typing import IO
+
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.ledger import jobs, leases
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
+from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
+from c2b_ray.endpoint.ledger.leases import Lease
+from c2b_ray.endpoint.work.accounting import Account, models_of
+from c2b_ray.endpoint.work.child import SPARE
+from c2b_ray.endpoint.work.dispatcher import SLOT
+from c2b_ray.endpoint.work.environment import of_job
+from c2b_ray.endpoint.work.job import JobRun, died
+from c2b_ray.endpoint.work.process import COMMAND, JobProcess
+from c2b_ray.endpoint.work.protocol import Ended, Start
+from c2b_ray.endpoint.work.settling import Settling, key_problem
+from c2b_ray.endpoint.work.spare import Spare, await_ready
+from c2b_ray.endpoint.work.stopping import now
+
+SPARE_AFTER_S = 5.0
+"""After a job began: its own beginning needs the processor more."""
+
+_log = logging.getLogger(__name__)
+
+
+def name_of_this_process() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+
+
+class Runner:
+    """`log`: a file for what jobs' processes print; None for this process's own standard error."""
+
+    def __init__(self, db: Database, config: EndpointConfig, owner: str, log: Path | None = None) -> None:
+        self._db, self._config, self._owner = db, config, owner
+        self._log: IO[bytes] | None = None if log is None else log.open("ab")
+        self._folder = tempfile.TemporaryDirectory(prefix="c2b-runner-")
+        self._spare = Spare(lambda: self._process(SPARE))
+        self._threads: set[threading.Thread] = set()
+        self._slots: dict[str, Lease] = {}
+        self._held = float("-inf")
+        self._spare_taken = float("-inf")
+        self._stop = threading.Event()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop`, or an exception such as that of a signal; then jobs end at their next batch and wait for
+        another runner."""
+        down = False
+        try:
+            while not stop.wait(self._config.runners.poll_seconds):
+                try:
+                    self._look()
+                    down = False
+                except DatabaseDownError as error:
+                    if not down:
+                        _log.warning("%s; the runner waits", error)
+                    down = True
+        finally:
+            self._close()
+
+    def _look(self) -> None:
+        self._hold_slots()
+        if self._config.runners.spare and now() - self._spare_taken >= SPARE_AFTER_S:
+            self._spare.prepare()
+        self._threads = {thread for thread in self._threads if thread.is_alive()}
+        while len(self._threads) < self._config.runners.slots:
+            claimed = now()
+            runners = self._config.runners
+            claim = jobs.claim(self._db, self._owner, runners.lease_seconds, runners.attempts)
+            if claim is None:
+                break
+            thread = threading.Thread(target=self._run, args=(claim, claimed), name=claim.job.id)
+            self._threads.add(thread)
+            thread.start()
+
+    def _run(self, claim: Claim, claimed: float) -> None:
+        """A slice of a job, in a thread of its own."""
+        job, runners = claim.job, self._config.runners
+        settling = Settling(self._db, claim, runners.attempts, self._path(job), self._stop)
+        account = Account(models_of(job.config))
+        process: JobProcess | None = None
+        try:
+            problem = key_problem(self._db, job)
+            if problem is not None:
+                settling.settle(account, Ended(how="cancelled"), problem)
+                return
+            process = self._process() if _names_uploads(job) else self._spare.take() or self._process()
+            self._spare_taken = now()
+            if not await_ready(process):
+                settling.settle(account, Ended(how="failed", problem=died(process.kill())))
+                return
+            start = self._start(job)
+            run = JobRun(self._db, claim, process, start, claimed, by_clock=start.via == "serve")
+            run.run(settling, self._stop)
+        except DatabaseDownError as error:
+            _log.warning("%s; %s waits for another claim", error, job.id)
+        except Exception:
+            _log.exception("%s: its slice ended by an error of the runner", job.id)
+        finally:
+            if process is not None:
+                process.kill()
+
+    def _start(self, job: Job) -> Start:
+        return Start(
+            kind=job.kind,
+            config=job.resolved,
+            out=self._path(job),
+            via="serve" if self._config.serve else self._config.via,
+            placement=self._config.placement,
+            lease_seconds=self._config.runners.lease_seconds,
+        )
+
+    def _path(self, job: Job) -> str:
+        return f"{self._config.storage_root.rstrip('/')}/tenants/{job.tenant_id}/runs/{job.id}"
+
+    def _process(self, *options: str) -> JobProcess:
+        environment = of_job(os.environ, self._config.storage_root, self._config.serve)
+        return JobProcess((*COMMAND, *options), environment, self._folder.name, self._log)
+
+    def _hold_slots(self) -> None:
+        """One lease for each slot, which says to the dispatcher that it is there."""
+        seconds = self._config.runners.lease_seconds
+        if now() - self._held < seconds / 3:
+            return
+        for number in range(self._config.runners.slots):
+            name = f"{SLOT}{self._owner}/{number}"
+            try:
+                lease = self._slots.get(name)
+                self._slots[name] = (
+                    leases.renew(self._db, lease) if lease else _taken(self._db, name, self._owner, seconds)
+                )
+            except FencedError:  # forgotten while this runner slept
+                self._slots[name] = _taken(self._db, name, self._owner, seconds)
+        self._held = now()
+
+    def _close(self) -> None:
+        """Ends what it started: jobs at their next batch, for another runner to go on with."""
+        self._stop.set()
+        _log.info("%d jobs end at their next batch", sum(thread.is_alive() for thread in self._threads))
+        for thread in self._threads:
+            thread.join()
+        self._spare.close()
+        with contextlib.suppress(DatabaseDownError):
+            for lease in self._slots.values():
+                leases.give_back(self._db, lease)
+        self._folder.cleanup()
+        if self._log is not None:
+            self._log.close()
+
+
+def _taken(db: Database, name: str, owner: str, seconds: float) -> Lease:
+    lease = leases.take(db, name, owner, seconds)
+    assert lease is not None, "the name of the lease holds the name of this runner, which no other has"
+    return lease
+
+
+def _names_uploads(job: Job) -> bool:
+    return "upload:" in json.dumps(job.config)

@@ -1,0 +1,90 @@
+"""How a slice ends in the ledger: once, under the fence of its claim, however long the database is away meanwhile.
+
+It knows what a process said of its end, and not how it ran.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from c2b_ray.endpoint.ledger import jobs, keys
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
+from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
+from c2b_ray.endpoint.work.accounting import Account
+from c2b_ray.endpoint.work.protocol import Ended, Problem
+
+RETRY_S = 1.0
+LONGEST_DELAY_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Settling:
+    """Of one claim. `attempts`: deaths without progress after which a job has failed. `stop`: the runner is to end, and
+    does not wait for a database that is down; the lease passes, and another runner takes the job."""
+
+    db: Database
+    claim: Claim
+    attempts: int
+    run_path: str
+    stop: threading.Event
+
+    def settle(self, account: Account, ended: Ended, reason: Failure | None = None) -> Job | None:
+        """The job as it is then; None where it is another runner's by now. `reason`: why it was cancelled."""
+        waited = False
+        while True:
+            try:
+                if waited:
+                    self._resync(account)
+                return self._settled(account, ended, reason)
+            except FencedError as error:
+                _log.warning("%s; its slice ended as %s", error, ended.how)
+                return None
+            except DatabaseDownError as error:
+                if not waited:
+                    _log.warning("%s; %s waits with its end (%s)", error, self.claim.job.id, ended.how)
+                waited = True
+                if self.stop.wait(RETRY_S):
+                    return None
+
+    def _settled(self, account: Account, ended: Ended, reason: Failure | None) -> Job:
+        job_id, fence = self.claim.job.id, self.claim.fence
+        if not account.complete:
+            jobs.progress(self.db, job_id, fence, account.progress())
+            account.booked()
+        if ended.how == "finished":
+            return jobs.finish(self.db, job_id, fence, self.run_path, ended.classifier_hash)
+        if ended.how == "cancelled":
+            return jobs.cancelled(self.db, job_id, fence, self.run_path, reason)
+        if ended.how == "failed":
+            return self._failed(ended.problem or Problem(title="The job failed"), account.advanced)
+        return jobs.release(self.db, job_id, fence)
+
+    def _failed(self, problem: Problem, advanced: bool) -> Job:
+        job_id, fence = self.claim.job.id, self.claim.fence
+        before = 0 if advanced else self.claim.job.attempt
+        if problem.again and before + 1 < self.attempts:
+            delay = min(LONGEST_DELAY_S, 2.0**before)
+            return jobs.retry(self.db, job_id, fence, delay, problem.title)
+        failure = Failure(problem.title, problem.detail, problem.field, problem.location)
+        return jobs.fail(self.db, job_id, fence, failure, self.run_path)
+
+    def _resync(self, account: Account) -> None:
+        """Nobody else changes what this claim booked: what the ledger has, it kept."""
+        job = jobs.get(self.db, None, self.claim.job.id)
+        if job is not None and job.fence == self.claim.fence:
+            before = self.claim.job
+            account.booked_are(job.images - before.images, job.model_seconds - before.model_seconds)
+
+
+def key_problem(db: Database, job: Job) -> Failure | None:
+    """Why a job may not go on, where its key works no more: it is cancelled, and what it made is kept."""
+    key = None if job.key_id is None else keys.standing(db, job.key_id)
+    if key is None:
+        return None
+    title = f"The key of this job {key}"
+    detail = "It ended at its next batch, and its run is kept. Submit it again with a key that works."
+    return Failure(title, detail)

@@ -1,0 +1,110 @@
+"""Ends the work of a job's process where its runner says so: at its next batch, or by itself once nobody holds the job.
+
+    order (cancel, yield)      the listener raises `Stopped` at the next event; after `GRACE_S` without one, the main
+                               thread does where it is, as Ctrl-C would
+    the lease runs out         the process ends at once: another runner may have the job by now
+    commit                     asks the runner, which asks the ledger; refused or unanswered, the process ends
+
+It knows pipes and clocks, not what is being done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from c2b_ray.endpoint.work.protocol import Ending, MayCommit
+
+GRACE_S = 3.0
+FENCED_STATUS = 75
+"""Exit status of a process that ended because it no longer holds its job."""
+
+
+class Stopped(BaseException):
+    """Ends the work as an interrupt does: what was answered is written, nothing else begins."""
+
+    def __init__(self, how: Ending) -> None:
+        super().__init__(how)
+        self.how: Ending = how
+
+
+def now() -> float:
+    """Seconds of a clock that nobody sets and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Leash:
+    """How long this process may work, and whether it was told to end. `send`: a message to the runner."""
+
+    def __init__(self, seconds: float, send: Callable[[MayCommit], None]) -> None:
+        self._until = now() + seconds
+        self._send = send
+        self._wanted: Ending | None = None
+        self._raised = False
+        self._numbers = itertools.count()
+        self._waiting: dict[int, threading.Event] = {}
+        self._granted: set[int] = set()
+
+    def start(self) -> None:
+        """In the main thread, which a signal of this process to itself interrupts."""
+        signal.signal(signal.SIGUSR1, self._interrupted)
+        threading.Thread(target=self._watch, daemon=True, name="leash").start()
+
+    def hold(self, seconds: float) -> None:
+        self._until = now() + seconds
+
+    def order(self, how: Ending) -> None:
+        """A cancellation takes the place of a yield, not the reverse."""
+        if self._wanted is None:
+            self._wanted = how
+            timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGUSR1))
+            timer.daemon = True
+            timer.start()
+        elif how == "cancelled":
+            self._wanted = how
+
+    def check(self) -> None:
+        """Raises `Stopped` where the work is to end; called at each batch, in any thread."""
+        if self._wanted is not None:
+            self._raised = True
+            raise Stopped(self._wanted)
+
+    def ask(self, location: str) -> None:
+        """Returns where the runner grants the commit; else this process ends."""
+        number, answered = next(self._numbers), threading.Event()
+        self._waiting[number] = answered
+        self._send(MayCommit(number=number))
+        while not answered.wait(max(0.0, self._until - now())):
+            if now() >= self._until:
+                end_fenced()
+        del self._waiting[number]
+        if number not in self._granted or now() >= self._until:
+            end_fenced()
+        self._granted.discard(number)
+
+    def answer(self, number: int, granted: bool) -> None:
+        if granted:
+            self._granted.add(number)
+        if number in self._waiting:
+            self._waiting[number].set()
+
+    def _watch(self) -> None:
+        while (left := self._until - now()) > 0:
+            time.sleep(min(left, 1.0))
+        end_fenced()
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self._wanted is not None and not self._raised:
+            self._raised = True
+            raise Stopped(self._wanted)
+
+
+def end_fenced() -> NoReturn:
+    """Ends the process where it stands: not one file more, whatever an exception would still have written."""
+    os._exit(FENCED_STATUS)

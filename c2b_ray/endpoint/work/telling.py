@@ -1,0 +1,116 @@
+"""What a job's process tells of its work: its steps as they happen, and why it failed in words of its owner.
+
+It knows events and errors, not the job.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from c2b_ray.audits.kit.events import Event
+from c2b_ray.endpoint.work.protocol import Problem, Told, shortened
+from c2b_ray.errors import (
+    BusyRunError,
+    C2BError,
+    ConfigError,
+    InputError,
+    ReplyError,
+    RunError,
+    ServiceError,
+    SourceError,
+    SpecError,
+    StorageError,
+    WeightsError,
+)
+from c2b_ray.text import visible, without_credentials
+
+EVERY_S = 0.5
+COUNTED = ("classify", "draw", "generalise", "look")
+"""How the steps begin whose rows are images that classifiers answer about."""
+_TITLES: tuple[tuple[type[BaseException], str], ...] = (
+    (ConfigError, "A field of the config is wrong"),
+    (SpecError, "A model's name is wrong"),
+    (WeightsError, "Weights cannot be used"),
+    (SourceError, "The images or tables cannot be read"),
+    (RunError, "The run's directory cannot be used"),
+    (InputError, "The input is wrong"),
+    (StorageError, "The storage refused"),
+    (ServiceError, "A model service failed"),
+    (ReplyError, "A language model's reply cannot be used"),
+    (MemoryError, "The job needs more memory than there is"),
+)
+
+
+class Telling:
+    """A listener of events. `check` is called at each of them and ends the work by what it raises."""
+
+    def __init__(self, send: Callable[[Told], None], check: Callable[[], None]) -> None:
+        self._send, self._check = send, check
+        self._lock = threading.Lock()
+        self._told = 0.0
+        self._before: dict[str, int] = {}
+        self._images = 0
+
+    @property
+    def images(self) -> int:
+        """That models have answered about."""
+        return self._images
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._count(event)
+            due = event.kind != "progress" or time.monotonic() - self._told >= EVERY_S
+            if due:
+                self._told = time.monotonic()
+                self._send(self._message(event))
+        self._check()
+
+    def _count(self, event: Event) -> None:
+        if event.kind == "begin":
+            self._before[event.step] = 0  # a step may come again, and counts anew
+        if event.progress is not None and event.step.startswith(COUNTED):
+            answered = max(self._before.get(event.step, 0), event.progress.answered)
+            self._images += answered - self._before.get(event.step, 0)
+            self._before[event.step] = answered
+
+    def _message(self, event: Event) -> Told:
+        step = shortened(visible(without_credentials(event.step)))
+        progress = event.progress
+        if progress is None:
+            return Told(step=step, kind=event.kind, images=self._images)
+        return Told(
+            step=step,
+            kind=event.kind,
+            done=progress.done,
+            total=progress.total,
+            rate=float(progress.rows_per_second),
+            images=self._images,
+        )
+
+
+def problem(error: BaseException, hidden: str) -> Problem:
+    """`hidden`: the path of the tenant's folder, which its owner does not know; what lies below it is relative."""
+    title = next((title for kind, title in _TITLES if isinstance(error, kind)), "The job failed unexpectedly")
+    if isinstance(error, C2BError):
+        detail, location = str(error), error.location
+    elif isinstance(error, MemoryError):
+        detail, location = (
+            "Ask for fewer images at once, a smaller batch or a smaller model, and submit it again.",
+            None,
+        )
+    else:
+        detail = f"{type(error).__name__}: {error}. It was tried again, and its run is kept; tell the operator."
+        location = None
+
+    def shown(text: str) -> str:
+        return shortened(visible(without_credentials(text.replace(f"{hidden.rstrip('/')}/", ""))))
+
+    return Problem(
+        title=title,
+        detail=shown(detail),
+        field=error.field if isinstance(error, ConfigError) else None,
+        location=None if location is None else shown(location),
+        again=isinstance(error, BusyRunError) or not isinstance(error, InputError),
+    )

@@ -1,0 +1,51 @@
+"""Labelled scenes, a classifier that answers as slowly as a test wants, and an endpoint to run audits of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from endpoint_work import LABELS, Site, labelled_audit, site
+from http_service import Service, serving_over_http
+
+from c2b_ray.world.scenes import sample
+from c2b_ray.world.table import labelled_table
+
+ROWS = 1600
+
+
+@dataclass
+class SlowAudit:
+    """An audit of `ROWS` images by a service that a test slows down; it takes about `ROWS` / 64 of its delays."""
+
+    config: dict[str, Any]
+    service: Service
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Few pictures, each under many keys: quickly made."""
+    table = tmp_path_factory.mktemp("scenes") / "scenes.parquet"
+    few = labelled_table([scene for scene in sample(600, seed=7) if scene.target_class in LABELS])
+    rows = pa.concat_tables([few] * (ROWS // few.num_rows + 1)).slice(0, ROWS)
+    rows = rows.set_column(rows.schema.get_field_index("key"), "key", pa.array([f"k{row:05d}" for row in range(ROWS)]))
+    pq.write_table(rows, table, row_group_size=256)
+    return table
+
+
+@pytest.fixture
+def slow(scenes: Path) -> Iterator[SlowAudit]:
+    with serving_over_http(list(LABELS)) as (url, service):
+        service.delay_s = 0.15
+        yield SlowAudit(labelled_audit(scenes, url), service)
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        yield made

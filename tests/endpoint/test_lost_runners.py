@@ -1,0 +1,81 @@
+"""Runners and processes of jobs that are killed or stopped: another goes on, nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from endpoint_work import Site, alive, children
+
+from c2b_ray import load_run
+
+ROWS = 1600
+
+
+def check_whole(endpoint: Site, job_id: str) -> None:
+    """The run is as an undisturbed one, and it ended once."""
+    run = load_run(endpoint.run_path(job_id))
+    assert run.manifest["status"] == "finished"
+    images = run.predictions["image_id"].to_pylist()
+    assert len(images) == len(set(images)) == ROWS
+    assert endpoint.states(job_id).count("finished") == 1
+
+
+def test_a_killed_runners_job_goes_on_elsewhere(endpoint, slow):
+    job_id = endpoint.submit(slow.config)
+    endpoint.grant(job_id)
+    first = endpoint.runner()
+    parts = endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")
+    written = {part: part.stat().st_mtime_ns for part in parts}
+    processes = children(first.pid)
+    first.kill()
+    first.wait()
+    endpoint.wait(lambda: not any(map(alive, processes)), "the job's process to end with its runner", 10)
+    assert endpoint.job(job_id).state == "running"
+
+    slow.service.delay_s = 0.0
+    endpoint.runner()
+    endpoint.wait_for(job_id, "finished")
+    check_whole(endpoint, job_id)
+    assert written == {part: part.stat().st_mtime_ns for part in written}, "what was written was done again"
+
+
+def test_a_runner_that_slept_past_its_lease_is_fenced_off(endpoint, slow):
+    """Both the runner and its process sleep, so that neither knows what happened meanwhile."""
+    job_id = endpoint.submit(slow.config)
+    endpoint.grant(job_id)
+    first = endpoint.runner()
+    endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")
+    process = children(first.pid)[0]
+    for pid in (first.pid, process):
+        os.kill(pid, signal.SIGSTOP)
+
+    second = endpoint.runner()
+    endpoint.wait(lambda: endpoint.job(job_id).attempt == 1, "another to claim the job")
+    # The sleeper still holds the lock of the run's directory; the other waits for it to wake up, or to be gone.
+    for pid in (process, first.pid):
+        os.kill(pid, signal.SIGCONT)
+    endpoint.wait_for(job_id, "finished")
+    check_whole(endpoint, job_id)
+    assert not alive(process)
+    assert (first.poll(), second.poll()) == (None, None), "both go on"
+    again = endpoint.submit(slow.config)
+    endpoint.grant(again)
+    slow.service.delay_s = 0.0
+    endpoint.wait_for(again, "finished")
+
+
+def test_a_killed_process_is_replaced_and_its_rows_are_kept(endpoint, slow):
+    job_id = endpoint.submit(slow.config)
+    endpoint.grant(job_id)
+    runner = endpoint.runner()
+    parts = endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")
+    os.kill(children(runner.pid)[0], signal.SIGKILL)
+    endpoint.wait_for(job_id, "queued")
+    assert endpoint.job(job_id).attempt == 1
+    slow.service.delay_s = 0.0
+    endpoint.wait(lambda: endpoint.job(job_id).not_before is not None, "a pause before the next attempt")
+    endpoint.grant(job_id)
+    endpoint.wait_for(job_id, "finished")
+    check_whole(endpoint, job_id)
+    assert set(parts) <= set(endpoint.parts(job_id))

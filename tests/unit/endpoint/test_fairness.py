@@ -1,0 +1,139 @@
+"""Shares, starvation and credit over thousands of slices of simulated work."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from c2b_ray.endpoint.work.fairness import EXPRESS_S, FairShare, Running, Waiting
+
+SLICE = 10.0
+
+
+class Machine:
+    """Slots that work a second a tick; a tenant in `busy` always has one more job waiting."""
+
+    def __init__(self, weights: dict[str, float], slots: int = 1) -> None:
+        self.share, self.weights, self.slots = FairShare(SLICE), weights, slots
+        self.busy = set(weights)
+        self.running: dict[str, tuple[str, float, bool]] = {}
+        self.used = dict.fromkeys(weights, 0.0)
+        self.time, self.count = 0.0, 0
+        self.first_run: dict[str, float] = {}
+
+    def tick(self) -> None:
+        waiting = [Waiting(f"{tenant}-{self.count}", tenant, 0.0, 1) for tenant in sorted(self.busy)]
+        running = [Running(job, tenant, 0.0, 1, age, end) for job, (tenant, age, end) in self.running.items()]
+        decision = self.share.decide(waiting, running, self.slots, self.weights, self.time)
+        for job in decision.grants:
+            tenant = job.partition("-")[0]
+            self.running[job] = (tenant, 0.0, False)
+            self.first_run.setdefault(tenant, self.time)
+        self.count += 1
+        after = {}
+        for job, (tenant, age, ending) in self.running.items():
+            self.used[tenant] += 1.0
+            self.share.charge({tenant: 1.0}, self.weights)
+            if not ending:
+                after[job] = (tenant, age + 1.0, job in decision.yields)
+        self.running = after
+        self.time += 1.0
+
+    def run(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self.tick()
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_tenants_get_their_weights_share(slots):
+    machine = Machine({"a": 1.0, "b": 2.0, "c": 5.0}, slots)
+    machine.run(4000)
+    total = sum(machine.used.values())
+    for tenant, weight in machine.weights.items():
+        # Off by a slice or so of each tenant: their virtual times differ by no more than a slice over a weight.
+        assert machine.used[tenant] == pytest.approx(total * weight / 8, abs=3 * SLICE * slots)
+
+
+def test_at_every_moment_no_tenant_is_further_behind_than_two_slices():
+    machine = Machine(dict.fromkeys("abcdef", 1.0))
+    for _ in range(2000):
+        machine.tick()
+        if machine.time > 6 * 2 * SLICE:
+            assert max(machine.used.values()) - min(machine.used.values()) <= 2 * SLICE + 2
+
+
+def test_nobody_starves_beside_fifty_others():
+    machine = Machine({f"t{number}": random.Random(number).choice([1.0, 10.0]) for number in range(50)})
+    machine.run(50 * 15 * 2)
+    assert set(machine.first_run) == set(machine.weights)
+
+
+def test_a_tenant_that_was_idle_comes_back_without_a_hoard():
+    machine = Machine({"idle": 1.0, "busy": 1.0})
+    machine.busy = {"busy"}
+    machine.run(5000)
+    machine.busy = {"busy", "idle"}
+    before = dict(machine.used)
+    machine.run(200)
+    gained = {tenant: machine.used[tenant] - before[tenant] for tenant in before}
+    assert gained["idle"] == pytest.approx(gained["busy"], abs=2 * SLICE + 2)
+
+
+def test_one_that_used_much_and_left_does_not_begin_anew():
+    share, weights = FairShare(SLICE), {}
+    share.decide([], [Running("j1", "greedy", 0), Running("j2", "modest", 0)], 2, weights, 0)
+    share.charge({"greedy": 1000.0, "modest": 10.0}, weights)
+    share.decide([], [Running("j2", "modest", 0)], 2, weights, 1)
+    decision = share.decide([Waiting("j3", "greedy", 1), Waiting("j4", "modest", 2)], [], 1, weights, 2)
+    assert decision.grants == ("j4",)
+
+
+def test_the_first_job_of_a_tenant_soon_ends_a_slice_that_is_young():
+    share = FairShare(60.0)
+    big = Running("big", "a", 0.0, slices=7, seconds=EXPRESS_S)
+    share.decide([], [big], 1, {}, 0.0)
+    share.charge({"a": 5.0}, {})
+    share.decide([Waiting("small", "b", 9.0)], [big], 1, {}, 1.0)
+    share.charge({"a": 0.5}, {})
+    assert share.decide([Waiting("small", "b", 9.0)], [big], 1, {}, 2.0).yields == ("big",)
+
+
+def test_a_stream_of_first_jobs_ends_a_slice_no_sooner_than_others_do():
+    """Else a tenant could have any other's job interrupted every two seconds."""
+    machine, interrupted = FairShare(60.0), []
+    big_since = 0.0
+    for second in range(600):
+        big = Running("big", "a", 0.0, slices=1, seconds=second - big_since)
+        decision = machine.decide([Waiting(f"s{second}", "b", second)], [big], 1, {}, float(second))
+        machine.charge({"a": 1.0}, {})
+        if decision.yields:
+            interrupted.append(second)
+            machine.decide([Waiting(f"s{second}", "b", second)], [], 1, {}, float(second))
+            big_since = second + 1
+    assert 2 <= len(interrupted) <= 11
+
+
+def test_a_running_job_of_the_least_served_is_never_asked():
+    share = FairShare(SLICE)
+    running = [Running("x", "small", 0.0, 1, 1000.0)]
+    share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {}, 0.0)
+    share.charge({"large": 500.0, "small": 1.0}, {})
+    assert share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {}, 1.0).yields == ()
+
+
+def test_a_tenants_own_jobs_take_turns():
+    share = FairShare(SLICE)
+    big = Running("big", "a", created=0.0, slices=0, seconds=SLICE)
+    assert share.decide([Waiting("next", "a", created=5.0)], [big], 1, {}, 0.0).yields == ("big",)
+    late = Waiting("next", "a", created=100.0)
+    assert share.decide([late], [big], 1, {}, 0.0).yields == (), "in the order of their submission, slice by slice"
+
+
+def test_one_job_yields_at_a_time_and_nobody_where_nobody_waits():
+    share = FairShare(SLICE)
+    running = [Running("x", "a", 0.0, 1, 99.0, ending=True), Running("y", "a", 0.0, 1, 99.0)]
+    share.decide([], running, 2, {}, 0.0)
+    share.charge({"a": 99.0}, {})
+    assert share.decide([Waiting("w", "b", 0.0)], running, 2, {}, 0.0).yields == ()
+    assert share.decide([], [Running("y", "a", 0.0, 1, 99.0)], 1, {}, 0.0).yields == ()
