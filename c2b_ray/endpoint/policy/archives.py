@@ -1,0 +1,200 @@
+"""The members of a zip or tar archive of images, one after the other, and their way onto a disk.
+
+What an archive says of itself is not believed: bytes are counted as they come out, by a process of its own with limits
+(`python -m c2b_ray.endpoint.policy.archives`). It knows archives and paths; what an image is, `pictures` knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import IO, Any, NamedTuple
+
+from c2b_ray.config.policy import GIB, Policy
+from c2b_ray.endpoint.policy.isolation import can_cut_off, launched
+from c2b_ray.endpoint.policy.pictures import check_picture
+from c2b_ray.errors import C2BError, ImageError, SourceError
+
+METADATA = ("metadata.csv", "metadata.jsonl")
+_LARGEST_METADATA = 64 * 2**20
+_DEEPEST, _LONGEST = 10, 400
+_CHUNK = 2**20
+MINUTES = 30
+
+
+class Member(NamedTuple):
+    """`packed`: the bytes that it takes in the archive, where that is known."""
+
+    name: str
+    packed: int | None
+    stream: IO[bytes]
+
+
+def members(file: IO[bytes], policy: Policy) -> Iterator[Member]:
+    """The regular files of the archive, each to be read before the next. SourceError for links, devices and encrypted
+    files; of what is damaged, whatever Python's readers raise."""
+    zipped = file.read(4) == b"PK\x03\x04"
+    file.seek(0)
+    return _of_zip(file, policy) if zipped else _of_tar(file, policy)
+
+
+def _of_zip(file: IO[bytes], policy: Policy) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        _check_count(len(infos), policy)
+        for info in infos:
+            if info.is_dir():
+                continue
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG):
+                raise SourceError(f"{info.filename[:200]!r} is a link or a device; expected images in folders")
+            if info.flag_bits & 0x1:
+                raise SourceError(f"{info.filename[:200]!r} is encrypted")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise SourceError(f"{info.filename[:200]!r} is packed in a way that is not read here; expected deflate")
+            with archive.open(info) as stream:
+                yield Member(info.filename, info.compress_size, stream)
+
+
+def _of_tar(file: IO[bytes], policy: Policy) -> Iterator[Member]:
+    with tarfile.open(fileobj=file, mode="r|*") as archive:
+        for count, info in enumerate(archive, 1):
+            _check_count(count, policy)
+            if info.isdir():
+                continue
+            stream = archive.extractfile(info) if info.isreg() and not info.issparse() else None
+            if stream is None:
+                raise SourceError(f"{info.name[:200]!r} is a link or a device; expected images in folders")
+            yield Member(info.name, None, stream)
+
+
+def _check_count(count: int, policy: Policy) -> None:
+    if count > policy.archives.members:
+        raise SourceError(f"it has more than {policy.archives.members} members")
+
+
+def write(found: Iterator[Member], folder: str, policy: Policy) -> int:
+    """Writes each image, which was checked before, below the new `folder`; how many. SourceError names a member."""
+    os.mkdir(folder, 0o700)
+    try:
+        return _written(found, folder, policy)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        raise SourceError(f"it is damaged: {str(error)[:200]}") from error
+
+
+def _written(found: Iterator[Member], folder: str, policy: Policy) -> int:
+    seen: set[str] = set()
+    total = images = 0
+    for member in found:
+        steps = _steps(member.name)
+        if not steps:
+            continue
+        name = "/".join(steps)
+        if name.casefold() in seen:
+            raise SourceError(f"{name!r} is there twice")
+        seen.add(name.casefold())
+        is_metadata = name in METADATA
+        data = _read(member, _LARGEST_METADATA if is_metadata else policy.image_bytes, policy)
+        total += len(data)
+        if total > policy.archives.total_bytes:
+            raise SourceError(f"unpacked it has more than {policy.archives.total_bytes} bytes")
+        if not is_metadata:
+            _check(name, data, policy)
+            images += 1
+        path = os.path.join(folder, *steps)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(data)
+    if not images:
+        raise SourceError("it holds no images")
+    return images
+
+
+def _check(name: str, data: bytes, policy: Policy) -> None:
+    try:
+        check_picture(data, policy)
+    except ImageError as error:
+        raise SourceError(f"{name!r}: {error}") from error
+
+
+def _steps(name: str) -> tuple[str, ...]:
+    """The folders and the name of a member; none for what operating systems put beside images."""
+    steps = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in steps or "\\" in name or not name.isprintable() or ":" in name:
+        raise SourceError(f"{name[:200]!a} leads out of the archive; expected folder/name.jpg")
+    if len(steps) > _DEEPEST or len(name.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise SourceError(f"{name[:200]!r}: at most {_DEEPEST} folders and {_LONGEST} bytes")
+    if steps[0] == "__MACOSX" or steps[-1].startswith(".") or steps[-1] == "Thumbs.db":
+        return ()
+    return steps
+
+
+def _read(member: Member, most: int, policy: Policy) -> bytes:
+    parts, size = [], 0
+    while part := member.stream.read(_CHUNK):
+        size += len(part)
+        if size > most:
+            raise SourceError(f"{member.name[:200]!r} has more than {most} bytes")
+        if member.packed is not None and size > _CHUNK and size > policy.archives.ratio * max(member.packed, 1):
+            raise SourceError(f"{member.name[:200]!r} unpacks to more than {policy.archives.ratio:g} times its size")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def unpack(path: str, folder: str, policy: Policy) -> int:
+    """The images of the archive at `path`, each checked, below the new `folder`; how many there are.
+
+    SourceError says why an archive is refused; the folder may then hold some of it, and is its caller's to delete.
+    """
+    argv = (sys.executable, "-m", "c2b_ray.endpoint.policy.archives", path, folder, policy.model_dump_json())
+    bounds = {"AS": 4 * GIB, "CPU": MINUTES * 60, "CORE": 0, "FSIZE": max(policy.image_bytes, 64 * 2**20)}
+    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
+    command = launched(argv, bounds, cut=can_cut_off())
+    try:
+        result = subprocess.run(  # noqa: S603  (our own program; the paths are of our own making)
+            command, env=environment, capture_output=True, timeout=MINUTES * 60, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SourceError(f"the archive was not unpacked within {MINUTES} minutes; it is refused") from error
+    if result.returncode != 0:
+        raise SourceError("the archive ended the process that unpacked it, of memory or of damage; it is refused")
+    answer: dict[str, Any] = json.loads(result.stdout)
+    if "error" in answer:
+        raise SourceError(f"the archive is refused: {answer['error']}")
+    return int(answer["images"])
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether 512 first bytes are those of a zip or tar archive, packed with gzip or not."""
+    return head.startswith((b"PK\x03\x04", b"\x1f\x8b")) or head[257:262] == b"ustar"
+
+
+def main(argv: list[str]) -> None:
+    """Unpacks, and writes how many images there are, or why none, as JSON."""
+    path, folder, policy = argv[0], argv[1], Policy.model_validate_json(argv[2])
+    answer: dict[str, Any]
+    try:
+        with open(path, "rb") as file:
+            answer = {"images": write(members(_checked(file), policy), folder, policy)}
+    except (C2BError, OSError) as error:
+        answer = {"error": str(error)[:1000]}
+    json.dump(answer, sys.stdout)
+
+
+def _checked(file: IO[bytes]) -> IO[bytes]:
+    if not is_archive(file.read(512)):
+        raise SourceError("it is neither a zip nor a tar archive by its first bytes")
+    file.seek(0)
+    return file
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,211 @@
+"""An upload: a stream → a file of the tenant's, whole and checked, at the address of its content; or nothing at all.
+
+    <root>/uploads/.incoming/<random>       while it arrives, and where it is refused
+    <root>/uploads/<sha256>.onnx            once it is checked (`paths.upload_path`)
+
+The same bytes twice are one file. What was interrupted is removed by its receiver, or by `sweep` where that has died.
+It knows streams and files; the ledger's rows and a tenant's quota are its caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, get_args
+
+from pyarrow import fs
+
+from c2b_ray.config.policy import Policy
+from c2b_ray.endpoint.policy.archives import unpack
+from c2b_ray.endpoint.policy.paths import UPLOADS, upload_path
+from c2b_ray.endpoint.policy.pictures import check_picture_file
+from c2b_ray.endpoint.policy.weights import check_weights
+from c2b_ray.errors import InputError, SourceError, StorageError, WeightsError
+from c2b_ray.filesystems import resolve
+from c2b_ray.store import files
+
+Kind = Literal["onnx", "safetensors", "image", "images", "table"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+INCOMING = ".incoming"
+
+
+class TooLargeError(InputError):
+    """A body of more bytes than are taken; it was not read to its end."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An upload that is kept. `bytes`: that it takes. `new`: whether it was not there before. `meta`: what was seen."""
+
+    sha256: str
+    kind: Kind
+    bytes: int
+    path: str
+    new: bool
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+class Receiver:
+    """One upload as it arrives; used as a context, after which nothing unfinished is left.
+
+    `root`: the tenant's, local or s3://. `most`: bytes that are taken, such as what is left of the tenant's storage.
+    """
+
+    def __init__(self, root: str, policy: Policy, most: int | None = None) -> None:
+        self._root, self._policy = root.rstrip("/"), policy
+        self._most = policy.upload_bytes if most is None else min(most, policy.upload_bytes)
+        self._digest, self._size = hashlib.sha256(), 0
+        local = "://" not in root
+        folder = f"{self._root}/{UPLOADS}/{INCOMING}" if local else tempfile.mkdtemp(prefix="c2b-upload-")
+        self._scratch = None if local else folder
+        with _storage(folder):
+            os.makedirs(folder, 0o700, exist_ok=True)
+            self._path = f"{folder}/{uuid.uuid4().hex}"
+            self._file = open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")  # noqa: SIM115
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def write(self, part: bytes) -> None:
+        """TooLargeError as soon as there is more than may be; StorageError where the disk is full."""
+        self._size += len(part)
+        if self._size > self._most:
+            raise TooLargeError(f"the body has more than {self._most} bytes, which is all that is taken")
+        self._digest.update(part)
+        with _storage(self._path):
+            self._file.write(part)
+
+    def finish(self, kind: Kind, sha256: str | None = None) -> Stored:
+        """The upload where it stays. WeightsError, ImageError or SourceError where it is not of its `kind`.
+
+        `sha256`: what the client says that it sent; SourceError where something else arrived.
+        """
+        digest = self._digest.hexdigest()
+        if sha256 is not None and sha256.lower() != digest:
+            raise SourceError(f"the body has the sha256 {digest}, not {sha256[:64]!r}; it was damaged on its way")
+        with _storage(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        target = upload_path(self._root, digest, kind)
+        if files.exists(target):
+            return Stored(digest, kind, _bytes(target, self._size), target, False)
+        kept = f"{self._path}.unpacked" if kind == "images" else self._path
+        meta = _seen(self._path, kind, self._policy, kept)
+        size = _bytes(kept, self._size)
+        if size > self._most:
+            raise TooLargeError(f"unpacked it has {size} bytes, more than {self._most}, which is all that is taken")
+        return Stored(digest, kind, size, target, _kept(kept, target), meta)
+
+    def abort(self) -> None:
+        """Removes what has not been kept; without effect after that, or after `finish`."""
+        self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        shutil.rmtree(f"{self._path}.unpacked", ignore_errors=True)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def remove(root: str, sha256: str, kind: Kind) -> None:
+    """Deletes the file or folder of an upload; without effect where there is none."""
+    path = upload_path(root, sha256, kind)
+    if not files.exists(path):
+        return
+    if kind == "images":
+        files.remove_directory(path)
+    else:
+        files.remove_file(path)
+
+
+def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
+    """Removes what interrupted uploads of a local root left behind; how many. For a store nothing is left there."""
+    if "://" in root:
+        return 0
+    folder, removed = f"{root.rstrip('/')}/{UPLOADS}/{INCOMING}", 0
+    with contextlib.suppress(FileNotFoundError):
+        for entry in list(os.scandir(folder)):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > older_than_seconds:
+                    shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+                    removed += 1
+    return removed
+
+
+def _seen(path: str, kind: Kind, policy: Policy, kept: str) -> dict[str, Any]:
+    """What a file of this kind holds, in a few words for its row; an archive is unpacked to `kept`."""
+    if kind == "images":
+        return {"images": unpack(path, kept, policy)}
+    if kind == "image":
+        picture = check_picture_file(path, policy)
+        return {"format": picture.format, "width": picture.width, "height": picture.height}
+    if kind == "table":
+        _check_parquet(path)
+        return {}
+    summary = check_weights(path, policy.weights)
+    if summary.kind != kind:
+        raise WeightsError(f"the file is {summary.kind}, not {kind}")
+    return {"tensors": summary.tensors, "nodes": summary.nodes, "opset": summary.opset}
+
+
+def _check_parquet(path: str) -> None:
+    """By its ends: what is between is read by the job's own process."""
+    with open(path, "rb") as file:
+        head, size = file.read(4), os.path.getsize(path)
+        file.seek(max(size - 4, 0))
+        if size < 12 or head != b"PAR1" or file.read(4) != b"PAR1":
+            raise SourceError("the file is no Parquet table by its first and last bytes; other tables are not taken")
+
+
+def _kept(path: str, target: str) -> bool:
+    """Moves a file or folder to its address; whether nothing was there."""
+    if "://" in target:
+        filesystem, within = resolve(target)
+        with files.refusals(target):
+            if os.path.isdir(path):
+                filesystem.create_dir(within, recursive=True)
+            fs.copy_files(path, within, fs.LocalFileSystem(), filesystem)
+        return True
+    with _storage(target):
+        try:
+            os.rename(path, target)
+        except OSError as error:  # the same folder of images, uploaded at the same time
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+        descriptor = os.open(os.path.dirname(target), os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def _bytes(path: str, whole: int) -> int:
+    """That a kept upload takes: `whole`, but for a folder."""
+    if "://" in path or not os.path.isdir(path):
+        return whole
+    names = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sum(os.lstat(name).st_size for name in names)
+
+
+@contextlib.contextmanager
+def _storage(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else (error.strerror or str(error))
+        raise StorageError(f"the upload cannot be kept: {what}; nothing of it is left", location=path) from error
