@@ -35,8 +35,8 @@ GENERATE = StageConfig(IMAGES, stage="generate", rows_per_file=512)
 VERIFY = StageConfig(VERIFICATIONS, stage="verify", rows_per_file=1024, weigh=pixels_of, most_weight=BATCH_PIXELS)
 CLASSIFY = replace(VERIFY, schema=PREDICTIONS, stage="classify")
 FETCHED_AT_ONCE = 256
-MOST_BLOCKS = 1024
-"""Of row numbers: more blocks would cost a driver on Ray more than the rows that they hold."""
+MOST_BLOCKS, MOST_READS = 128, 512
+"""Blocks of row numbers, and of names of parts: each costs a driver on Ray some memory, however little it holds."""
 
 
 M = TypeVar("M", Captioner, ImageGenerator)
@@ -223,7 +223,10 @@ def _holding(parts: Parts, wanted: Digests) -> tuple[list[pa.Table], bool]:
         if not lacking.all():
             holding.append(name)
             others = others or bool(lacking.any())
-    return [pa.table({"name": [name]}) for name in holding or names[:1]], others or not holding
+    chosen = holding or names[:1]
+    size = ceil(len(chosen) / MOST_READS)
+    blocks = [pa.table({"name": chosen[start : start + size]}) for start in range(0, len(chosen), size or 1)]
+    return blocks, others or not holding
 
 
 def _verify(batch: pa.Table, captioner: Captioner, questions: Checks) -> pa.Table:

@@ -17,7 +17,7 @@ from c2b_ray.schemas.failures import (
     ROUNDS,
     TRANSFERS,
 )
-from c2b_ray.schemas.ids import Texts, content_id, content_ids, seed_of
+from c2b_ray.schemas.ids import Pieces, content_id, content_ids, seed_of, texts
 from c2b_ray.schemas.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -64,9 +64,10 @@ __all__ = [
     "SEARCHES",
     "TRANSFERS",
     "VERIFICATIONS",
-    "Texts",
+    "Pieces",
     "content_id",
     "content_ids",
     "embeddings",
     "seed_of",
+    "texts",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 
 
 def content_id(*parts: Any) -> str:
-    """20 hexadecimal digits that depend on every part; parts are JSON values, bytes, views of bytes or `Texts`."""
+    """20 hexadecimal digits that depend on every part; parts are JSON values, bytes, views of bytes, or `Pieces`."""
     digest = hashlib.blake2b(digest_size=10)
     for part in parts:
         _add(digest, part)
@@ -35,26 +35,33 @@ def _json(part: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """A list of texts for `content_id`, some at a time: as Python's, a million of them take 70 MB. They are asked for
-    twice."""
+class Pieces:
+    """A part of `content_id` that need not be in memory at once. `write` gives its bytes, a piece at a time, to what it
+    is called with; it is called twice, for the length comes first."""
 
-    some: Callable[[], Iterator[list[str]]]
+    write: Callable[[Callable[[Any], object]], None]
 
-    def json(self) -> Iterator[bytes]:
+
+def texts(some: Callable[[], Iterable[list[str]]]) -> Pieces:
+    """The part that is a list of texts, of which `some` gives a few at a time: as Python's, a million take 70 MB."""
+
+    def write(to: Callable[[Any], object]) -> None:
         before = b"["
-        for texts in self.some():
-            if texts:
-                yield before + _json(texts)[1:-1]
+        for few in some():
+            if few:
+                to(before + _json(few)[1:-1])
                 before = b", "
-        yield b"]" if before != b"[" else b"[]"
+        to(b"]" if before != b"[" else b"[]")
+
+    return Pieces(write)
 
 
 def _add(digest: Any, part: Any) -> None:
-    if isinstance(part, Texts):
-        digest.update(sum(map(len, part.json())).to_bytes(8, "big"))
-        for some in part.json():
-            digest.update(some)
+    if isinstance(part, Pieces):
+        sizes: list[int] = []
+        part.write(lambda piece: sizes.append(len(piece)))
+        digest.update(sum(sizes).to_bytes(8, "big"))
+        part.write(digest.update)
         return
     data = part if isinstance(part, bytes | memoryview) else _json(part)
     # The length keeps ("ab", "c") apart from ("a", "bc").

@@ -13,11 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError
-from c2b_ray.names import normalise
 from c2b_ray.schemas import CAPTIONS, DRAWS, PROPOSALS, content_id, seed_of
 from c2b_ray.steps.draw import IDS_AT_ONCE, LABELLED, draws_of, image_ids, no_numbers, wanted
 from c2b_ray.steps.intersect import ATTRIBUTE, Pair, bias_class
-from c2b_ray.steps.labels import TARGET, check_classes, chosen, compared
+from c2b_ray.steps.labels import TARGET, Compared, check_classes, chosen
 from c2b_ray.steps.thresholds import Limit
 
 Rows = NDArray[np.int32]
@@ -100,21 +99,21 @@ def labelled_rows(
     """
     attributes = chosen(labels, attributes)
     check_classes(labels, classes)
-    targets = compared(labels, TARGET)
+    targets = Compared.of(labels, TARGET)
     proposals, captions = [], []
     draws: dict[str, Rows] = {}
     for target_class in classes:
-        of_class = targets == normalise(target_class)
+        of_class = targets.equal(target_class)
         for attribute, values in attributes.items():
-            column = compared(labels, attribute)
-            present = [v for v in values if (of_class & (column == normalise(v))).any()]
+            column = Compared.of(labels, attribute)
+            present = [v for v in values if (of_class & column.equal(v)).any()]
             if len(present) < 2:
                 continue
             proposal = _proposal(target_class, attribute, present)
             proposals.append(proposal)
             for value in present:
                 caption_id = content_id("labelled", proposal["proposal_id"], value)
-                draws[caption_id] = _limited(of_class & (column == normalise(value)), limit, caption_id)
+                draws[caption_id] = _limited(of_class & column.equal(value), limit, caption_id)
                 captions.append(_caption(caption_id, proposal, value))
     if not captions:
         raise SourceError("the labelled table has no class with two or more values of an attribute: nothing to compare")
@@ -140,17 +139,17 @@ def labelled_pair_rows(
 
     Arguments as for `labelled_rows`, whose proposals the pairs are of.
     """
-    targets = compared(labels, TARGET)
-    columns = {name: compared(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])}
+    targets = Compared.of(labels, TARGET)
+    columns = {name: Compared.of(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])}
     captions = []
     draws: dict[str, Rows] = {}
     for pair in pairs:
-        of_class = targets == normalise(pair.target_class)
+        of_class = targets.equal(pair.target_class)
         a, b = columns[pair.a["attribute"]], columns[pair.b["attribute"]]
         for x, y in pair.cells():
             value = bias_class(x, y)
             caption_id = content_id("labelled", pair.proposal_id, value)
-            draws[caption_id] = _limited(of_class & (a == normalise(x)) & (b == normalise(y)), limit, caption_id)
+            draws[caption_id] = _limited(of_class & a.equal(x) & b.equal(y), limit, caption_id)
             captions.append(_caption(caption_id, pair.as_proposal(), value))
     return pa.Table.from_pylist(captions, CAPTIONS), RowDraws(draws, revision)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +30,31 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 _FILE = re.compile(r"[^\s].*\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|txt|json|xml|csv|npy)$", re.IGNORECASE)
 
 
+@dataclass(frozen=True)
+class Compared:
+    """A column's values as they are compared, as numbers: `forms` by number, None for no value; `numbers` int32, a row
+    each. As Python's texts they take twice the memory, and ten times as long to compare."""
+
+    forms: tuple[str | None, ...]
+    numbers: NDArray[np.int32]
+
+    @staticmethod
+    def of(labels: pa.Table, name: str) -> Compared:
+        encoded = labels[column_of(labels, name)].combine_chunks().dictionary_encode()
+        forms = [None if value is None else normalise(str(value)) for value in encoded.dictionary.to_pylist()]
+        at = pc.fill_null(encoded.indices, len(forms)).to_numpy(zero_copy_only=False)
+        return Compared((*forms, None), at)
+
+    def equal(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have the value `name`, however it is spelled."""
+        form = normalise(name)
+        return np.array([known == form for known in self.forms], bool)[self.numbers]
+
+
 def compared(labels: pa.Table, name: str) -> Texts:
     """A column's values as they are compared; None where there is none."""
-    encoded = labels[column_of(labels, name)].combine_chunks().dictionary_encode()
-    forms = [None if value is None else normalise(str(value)) for value in encoded.dictionary.to_pylist()]
-    result = np.array([*forms, None], dtype=object)
-    at = pc.fill_null(encoded.indices, len(forms)).to_numpy(zero_copy_only=False)
-    return np.asarray(result[at], dtype=object)
+    column = Compared.of(labels, name)
+    return np.array(column.forms, dtype=object)[column.numbers]
 
 
 def column_of(labels: pa.Table, name: str) -> str:

@@ -6,9 +6,10 @@ know what the labels mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from io import RawIOBase
 from math import ceil
 from typing import Any
 
@@ -20,7 +21,7 @@ from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import THREADS, concerns_the_store, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.filesystems.documents import parse_json
-from c2b_ray.schemas import Texts, content_id
+from c2b_ray.schemas import Pieces, content_id, texts
 from c2b_ray.store.labelled_rows import LABEL, open_rows
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
@@ -84,9 +85,9 @@ class LabelledTable:
         if clash := next((name for name in names if name == TARGET), None):
             raise ConfigError("images.columns", f"target_class: {target!r}, but there is a column {clash!r} too")
         table = self._rows.columns([target, *names])
-        return pa.table(
+        return pa.table(  # in one piece, of which the revision is
             {
-                TARGET if name == target else name: _as_text(table[name], self._class_names(name))
+                TARGET if name == target else name: _as_text(table[name], self._class_names(name)).combine_chunks()
                 for name in table.column_names
             }
         )
@@ -109,10 +110,12 @@ class LabelledTable:
 
     @cached_property
     def revision(self) -> str:
-        sink = pa.BufferOutputStream()
+        return content_id(Pieces(self._write_labels), texts(self._some_keys), self._rows.size)
+
+    def _write_labels(self, to: Callable[[Any], object]) -> None:
+        sink = pa.PythonFile(_Sink(to), mode="w")
         with pa.ipc.new_stream(sink, self.labels.schema) as writer:
-            writer.write_table(self.labels.combine_chunks())
-        return content_id(memoryview(sink.getvalue()), Texts(self._some_keys), self._rows.size)
+            writer.write_table(self.labels)
 
     def _some_keys(self) -> Iterator[list[str]]:
         for start in range(0, len(self.keys), KEYS_AT_ONCE):
@@ -166,6 +169,20 @@ class LabelledTable:
         except (ValueError, KeyError, TypeError):
             return None
         return [str(name) for name in names] if isinstance(names, list) else None
+
+
+class _Sink(RawIOBase):
+    """A file of which every piece that is written goes to `to`."""
+
+    def __init__(self, to: Callable[[Any], object]) -> None:
+        self._to = to
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._to(data)
+        return len(data)
 
 
 def _is_label(kind: pa.DataType) -> bool:

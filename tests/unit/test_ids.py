@@ -2,7 +2,7 @@
 
 import pytest
 
-from c2b_ray.schemas import Texts, content_id, content_ids
+from c2b_ray.schemas import content_id, content_ids, texts
 
 
 def test_ids_stay_what_they_were():
@@ -19,5 +19,5 @@ def test_many_ids_are_those_of_one_after_the_other():
 @pytest.mark.parametrize("rows", [[], ["a"], ["a", 'with "quotes"', "é", "", "last"]])
 def test_texts_some_at_a_time_have_the_id_of_their_list(rows):
     for size in (1, 2, 5):
-        some = Texts(lambda size=size: iter([[], *(rows[start : start + size] for start in range(0, len(rows), size))]))
+        some = texts(lambda size=size: iter([[], *(rows[start : start + size] for start in range(0, len(rows), size))]))
         assert content_id(b"before", some, 3) == content_id(b"before", rows, 3)
