@@ -91,9 +91,11 @@ def verified(path: str, name: str, tenancy: Tenancy) -> str:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a local path lies below a folder, wherever links on the way to either lead."""
-    base = os.path.realpath(folder)
-    return os.path.isabs(path) and "\0" not in path and os.path.realpath(path).startswith(f"{base}{os.sep}")
+    """Whether a local path is a folder or lies below it, wherever links on the way to either lead."""
+    if not os.path.isabs(path) or "\0" in path:
+        return False
+    base, real = os.path.realpath(folder), os.path.realpath(path)
+    return real == base or real.startswith(f"{base}{os.sep}")
 
 
 def _upload(text: str, name: str, tenancy: Tenancy, kinds: tuple[str, ...]) -> str:

@@ -55,14 +55,29 @@ def paths_of(
     result: list[tuple[Names, str, str]] = []
 
     def leaf(names: Names, value: Any, field: str) -> Any:
-        def find(text: str, kinds: tuple[str, ...]) -> str:
+        def find(text: str, field: str, kinds: tuple[str, ...]) -> str:
             result.append((names, field, text))
             return text
 
-        return _leaf(names, value, field, tenancy, lambda text, field, kinds: find(text, kinds))
+        return _leaf(names, value, field, tenancy, find)
 
     replaced(kind, _validated(resolved, model), resolved, leaf)
     return result
+
+
+def relocated(
+    kind: str,
+    resolved: Mapping[str, Any],
+    model: type[BaseModel],
+    tenancy: Tenancy,
+    move: Callable[[Names, str], str],
+) -> dict[str, Any]:
+    """A config that `check` gave with each path replaced by what `move` makes of it."""
+
+    def leaf(names: Names, value: Any, field: str) -> Any:
+        return _leaf(names, value, field, tenancy, lambda text, field, kinds: move(names, text))
+
+    return replaced(kind, _validated(resolved, model), resolved, leaf)
 
 
 def _walked(

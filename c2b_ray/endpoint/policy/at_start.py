@@ -1,0 +1,79 @@
+"""The policy in the job's own process: its config looked at again, its files looked into, and those of a store fetched.
+
+The policy is in the process' environment (`isolation`), the tenant's root is the folder that its run lies in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+from pydantic import ValidationError
+
+from c2b_ray.config.policy import Policy
+from c2b_ray.endpoint.kinds import kind_named
+from c2b_ray.endpoint.policy.contents import check_contents
+from c2b_ray.endpoint.policy.fields import SPECS, Names
+from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
+from c2b_ray.endpoint.policy.paths import STORE, Tenancy
+from c2b_ray.endpoint.policy.specs import check_again, paths_of, relocated
+from c2b_ray.errors import ConfigError
+from c2b_ray.filesystems import resolve
+from c2b_ray.store import files
+
+_FETCHED = (Names.HIERARCHY, Names.LABEL_MAP, *(names for names in SPECS if names is not Names.INDEX))
+"""What is read as a file of this machine; tables, indexes and runs are read from stores as they are."""
+
+
+def prepared(kind: str, resolved: Mapping[str, Any], tenant_root: str) -> dict[str, Any]:
+    """The config that the job runs with. ConfigError names the field that, by now, names what the tenant may not."""
+    tenancy = Tenancy(tenant_root, policy_of_environment())
+    model = kind_named(kind).config_class
+    check_again(kind, resolved, model, tenancy)
+    found = paths_of(kind, resolved, model, tenancy)
+    check_contents(found, resolved, tenancy)
+    if tenancy.is_local and not any(path.startswith(STORE) for _, _, path in found):
+        return dict(resolved)
+    return relocated(kind, resolved, model, tenancy, partial(_fetched, folder=_folder()))
+
+
+def policy_of_environment() -> Policy:
+    """The endpoint's; where a process was started without one, the default, which lists no URL and no store."""
+    text = os.environ.get(POLICY_VARIABLE)
+    try:
+        return Policy() if text is None else Policy.model_validate_json(text)
+    except ValidationError as error:
+        raise ConfigError("", f"{POLICY_VARIABLE} holds no policy: {error.errors()[0]['msg']}") from error
+
+
+def _folder() -> Path:
+    """The same in each slice of a job: where a file lies is part of what a run is called by."""
+    folder = Path(tempfile.gettempdir()) / f"c2b-job-files-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+        raise ConfigError("", f"{folder} is somebody else's; remove it, or set TMPDIR")
+    return folder
+
+
+def _fetched(names: Names, path: str, folder: Path) -> str:
+    """A file of this machine with the bytes of the one at `path`."""
+    if names not in _FETCHED or not path.startswith(STORE):
+        return path
+    target = folder / hashlib.sha256(path.encode()).hexdigest()[:32] / path.rstrip("/").rpartition("/")[2]
+    filesystem, within = resolve(path)
+    with files.reading(path), files.refusals(path):
+        if filesystem.get_file_info(within).type == fs.FileType.Directory:
+            if not target.exists():
+                files.download(path, target)
+            return str(target)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        temporary = f"{target}.{os.getpid()}"
+        fs.copy_files(within, temporary, filesystem, fs.LocalFileSystem())
+        os.replace(temporary, target)
+    return str(target)

@@ -1,0 +1,138 @@
+"""What the files that a config names say in turn: a table's images, an index's folder and encoder, links in a folder.
+
+It is called in the job's own process, right before the job reads them: parsing a stranger's table is a risk that the
+API does not take. What it lets pass is confined once more where it is read (`filesystems.confined`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.endpoint.policy.fields import SPECS, Names
+from c2b_ray.endpoint.policy.paths import DATA, RUNS, UPLOADS, Tenancy, is_inside, verified
+from c2b_ray.endpoint.policy.schemes import checked_spec
+from c2b_ray.endpoint.policy.weights import check_weights
+from c2b_ray.errors import ConfigError, InputError, WeightsError
+from c2b_ray.filesystems.documents import parse_json, read_json
+from c2b_ray.store import files
+from c2b_ray.store.labelled_rows import open_rows
+
+IMAGE = "image"
+_MANIFEST = "manifest.json"
+_PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".bin")
+
+
+def check_contents(found: list[tuple[Names, str, str]], config: Mapping[str, Any], tenancy: Tenancy) -> None:
+    """ConfigError names the field whose file names what this tenant may not. `found`: `specs.paths_of` the config."""
+    for names, field, path in found:
+        if os.path.isdir(path):
+            _check_links(path, field, tenancy)
+        if names is Names.TABLE:
+            _check_table(path, field, _image_column(config, field))
+        elif names is Names.INDEX:
+            _check_index(path, field, tenancy)
+        elif names in SPECS:
+            _check_model(path, field)
+
+
+def _check_links(folder: str, field: str, tenancy: Tenancy) -> None:
+    """Every link in it, or further in, leads to files of the same tenant."""
+    for above, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = os.path.join(above, name)
+            if os.path.islink(path) and not _is_tenants(path, tenancy):
+                shown = os.path.relpath(path, folder)
+                raise ConfigError(field, f"{shown!r} in this folder is a link that leads out of the tenant's files")
+
+
+def _is_tenants(path: str, tenancy: Tenancy) -> bool:
+    return any(is_inside(path, f"{tenancy.root.rstrip('/')}/{part}") for part in (DATA, UPLOADS, RUNS))
+
+
+def _image_column(config: Mapping[str, Any], field: str) -> str:
+    """What the table of a field calls its column of images."""
+    section: Any = config
+    for step in field.split(".")[:-1]:
+        section = section.get(step) or {}
+    columns = section.get("columns") if isinstance(section, Mapping) and field != "labelled" else None
+    return str((columns or {}).get(IMAGE) or IMAGE)
+
+
+def _check_table(path: str, field: str, column: str) -> None:
+    rows = open_rows(path, field)
+    if column not in rows.schema.names:
+        return  # which it is, and whether it is missing, the audit itself says
+    kind = rows.schema.field(column).type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)):
+        return
+    for row, value in enumerate(rows.columns([column])[column].to_pylist(), 1):
+        if isinstance(value, str) and _leads_out(value):
+            raise ConfigError(
+                field,
+                f"row {row}: the image {value[:200]!r} is no path below the table's folder: it is absolute, a URL, or "
+                "has '..' in it",
+            )
+
+
+def _leads_out(name: str) -> bool:
+    steps = name.replace("\\", "/").split("/")
+    return name.startswith(("/", "~", "\\")) or ".." in steps or "://" in name or "\0" in name
+
+
+def _check_index(path: str, field: str, tenancy: Tenancy) -> None:
+    """Its manifest may name a folder of images and an encoder, which are read and loaded."""
+    try:
+        manifest = parse_json(files.read_bytes(f"{path.rstrip('/')}/{_MANIFEST}"))
+    except ValueError as error:
+        raise ConfigError(field, f"its {_MANIFEST} is not JSON: {str(error)[:200]}") from error
+    root, encoder = (
+        (manifest.get(name) for name in ("images_root", "encoder")) if isinstance(manifest, dict) else (0, 0)
+    )
+    if root is not None:
+        if not isinstance(root, str):
+            raise ConfigError(field, f"its {_MANIFEST} names a folder of images that is no text")
+        _verified(root, f"{field}, the images_root of its {_MANIFEST}", tenancy)
+    if not isinstance(encoder, str):
+        raise ConfigError(field, f"its {_MANIFEST} names no encoder")
+    what = f"{field}, the encoder of its {_MANIFEST}"
+    checked_spec(encoder, "encoder", what, tenancy.policy, lambda text, kinds: _verified(text, what, tenancy))
+
+
+def _verified(path: str, field: str, tenancy: Tenancy) -> str:
+    try:
+        return verified(path, field, tenancy)
+    except ConfigError as error:
+        raise ConfigError(
+            field, "it leads out of the tenant's files; build the index anew from files below data/"
+        ) from error
+
+
+def _check_model(path: str, field: str) -> None:
+    """Weights that were not uploaded are looked at as uploads are; a folder's shards are in it."""
+    if path.lower().endswith(_PICKLES):
+        raise ConfigError(field, f"{Path(path).name}: pickles are not read; convert it to safetensors, or export ONNX")
+    try:
+        if path.endswith((".onnx", ".safetensors")) and "://" not in path and f"/{UPLOADS}/" not in path:
+            check_weights(path)
+    except (WeightsError, OSError) as error:
+        raise ConfigError(field, f"{Path(path).name}: {error}") from error
+    if os.path.isdir(path):
+        for index in sorted(Path(path).rglob("*.index.json")):
+            _check_shards(index, field)
+
+
+def _check_shards(index: Path, field: str) -> None:
+    """The list of a sharded model's files, which are loaded from wherever it says."""
+    try:
+        listed = read_json(index)
+    except InputError as error:
+        raise ConfigError(field, f"{index.name}: {error}") from error
+    named = listed.get("weight_map") if isinstance(listed, dict) else None
+    for name in named.values() if isinstance(named, dict) else ():
+        if not isinstance(name, str) or "/" in name or "\\" in name or name.startswith("."):
+            raise ConfigError(field, f"{index.name} names {str(name)[:100]!r}; expected a file beside it")
