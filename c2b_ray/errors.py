@@ -15,6 +15,9 @@ It does not know where errors are shown; the command line turns an `InputError` 
     ├── StorageError            the file system said no: full disk, no permission (exit status 2)
     ├── ReplyError              a language model's reply that cannot be used; kept beside the run
     └── ServiceError            a model service that is dead or answers nonsense: the run stops and can be resumed
+
+The endpoint's own are beside what raises them: `DatabaseDownError`, `SchemaError` (endpoint.ledger.outage), `FencedError`,
+`IdempotencyConflictError` (endpoint.ledger.job) and `Denied` (endpoint.ledger.quotas).
 """
 
 from __future__ import annotations

@@ -11,11 +11,16 @@ from contextlib import contextmanager
 from c2b_ray.errors import C2BError, InputError
 
 INSTALL = {
+    "alembic": "'c2b-ray[endpoint]'",
     "boto3": "'c2b-ray[s3]'",
     "botocore": "'c2b-ray[s3]'",
     "diffusers": "'c2b-ray[generate]'",
     "onnx": "'c2b-ray[onnx]'",
     "onnxruntime": "'c2b-ray[onnx]'",
+    "fastapi": "'c2b-ray[endpoint]'",
+    "psycopg": "'c2b-ray[endpoint]'",
+    "sqlalchemy": "'c2b-ray[endpoint]'",
+    "uvicorn": "'c2b-ray[endpoint]'",
     "sentencepiece": "'c2b-ray[llm]'",
     "tiktoken": "'c2b-ray[llm]'",
     "vllm": "'c2b-ray[vllm]', on a machine with a GPU; on one without, run it in an environment of its own, as "

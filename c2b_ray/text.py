@@ -17,7 +17,7 @@ HARMLESS = {"model", "version", "api-version", "revision", "deployment"}
 """Parameters of a service's URL that say what is asked; the value of any other may be its key."""
 LEAST_SECRET = 10  # shorter values of such variables are words like EMPTY or none
 TOKEN = re.compile(
-    r"\b(?:sk|pk|rk)-[\w-]{16,}|\b(?:hf|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}|\b(?:AKIA|ASIA|AIza)[\w-]{12,}"
+    r"\bc2b_[A-Za-z0-9]{8}_[A-Za-z0-9]{32}|\b(?:sk|pk|rk)-[\w-]{16,}|\b(?:hf|gh[opsu]|github_pat|glpat|xox[abp])[_-][\w-]{16,}|\b(?:AKIA|ASIA|AIza)[\w-]{12,}"
 )
 """Keys that are known by how they begin."""
 

@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from c2b_ray import __version__
-from c2b_ray.cli import ask, audit, compare, dataset, endpoint, export, failures, index, models, serve, world
+from c2b_ray.cli import (
+    ask,
+    audit,
+    audit_log,
+    compare,
+    dataset,
+    endpoint,
+    export,
+    failures,
+    index,
+    keys,
+    models,
+    serve,
+    world,
+)
 from c2b_ray.errors import C2BError, InputError, StorageError
 from c2b_ray.text import visible, without_credentials
 
@@ -32,6 +46,8 @@ app.command("models")(models.models)
 app.add_typer(world.app, name="world")
 app.command("serve")(serve.serve)
 app.add_typer(endpoint.app, name="endpoint")
+app.add_typer(keys.app, name="keys")
+app.add_typer(audit_log.app, name="audit-log")
 
 
 def _print_version(wanted: bool) -> None:

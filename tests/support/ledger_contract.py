@@ -858,6 +858,20 @@ class MigrationsContract:
         migrations.migrate(db)
         assert jobs.get(db, who.tenant_id, job.id) == job
 
+    @pytest.mark.parametrize(("before", "to"), [("0001", "0002"), ("0002", "0001")])
+    def test_a_migration_whose_process_dies_leaves_the_revision_before(
+        self, db: Database, before: str, to: str
+    ) -> None:
+        job = submit(db, member(db))
+        migrations.migrate(db, before)
+        url = db.engine.url.render_as_string(hide_password=False)
+        died = subprocess.run([sys.executable, "-c", _DIE_MIGRATING, url, to], check=False)
+        assert died.returncode == 9
+        assert migrations.revision(db) == before
+        migrations.migrate(db, to)
+        migrations.migrate(db)
+        assert jobs.get(db, job.tenant_id, job.id) == job
+
     def test_an_unknown_revision_and_an_unsaid_loss_are_refused(self, db: Database) -> None:
         with pytest.raises(ConfigError, match="no revision"):
             migrations.migrate(db, "9999")
@@ -879,3 +893,18 @@ class MigrationsContract:
         at_once(3, lambda _: migrations.prepare(open_db()))
         assert audit_log.verify(db) is None
         assert member(db)
+
+
+_DIE_MIGRATING = """
+import os, sys
+from alembic import op
+from c2b_ray.endpoint.ledger import migrations
+from c2b_ray.endpoint.ledger.database import Database
+after = {"0002": "add_column", "0001": "drop_index"}[sys.argv[2]]
+done = getattr(op, after)
+def die_after(*arguments):
+    done(*arguments)
+    os._exit(9)
+setattr(op, after, die_after)
+migrations.migrate(Database(sys.argv[1]), sys.argv[2])
+"""

@@ -77,14 +77,7 @@ def create(
     actor: str = "operator",
 ) -> NewKey:
     """`expires_in`: seconds; None never. ConfigError names a field that cannot be, InputError an unknown tenant."""
-    if not (0 < len(name) <= 200 and name.isprintable()):
-        raise ConfigError("name", "expected 1 to 200 printable characters")
-    unknown = sorted(set(scopes) - set(SCOPES))
-    if unknown or not scopes:
-        what = repr(unknown[0][:50]) if unknown else "none"
-        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {what}")
-    if expires_in is not None and not 0 < expires_in < 100 * 365 * 86_400:
-        raise ConfigError("expires_in", f"{expires_in:g} is no number of seconds up to 100 years")
+    check(name, scopes, expires_in)
     with db.transaction() as tx:
         if tx.execute(select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id)).first() is None:
             raise InputError(f"{tenant_id}: no such tenant")
@@ -93,6 +86,18 @@ def create(
         data = {"name": name, "scopes": list(new.key.scopes), "expires": expires}
         audit_log.append(tx, audit_log.Entry(actor, "key.create", tenant_id, new.key.id, data))
     return new
+
+
+def check(name: str, scopes: Collection[str], expires_in: float | None) -> None:
+    """ConfigError where a key cannot be made of these."""
+    if not (0 < len(name) <= 200 and name.isprintable()):
+        raise ConfigError("name", "expected 1 to 200 printable characters")
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        what = repr(unknown[0][:50]) if unknown else "none"
+        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {what}")
+    if expires_in is not None and not 0 < expires_in < 100 * 365 * 86_400:
+        raise ConfigError("expires_in", f"{expires_in:g} is no number of seconds up to 100 years")
 
 
 def verify(db: Database, text: str) -> Key | None:

@@ -44,8 +44,7 @@ def create(
     db: Database, name: str, *, weight: float = 1.0, quotas: dict[str, Any] | None = None, actor: str = "operator"
 ) -> Tenant:
     """InputError where the name is taken, ConfigError where name, weight or quotas cannot be."""
-    if not _NAME.fullmatch(name):
-        raise ConfigError("name", f"{name[:100]!r} is no name of a tenant: a-z, 0-9, '.', '_', '-', at most 64")
+    check_name(name)
     _check_weight(weight)
     _valid(quotas or {})
     try:
@@ -56,6 +55,12 @@ def create(
     except exc.IntegrityError as error:
         raise InputError(f"a tenant {name!r} exists") from error
     return tenant
+
+
+def check_name(name: str) -> None:
+    """ConfigError where a tenant cannot be called so."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError("name", f"{name[:100]!r} is no name of a tenant: a-z, 0-9, '.', '_', '-', at most 64")
 
 
 def change(

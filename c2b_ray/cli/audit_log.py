@@ -1,0 +1,85 @@
+"""`c2b audit-log verify`, `head` and `show`: what was done on a shared endpoint, and whether its log is whole."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from c2b_ray.cli import show
+from c2b_ray.cli.ledger import AsJson, Config, moment, opened
+from c2b_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from c2b_ray.endpoint.ledger.audit_log import Head
+
+app = typer.Typer(help="The append-only log of what was done on a shared endpoint.", no_args_is_help=True)
+
+
+@app.command()
+def verify(
+    head: Annotated[
+        str | None, typer.Option(metavar="SEQ:HASH", help="A head that was kept elsewhere; the log must go through it.")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Check the chain of hashes; exit status 1 where it is broken.
+
+    Without a head that was kept elsewhere, it cannot tell of somebody who may write to the database and has made all
+    hashes anew from some entry on.
+    """
+    from c2b_ray.endpoint.ledger import audit_log
+
+    kept = None if head is None else _head(head)
+    db = opened(config)
+    end = audit_log.head(db)
+    broken = audit_log.verify(db, kept)
+    if broken is not None:
+        show.line(f"broken at entry {broken.seq}: {broken.reason}")
+        raise typer.Exit(1)
+    through = "" if kept is None else f", and they go through {kept.seq}:{kept.hash[:12]}…"
+    show.line(f"{end.seq} entries, each follows from the one before it{through}")
+    show.line(f"head, to keep elsewhere: {end.seq}:{end.hash}")
+
+
+@app.command()
+def head(config: Config = None) -> None:
+    """Print the end of the log, SEQ:HASH, to keep where nobody can change it with the database."""
+    from c2b_ray.endpoint.ledger import audit_log
+
+    end = audit_log.head(opened(config))
+    print(f"{end.seq}:{end.hash}")
+
+
+@app.command("show")
+def show_(
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many entries, the latest.")] = 50,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the latest entries, the last one first."""
+    from c2b_ray.endpoint.ledger import audit_log
+
+    entries = audit_log.page(opened(config), limit=limit)
+    if as_json:
+        show.print_json([vars(entry) for entry in entries])
+        return
+    table = Table()
+    for column in ("entry", "at (UTC)", "who", "what", "of tenant", "to", "more"):
+        table.add_column(column, overflow="fold")
+    for entry in entries:
+        who = (entry.actor, entry.action, entry.tenant_id or "", entry.subject or "", entry.data)
+        table.add_row(str(entry.seq), moment(entry.at), *map(escape, who))
+    show.out().print(table)
+
+
+def _head(text: str) -> Head:
+    from c2b_ray.endpoint.ledger import audit_log
+
+    match = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text)
+    if match is None:
+        raise ConfigError("head", f"{text[:100]!r} is not SEQ:HASH, as c2b audit-log head prints it")
+    return audit_log.Head(int(match[1]), match[2])

@@ -1,0 +1,59 @@
+"""The ledger that commands for operators work on, and how people write ids and times there."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from c2b_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from c2b_ray.endpoint.ledger.database import Database
+
+Config = Annotated[
+    str | None,
+    typer.Option("--config", metavar="ENDPOINT.yaml", help="The endpoint's file; by default the folder c2b-endpoint."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PERIOD = re.compile(rf"(\d{{1,9}})([{''.join(_UNITS)}])")
+
+
+def opened(config: str | None, *, create: bool = False) -> Database:
+    """The endpoint's ledger, at this version's revision; `create`: an empty database, or none yet, gets its tables.
+
+    ConfigError where there is no database file: one would be made in a wrong folder.
+    """
+    from c2b_ray.config.endpoint import read_endpoint
+    from c2b_ray.endpoint.ledger import migrations
+    from c2b_ray.endpoint.ledger.database import Database
+    from c2b_ray.extras import needed_by
+
+    url = read_endpoint(config).database_url
+    path = url.removeprefix("sqlite:///")
+    if path != url and not create and not Path(path).is_file():
+        raise ConfigError("database", f"{path}: no ledger is there; name the endpoint's file with --config")
+    with needed_by("the endpoint's ledger"):
+        db = Database(url)
+        if create:
+            migrations.prepare(db)
+        migrations.require_current(db)
+    return db
+
+
+def seconds(field: str, text: str) -> float:
+    """Of a period such as 90d, 12h, 30m or 45s."""
+    match = _PERIOD.fullmatch(text)
+    if match is None:
+        raise ConfigError(field, f"{text[:50]!r} is no period such as 90d, 12h, 30m or 45s")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def moment(at: float | None) -> str:
+    """In UTC, to the second; "" where there is none."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
