@@ -16,8 +16,8 @@ It does not know where errors are shown; the command line turns an `InputError` 
     ├── ReplyError              a language model's reply that cannot be used; kept beside the run
     └── ServiceError            a model service that is dead or answers nonsense: the run stops and can be resumed
 
-The endpoint's own are beside what raises them: `DatabaseDownError`, `SchemaError` (endpoint.ledger.outage), `FencedError`,
-`IdempotencyConflictError` (endpoint.ledger.job) and `Denied` (endpoint.ledger.quotas).
+The endpoint's own are beside what raises them, in endpoint.ledger: `DatabaseDownError` and `SchemaError` (outage),
+`FencedError` and `IdempotencyConflictError` (job), `Denied` (quotas).
 """
 
 from __future__ import annotations
