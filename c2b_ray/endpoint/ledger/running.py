@@ -52,7 +52,7 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
         row = tx.execute(takes.returning(*COLUMNS)).first()
         if row is None:
             return None
-        reason = {"reason": "its runner was lost"} if row.attempt else {}
+        reason = {"reason": f"attempt {row.attempt + 1}"} if row.attempt else {}
         events.add(tx, row.id, "state", {"state": "running", **reason})
     return Claim(record(Job, row), row.fence)
 
