@@ -14,6 +14,8 @@ from c2b_ray.config.failure_rule import FailureRule
 from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 
 ALL, AUTO = "all", "auto"
+ANY_LABEL = "any label"
+"""Of labelled images, all labels together."""
 LABEL, PARENT = "{label}", "({parent})"
 _LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _NO_IMAGES = "say where images come from: {generate: {model: spec}} or {labelled: {table: path}}"
@@ -94,7 +96,9 @@ class FailuresConfig(Strict):
         1.0, gt=0, le=1, description="A failure counts only where the true label has at most this probability."
     )
     targets: dict[Name, list[Name]] | None = Field(
-        None, description="Label → the wrong labels that are looked for. By default those that failures are taken for."
+        None,
+        description="Label → the wrong labels that are looked for; of labelled images also `any label`, for all "
+        "together. By default those that failures are taken for.",
     )
     hierarchy: str | None = Field(
         None, description="`world`, `imagenet`, a YAML or CSV file of label → parent, or a folder of WordNet's files."
@@ -173,6 +177,8 @@ class FailuresConfig(Strict):
         if self.images.labelled is not None:
             self._check_labelled()
         for label in self.targets or {}:
+            if label == ANY_LABEL and self.images.labelled is not None:
+                continue
             if self.labels and label not in self.labels:
                 raise ValueError(f"targets: {label!r} is none of `labels`")
         return self

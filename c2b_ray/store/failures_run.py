@@ -36,10 +36,12 @@ class Expected(BaseModel):
 
 
 class FailuresManifest(Manifest):
-    """`spent`: draws by stage and part, beside the `budget` of the config; `estimate`: before the run."""
+    """`spent`: draws by stage and part, beside the `budget` of the config; `estimate`: before the run;
+    `dropped_sentences`: reason → how many that were said of failures stand in no caption."""
 
     spent: dict[str, int] | None = None
     estimate: Expected | None = None
+    dropped_sentences: dict[str, int] | None = None
 
 
 class FailuresRun(Run):

@@ -51,6 +51,8 @@ def test_the_planted_failure_is_found_and_its_rate_holds_the_truth(run):
     assert exact["baseline_rate"] < 0.1 < 1 / exact["p_value"]
     assert exact["q_value"] <= 0.05
     assert sum(run.manifest["spent"].values()) <= 4000
+    assert run.manifest["estimate"] == {"draws": [1800, 4000]}  # three quarters of discovery, and the whole budget
+    assert run.manifest["dropped_sentences"].keys() <= {"names_label", "names_class", "says_nothing", "repeated"}
 
 
 def test_the_failures_of_a_kind_are_described_by_what_they_share(run):

@@ -70,6 +70,14 @@ def test_values_of_columns_that_fail_are_found_and_confirmed_on_the_other_half(t
     assert find(table, tmp_path / "run").hypotheses.equals(run.hypotheses)
 
 
+def test_targets_of_all_labels_together_can_be_named(table, tmp_path):
+    targets = {"any label": ["boat"], "bus": ["boat"], "boat": ["mug"]}
+    rows = find(table, tmp_path / "run", targets=targets).hypotheses.to_pylist()
+    assert {row["target"] for row in rows if row["label"] == "any label"} == {"boat"}
+    with pytest.raises(ConfigError, match="targets"):
+        find(table, tmp_path / "other", targets={"tram": ["boat"]})
+
+
 def test_a_label_that_no_row_has_and_a_captioner_are_refused(table, tmp_path):
     with pytest.raises(ConfigError, match="mug"):
         find(table, tmp_path / "run", labels=["mug"])

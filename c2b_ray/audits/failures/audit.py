@@ -99,11 +99,14 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
     confirmation = Confirmation(work, hypotheses)
     left = draws - sum(work.drawing.spent.values())
     confirmation.test(int(left * TEST_SHARE))
+    confirmation.test(int(confirmation.spare(draws - sum(work.drawing.spent.values())) * TEST_SHARE))
     confirmation.measure(draws - sum(work.drawing.spent.values()))
     generalise(work, confirmation.findings)
     write_hypotheses(run, pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
     spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
-    run.update({"spent": spent, **({"placement": models.runner.placements} if models.runner.placements else {})})
+    dropped = {} if work.describing is None else work.describing.dropped
+    placements = models.runner.placements
+    run.update({"spent": spent, "dropped_sentences": dropped, **({"placement": placements} if placements else {})})
 
 
 def _counts(run: FailuresRun) -> dict[str, int]:

@@ -22,7 +22,7 @@ from c2b_ray.schemas import HYPOTHESES
 from c2b_ray.steps.discovery.candidates import Candidate
 from c2b_ray.steps.discovery.race import Race, RaceTerms, measure_draws, next_draws
 
-TEST_SHARE = 0.7
+TEST_SHARE = 0.8
 """Of the draws of confirmation; the others measure."""
 LEAST_MEASURED = 200
 
@@ -63,12 +63,25 @@ class Confirmation:
         """
         if not self.hypotheses:
             return
-        places = len(self.captions) + len(self.labels)
-        least = min(LEAST_MEASURED, draws // places)
-        left = draws - least * places
+        least = self._least(draws)
+        left = draws - least * self._places
         plan = measure_draws(self.race, left, left)
         captions, baselines = np.maximum(plan.captions, least), np.maximum(plan.baselines, least)
         self._draw(captions.tolist(), baselines.tolist(), MEASURE, "measure rates")
+
+    def spare(self, draws: int) -> int:
+        """Of so many draws those that measuring does not take, while a hypothesis is open that they may decide."""
+        if not (self.race.standing == "open").any():
+            return 0
+        needed = self._least(draws) * self._places + measure_draws(self.race, draws).total
+        return max(draws - needed, 0)
+
+    @property
+    def _places(self) -> int:
+        return len(self.captions) + len(self.labels)
+
+    def _least(self, draws: int) -> int:
+        return min(LEAST_MEASURED, draws // self._places)
 
     @property
     def findings(self) -> list[Hypothesis]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -28,6 +29,15 @@ class Describing:
         self._run, self._runner, self._captioner, self._revision = run, runner, captioner, revision
         self._steps = steps
         self._known: dict[str, str | None] | None = None
+        self._dropped: set[tuple[str, str, str]] = set()
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """By reason, how many sentences were said of a label's images and stand in no caption."""
+        return dict(sorted(Counter(reason for _, _, reason in self._dropped).items()))
+
+    def drop(self, label: str, sentence: str, reason: str) -> None:
+        self._dropped.add((label, sentence, reason))
 
     def sentences(self, images: Sequence[Image]) -> list[tuple[str, ...]]:
         """Of each image, what is said besides its label; () where the captioner had nothing usable to say."""
@@ -49,7 +59,8 @@ class Describing:
             self._known = None
             known = self._read()
         texts = [known[one] for one in ids]
-        return [() if text is None else _usable(text, label) for text, (label, _) in zip(texts, images, strict=True)]
+        labels = [label for label, _ in images]
+        return [() if text is None else self._usable(text, of) for text, of in zip(texts, labels, strict=True)]
 
     def _read(self) -> dict[str, str | None]:
         if self._known is None:
@@ -57,7 +68,8 @@ class Describing:
             self._known = dict(zip(rows["description_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
         return self._known
 
-
-def _usable(text: str, label: str) -> tuple[str, ...]:
-    kept, _ = usable(told(text, label), label)
-    return tuple(kept)
+    def _usable(self, text: str, label: str) -> tuple[str, ...]:
+        kept, dropped = usable(told(text, label), label)
+        for one in dropped:
+            self.drop(label, one.sentence, one.reason)
+        return tuple(kept)

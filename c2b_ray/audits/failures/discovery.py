@@ -5,9 +5,11 @@ baselines → failures → descriptions → sets of sentences → captions, draw
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from c2b_ray.audits.failures.confirmation import TEST_SHARE
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
 from c2b_ray.audits.failures.failing import background, combined, describe_at_once, described
 from c2b_ray.audits.failures.rewriting import rewrite
@@ -15,11 +17,13 @@ from c2b_ray.audits.failures.screening import WORTH, Purse, baseline_rate, rate,
 from c2b_ray.audits.failures.shortening import shorten
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
 from c2b_ray.steps.discovery.candidates import written
+from c2b_ray.steps.discovery.costs import baseline_share, expected_draws
 from c2b_ray.steps.discovery.mining import Sentences, mine
 from c2b_ray.steps.discovery.rounds import SAMPLE
 
-BASELINE_SHARE = 0.67
-"""Of the draws of discovery."""
+BASELINE_SHARE = 0.75
+"""Of the draws of discovery. What fails in none of them is never looked for; captions take few draws to be worth a
+test."""
 CHUNKS = (0.1, 0.3, 0.6)
 SAMPLED = 100
 MINED, WHOLE, CONFIRMED = 4, 2, 3
@@ -27,10 +31,14 @@ MINED, WHOLE, CONFIRMED = 4, 2, 3
 are confirmed."""
 MUCH = 0.4
 """The share of the draws for captions whose being left sends more draws to the baselines."""
+SEEN = 3
+"""Failures with which a kind's whole description is left for its other captions to be drawn."""
 OWN = 1_000
 """Draws at most of each caption of the config, before what they are taken for is known."""
 FEWEST = 2
-"""Failures without which a caption is not confirmed."""
+"""Failures with which a caption is confirmed that fails more often than the baseline."""
+SURPRISE = 0.2
+"""The probability of as many failures, at the least rate that is worth it, below which one failure is enough."""
 
 
 def discover(work: Work, draws: int) -> list[Hypothesis]:
@@ -52,7 +60,7 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
         wanted = [Wanted(caption, DISCOVERY, SEARCH, each, examples=2) for caption in work.baselines.values()]
         work.drawing.draw(wanted, work.steps, "draw more of the baselines")
         tried += _tried(work, purse, at_baseline + more)
-    return [*own, *chosen(work, tried)]
+    return [*own, *affordable(work, chosen(work, tried), (work.config.budget.draws - draws) * TEST_SHARE)]
 
 
 def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
@@ -61,7 +69,11 @@ def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
     most = max(at_baseline // len(work.baselines) // 2, 1)
     describe_at_once(work, [(kind, work.baselines[kind.label]) for kind in kinds], work.baselines)
     clusters = combined(work, kinds)
-    first = [one for kind, sets in zip(kinds, clusters, strict=True) for one in _hypotheses(work, kind, sets)]
+    by_kind = [_hypotheses(work, kind, sets) for kind, sets in zip(kinds, clusters, strict=True)]
+    # A whole description holds whatever made its image fail, so that rare failures need one caption drawn to be seen.
+    whole = [max(group, key=lambda one: len(one.caption.sentences)) for group in by_kind if group]
+    screen(work, whole, purse, most, SEEN)
+    first = [one for group in by_kind for one in group]
     screen(work, first, purse, most)
     shorter = shorten(work, promising(work, first), purse, most)
     reworded = rewrite(work, promising(work, [*first, *shorter]), purse, most)
@@ -130,15 +142,20 @@ def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[H
 
 def promising(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Those that failed often enough on the seeds of discovery."""
-    return [
-        one
-        for one in hypotheses
-        if seen(work, one)[0] >= FEWEST and rate(work, one) > WORTH * baseline_rate(work, one.kind)
-    ]
+    return [one for one in hypotheses if _is_promising(work, one)]
 
 
-def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Of each kind the caption that fails most for certain, the shortest that may fail as often, and the next ones."""
+def _is_promising(work: Work, one: Hypothesis) -> bool:
+    failures, draws = seen(work, one)
+    least = WORTH * baseline_rate(work, one.kind)
+    if not failures or failures <= draws * least:
+        return False
+    return failures >= FEWEST or 1 - math.exp(-draws * least) < SURPRISE
+
+
+def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis]]:
+    """Of each kind the shortest caption that may fail as often as the one that fails most for certain, this, and the
+    next ones."""
     by_kind: dict[Kind, list[Hypothesis]] = {}
     for one in promising(work, hypotheses):
         by_kind.setdefault(one.kind, []).append(one)
@@ -148,8 +165,35 @@ def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         once.sort(key=lambda one: (-_certain(work, one), len(one.caption.sentences), one.caption.text))
         alike = [one for one in once if rate(work, one) >= _certain(work, once[0])]
         shortest = min(alike, key=lambda one: len(one.caption.sentences))
-        result += list(dict.fromkeys([shortest, *once]))[:CONFIRMED]
+        result.append(list(dict.fromkeys([shortest, *once]))[:CONFIRMED])
     return result
+
+
+def affordable(work: Work, groups: Sequence[Sequence[Hypothesis]], draws: float) -> list[Hypothesis]:
+    """The first of each kind; the others while the draws of the test are likely to decide about all.
+
+    More hypotheses than that would leave all of them undecided: each takes draws, and more evidence from the others.
+    """
+    result = [group[0] for group in groups]
+    rest = sorted(((rank, one) for group in groups for rank, one in enumerate(group[1:])), key=lambda pair: pair[0])
+    for _, one in rest:
+        if _to_decide(work, [*result, one]) > draws:
+            break
+        result.append(one)
+    return result
+
+
+def _to_decide(work: Work, hypotheses: Sequence[Hypothesis]) -> float:
+    """Draws that a test of all takes, those of the baselines included, if rates are as seen."""
+    rates, bases = [rate(work, one) for one in hypotheses], [baseline_rate(work, one.kind) for one in hypotheses]
+    share = baseline_share(len({one.caption for one in hypotheses}))
+    needed = expected_draws(rates, bases, share, len(hypotheses) / work.config.alpha)
+    of_caption: dict[str, float] = {}
+    of_label: dict[str, float] = {}
+    for one, count in zip(hypotheses, needed.tolist(), strict=True):
+        of_caption[one.caption.caption_id] = max(of_caption.get(one.caption.caption_id, 0.0), count)
+        of_label[one.kind.label] = max(of_label.get(one.kind.label, 0.0), count * share)
+    return sum(of_caption.values()) + sum(of_label.values())
 
 
 def _certain(work: Work, one: Hypothesis) -> float:

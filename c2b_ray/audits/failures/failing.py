@@ -65,7 +65,14 @@ def _images(work: Work, kind: Kind, caption: Candidate) -> list[bytes]:
 def _without(work: Work, kind: Kind, said: Sequence[Sentences]) -> list[Sentences]:
     """Without sentences that name another label: "it looks like a bee" asks the generator for bees."""
     others = {*work.baselines, *([kind.target] if kind.target else [])} - {kind.label}
-    return [tuple(one for one in each if not any(names(one, other) for other in others)) for each in said]
+    assert work.describing is not None
+    result = []
+    for each in said:
+        leaks = {one for one in each if any(names(one, other) for other in others)}
+        for one in leaks:
+            work.describing.drop(kind.label, one, "names_class")
+        result.append(tuple(one for one in each if one not in leaks))
+    return result
 
 
 def background(work: Work, label: str) -> Background:

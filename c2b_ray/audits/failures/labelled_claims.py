@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.config.failures import ANY_LABEL, FailuresConfig
 from c2b_ray.errors import SourceError
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
 from c2b_ray.pipelines.rounds import Contender
 from c2b_ray.schemas import HYPOTHESES
-from c2b_ray.steps.discovery.conditions import ANY_LABEL, Answered, Condition, Mask, Sides, conditions, sides, targets
+from c2b_ray.steps.discovery.conditions import Answered, Condition, Mask, Sides, conditions, sides, targets
 from c2b_ray.steps.discovery.race import Race, RaceTerms
 
 FEW = 0.5

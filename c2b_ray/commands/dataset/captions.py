@@ -14,11 +14,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from c2b_ray.config.dataset import Labelled
+from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.names import normalise
 from c2b_ray.steps.dataset.captions import AT_ONCE
-from c2b_ray.steps.discovery.conditions import ANY_LABEL, Condition
+from c2b_ray.steps.discovery.conditions import Condition
 from c2b_ray.steps.discovery.sentences import names
 from c2b_ray.steps.labels import TARGET, chosen, column_of, compared
 from c2b_ray.steps.words import some

@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.report.failures.families import Finding, findings_of
 from c2b_ray.report.failures.rows import Baseline, Hypothesis, baselines_of, hypotheses_of
 from c2b_ray.report.failures.sentences import GENERATED, LABELLED, Wording
 from c2b_ray.report.failures.tallies import Tallies, Tally, TallyKey, tallies_of
 from c2b_ray.report.kit.method import mapping, number
 from c2b_ray.report.kit.redact import names_of
-from c2b_ray.steps.discovery.conditions import ANY_LABEL
 
 MOST_DETAILED = 24
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.report.failures.families import Finding
 from c2b_ray.report.failures.rows import Hypothesis
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.sentence import Sentence, Span
-from c2b_ray.steps.discovery.conditions import ANY_LABEL
 
 ANY = "any other label"
 LONGEST_SAYING = 160
@@ -147,6 +147,13 @@ def _evidence(lead: Hypothesis, wording: Wording) -> str:
 
 def _beneath(finding: Finding) -> Sequence[str]:
     lead, lines = finding.lead, []
+    if measured_alike(lead):
+        lines.append(
+            "Confirmed, but its measured rate is compatible with the baseline: the "
+            f"{words.plural(lead.draws, 'image')} that measured it put it at "
+            f"{words.times_range(lead.ratio_low, lead.ratio_high)} times. That it fails more often is what the test "
+            "saw, on other images; how much more often is open."
+        )
     if lead.target is not None:
         lines.append(_any_failure(finding))
     if finding.alike:
@@ -155,6 +162,11 @@ def _beneath(finding: Finding) -> Sequence[str]:
             shown += [f"{words.count(more)} more"] if more > 0 else []
         lines.append(f"Confirmed too, and saying the same: {words.listed(shown)}.")
     return lines
+
+
+def measured_alike(one: Hypothesis) -> bool:
+    """Whether a finding's measured rate, by itself, could be the baseline's."""
+    return one.found and not one.ratio_low > 1
 
 
 def _rate_of(one: Hypothesis, lead: Hypothesis) -> str:

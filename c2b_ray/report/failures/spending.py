@@ -22,6 +22,13 @@ _PARTS = {
     (CONFIRMATION, "measure"): "to measure their rates",
 }
 
+_DROPPED = {
+    "names_class": "sentences that name another label, which would ask for images of it",
+    "names_label": "that name the label again",
+    "too_long": "too long",
+    "says_nothing": "that say nothing",
+}
+
 
 @dataclass(frozen=True)
 class Spent:
@@ -38,6 +45,7 @@ class Spending:
     line: str
     rows: tuple[Spent, ...]
     reasons: tuple[str, ...]
+    dropped: str = ""
 
 
 def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
@@ -57,6 +65,19 @@ def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
             for (stage, part), effort in efforts.items()
         ),
         reasons=tuple(dict.fromkeys(clean(reason) for effort in efforts.values() for reason in effort.reasons)),
+        dropped=_dropped(mapping(manifest.get("dropped_sentences"))),
+    )
+
+
+def _dropped(counts: Mapping[str, Any]) -> str:
+    """Which of the captioner's sentences no caption could have; empty where all could. Repeats lose nothing."""
+    known = {why: counts.get(reason) for reason, why in _DROPPED.items()}
+    told = [f"{words.count(number)} {why}" for why, number in known.items() if isinstance(number, int)]
+    if not told:
+        return ""
+    return (
+        f"Of what the captioner said of images, some stands in no caption: {words.listed(told)}. A failure that only "
+        "such sentences describe is not found."
     )
 
 
@@ -71,6 +92,8 @@ def _line(images: int, manifest: Mapping[str, Any]) -> str:
     budget = mapping(mapping(manifest.get("config")).get("budget")).get("draws")
     if isinstance(budget, int):
         line += f" of a budget of {words.count(budget)}"
+    if isinstance(budget, int) and 0 < images < budget and manifest.get("status") == "finished":
+        line += f", {words.count(budget - images)} were not drawn, for nothing was left to choose, decide or measure"
     estimate = mapping(manifest.get("estimate"))
     told = []
     if draws := _limits(estimate.get("draws")):

@@ -15,7 +15,7 @@ from c2b_ray.report.failures.headline import absent, stages, tally
 from c2b_ray.report.failures.method import rule_line
 from c2b_ray.report.failures.report import read_facts
 from c2b_ray.report.failures.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis
-from c2b_ray.report.failures.sentences import says, target_of
+from c2b_ray.report.failures.sentences import measured_alike, says, target_of
 from c2b_ray.report.failures.spending import spending
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import mapping
@@ -76,7 +76,7 @@ def _row(finding: Finding, facts: Facts) -> tuple[str, ...]:
         words.rate(lead.baseline_rate),
         words.times(lead.ratio),
         words.small_probability(lead.q_value),
-        "yes" if lead.doubts else "",
+        "yes" if lead.doubts else "its rate" if measured_alike(lead) else "",
     )
 
 

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
+from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.steps.discovery.candidates import Candidate
 
-ANY_LABEL = "any label"
-"""Stands for the label of captions that say nothing of it."""
 MOST, TARGETS = 5, 12
 """Captions of each kind that are confirmed; predicted labels that are looked at of each label."""
 FEWEST, WORTH = 2, 1.5

@@ -68,6 +68,27 @@ def test_which_draws_chose_and_which_measured_is_said(shown: tuple[Run, str]) ->
     assert "(confirmation), from other seeds, that had no part in choosing them" in text_of(html)
 
 
+def test_what_was_expected_and_what_could_not_be_said_stand_beside_what_was_spent(tmp_path: Path) -> None:
+    told = {"estimate": {"draws": [240_000, 640_000], "seconds": [2_000.0, 5_400.0]}}
+    told |= {"dropped_sentences": {"names_class": 7, "says_nothing": 2}}
+    html = text_of(html_of(make_run(tmp_path / "run", Recipe(pictures=False, manifest=told)))).replace("\u202f", " ")
+    assert "before the run 240 000 to 640 000 images and 33 min 20 s to 1 h 30 min of one process were expected" in html
+    assert "7 sentences that name another label, which would ask for images of it and 2 that say nothing." in html
+
+
+def test_a_finding_whose_measured_rate_may_be_the_baselines_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(causes=(FLY,), pictures=False))
+    rows = run.hypotheses.to_pylist()
+    plain = text_of(html_of(run))
+    for row in rows:
+        row |= {"ratio": 1.2, "ratio_low": 0.4, "ratio_high": 9.0} if row["verdict"] == "failure" else {}
+    run.write("hypotheses", pa.Table.from_pylist(rows, schemas.HYPOTHESES))
+    said = "Confirmed, but its measured rate is compatible with the baseline"
+    assert said not in plain
+    assert said in text_of(html_of(run))
+    assert {row[-1] for row in summary(run).rows} == {"its rate"}
+
+
 def test_every_link_leads_somewhere_and_plots_are_whole(shown: tuple[Run, str]) -> None:
     _, html = shown
     for link in re.findall(r'href="#([^"]+)"', html):
