@@ -31,6 +31,7 @@ MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
 
 _HASH = 8
+_SUMMED_AT_ONCE = 4096
 _BLOCK = 1 << 16
 """Pairs of thumbnails that are compared at once."""
 
@@ -49,7 +50,10 @@ class Distinct:
         # Of those with a fingerprint, the first of equal content stands for the others.
         first = _first_of_content(images["content"].take(pa.array(marked)))
         contents = np.flatnonzero(first == np.arange(len(first)))
-        joined = near_duplicates(_matrix(self._fingerprints.take(pa.array(marked[contents]))))
+        rows = marked[contents]
+        joined = near_duplicates(
+            _matrix(self._fingerprints if len(rows) == len(self._ids) else self._fingerprints.take(pa.array(rows)))
+        )
         stands = np.arange(len(first))
         stands[contents] = contents[joined]
         self._picture = np.arange(len(self._ids))
@@ -114,13 +118,31 @@ def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
     if not len(fingerprints):
         return np.zeros(0, np.int64)
     # Equal ones count once: of a thousand blank pictures each pair would be compared.
-    rows = np.ascontiguousarray(fingerprints).view(f"S{fingerprints.shape[1]}")[:, 0]
-    _, firsts, places = np.unique(rows, return_index=True, return_inverse=True)
-    joined = _joined(fingerprints[firsts])[places]
-    first = np.full(len(firsts), len(rows))
-    np.minimum.at(first, joined, np.arange(len(rows)))
+    equal = _first_equal(fingerprints)
+    firsts, places = np.unique(equal, return_inverse=True)
+    joined = _joined(fingerprints if len(firsts) == len(equal) else fingerprints[firsts])[places]
+    first = np.full(len(firsts), len(equal))
+    np.minimum.at(first, joined, np.arange(len(equal)))
     first_of_row: Ints = first[joined]
     return first_of_row
+
+
+def _first_equal(fingerprints: NDArray[np.uint8]) -> Ints:
+    """The first row with the bytes of each row, or a later one, rarely, where a sum of other bytes is the same.
+
+    Rows are told apart by sums, not sorted: of millions each copy of the fingerprints would be gigabytes.
+    """
+    factors = np.random.default_rng(0).integers(0, 2**63, fingerprints.shape[1], np.uint64) * 2 + 1
+    sums = [
+        (fingerprints[start : start + _SUMMED_AT_ONCE] * factors).sum(axis=1, dtype=np.uint64)
+        for start in range(0, len(fingerprints), _SUMMED_AT_ONCE)
+    ]
+    _, firsts, places = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
+    first: Ints = firsts[places]
+    again = np.flatnonzero(first != np.arange(len(first)))
+    others = again[(fingerprints[again] != fingerprints[first[again]]).any(axis=1)]
+    first[others] = others
+    return first
 
 
 def _joined(fingerprints: NDArray[np.uint8]) -> Ints:
