@@ -84,42 +84,47 @@ class LabelledTable:
         names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
         if clash := next((name for name in names if name == TARGET), None):
             raise ConfigError("images.columns", f"target_class: {target!r}, but there is a column {clash!r} too")
-        table = self._rows.columns([target, *names])
-        return pa.table(  # in one piece, of which the revision is
-            {
-                TARGET if name == target else name: _as_text(table[name], self._class_names(name)).combine_chunks()
-                for name in table.column_names
-            }
-        )
+        return pa.table({TARGET if name == target else name: self._text(name) for name in (target, *names)})
+
+    def _text(self, name: str) -> pa.Array:
+        """A column in one piece, of which the revision is; made of a chunk after the other, for copies are large."""
+        column, names = self._rows.columns([name])[name], self._class_names(name)
+        return pa.chunked_array([_as_text(chunk, names) for chunk in column.chunks], pa.string()).combine_chunks()
 
     @cached_property
     def keys(self) -> pa.Array:
         """How each image is named: its key, its path, or its row where the bytes are in the table. Large strings."""
+        return pa.chunked_array(self._some_keys(), pa.large_string()).combine_chunks()
+
+    def _some_keys(self) -> Iterator[pa.Array]:
         image, kind = self._names[IMAGE], self._rows.schema.field(self._names[IMAGE]).type
         column = self._names[KEY]
         if not column and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             column = image
         elif not column and pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
             column = f"{image}.path"
-        keys = None if not column else self._rows.columns([column])[column].cast(pa.large_string()).combine_chunks()
-        named = None if keys is None else pc.fill_null(pc.not_equal(keys, ""), False)
-        if named is not None and pc.all(named).as_py():
-            return keys
-        names = pc.binary_replace_slice(pa.array(np.arange(len(self))).cast(pa.large_string()), 0, 0, "row ")
-        return names if keys is None else pc.if_else(named, keys, names)
+        if not column:
+            for start in range(0, len(self), KEYS_AT_ONCE):
+                yield _row_names(start, min(KEYS_AT_ONCE, len(self) - start))
+            return
+        first = 0
+        for chunk in self._rows.columns([column])[column].chunks:
+            for start in range(0, len(chunk), KEYS_AT_ONCE):
+                keys = chunk.slice(start, KEYS_AT_ONCE).cast(pa.large_string())
+                named = pc.fill_null(pc.not_equal(keys, ""), False)
+                yield keys if pc.all(named).as_py() else pc.if_else(named, keys, _row_names(first, len(keys)))
+                first += len(keys)
 
     @cached_property
     def revision(self) -> str:
-        return content_id(Pieces(self._write_labels), texts(self._some_keys), self._rows.size)
+        return content_id(
+            Pieces(self._write_labels), texts(lambda: (keys.to_pylist() for keys in self._some_keys())), self._rows.size
+        )
 
     def _write_labels(self, to: Callable[[Any], object]) -> None:
         sink = pa.PythonFile(_Sink(to), mode="w")
         with pa.ipc.new_stream(sink, self.labels.schema) as writer:
             writer.write_table(self.labels)
-
-    def _some_keys(self) -> Iterator[list[str]]:
-        for start in range(0, len(self.keys), KEYS_AT_ONCE):
-            yield self.keys.slice(start, KEYS_AT_ONCE).to_pylist()
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
@@ -171,6 +176,11 @@ class LabelledTable:
         return [str(name) for name in names] if isinstance(names, list) else None
 
 
+def _row_names(first: int, count: int) -> pa.Array:
+    rows = pa.array(np.arange(first, first + count)).cast(pa.large_string())
+    return pc.binary_replace_slice(rows, 0, 0, "row ")
+
+
 class _Sink(RawIOBase):
     """A file of which every piece that is written goes to `to`."""
 
@@ -189,7 +199,7 @@ def _is_label(kind: pa.DataType) -> bool:
     return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _as_text(column: pa.ChunkedArray, names: list[str] | None) -> pa.ChunkedArray:
+def _as_text(column: pa.Array, names: list[str] | None) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if names is not None and pa.types.is_integer(column.type):

@@ -23,9 +23,17 @@ _READ_AT_ONCE = 2**20
 
 
 def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """As `read_table`, a file at a time."""
+    """As `read_table`, a file at a time, and of a large file a row group."""
     for path in files.table_files(location):
-        yield files.parquet(path, lambda file: file.read(columns))
+        groups = files.parquet(path, lambda file: int(file.metadata.num_row_groups))
+        if groups < 2:
+            yield files.parquet(path, lambda file: file.read(columns))
+        else:
+            yield from (files.parquet(path, _group(number, columns)) for number in range(groups))
+
+
+def _group(number: int, columns: list[str] | None) -> Callable[[sealed.Sealed], pa.Table]:
+    return lambda file: file.read_groups([number], columns)
 
 
 def count_rows(location: str | Path) -> int:
