@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,18 @@ def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
     }
 
 
-def accepts(verification: Mapping[str, Any], content: Content) -> bool:
+class VerificationRow(TypedDict):
+    """A row of `schemas.VERIFICATIONS` with COLUMNS; `class_shown` is None where the verifier was not asked for it."""
+
+    image_id: str
+    target_class: str
+    class_shown: str | None
+    attributes: list[str]
+    values: list[str | None]
+    error: str | None
+
+
+def accepts(verification: VerificationRow, content: Content) -> bool:
     """Whether the verifier saw the class and the values; a row of `schemas.VERIFICATIONS`, made for that class.
 
     An image is refused where the verifier was asked about an attribute and gave no answer or another value. What the
@@ -78,7 +89,7 @@ class SeenImages:
         self._images = images
         self.absent = absent or self._not_read
         self._contents = contents
-        self._verified: dict[tuple[str, str], dict[str, Any]] | None = None
+        self._verified: dict[tuple[str, str], VerificationRow] | None = None
         if verifications is not None:
             rows = verifications.select(COLUMNS).to_pylist()
             self._verified = {(row["image_id"], row["target_class"]): row for row in rows}

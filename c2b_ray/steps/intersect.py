@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,12 +25,22 @@ TIMES = "×"
 """Between the ids of two proposals, and between the names of two attributes."""
 
 
+class ProposalRow(TypedDict):
+    """A row of `schemas.PROPOSALS`, as far as pairs are concerned."""
+
+    proposal_id: str
+    target_class: str
+    attribute: str
+    bias_classes: list[str]
+    merged_from: list[str]
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two attributes of one class: rows of `schemas.PROPOSALS`."""
 
-    a: dict[str, Any]
-    b: dict[str, Any]
+    a: ProposalRow
+    b: ProposalRow
 
     @property
     def proposal_id(self) -> str:
@@ -74,7 +84,7 @@ def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list
 
     ConfigError names an attribute that no class has, or a pair that no class has both of.
     """
-    of_class: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    of_class: dict[str, dict[str, ProposalRow]] = defaultdict(dict)
     for row in proposals.to_pylist():
         for name in (*row["merged_from"], row["attribute"]):
             of_class[row["target_class"]][normalise(name)] = row
@@ -101,7 +111,7 @@ def of_run(proposals: pa.Table, captions: pa.Table) -> list[Pair]:
     of_pairs = of_kind(captions, INTERSECTION)
     if not of_pairs.num_rows:
         return []
-    of_class: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    of_class: dict[str, list[ProposalRow]] = defaultdict(list)
     for row in proposals.filter(pc.is_in(proposals["target_class"], of_pairs["target_class"].unique())).to_pylist():
         of_class[row["target_class"]].append(row)
     all_pairs = (Pair(a, b) for rows in of_class.values() for a, b in permutations(rows, 2))

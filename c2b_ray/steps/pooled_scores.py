@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,27 @@ from c2b_ray.steps.reasons import EVIDENCE_OF_VALUES, MOST_SHARED
 from c2b_ray.steps.thresholds import Thresholds
 
 LEAST_CLASSES = 2
+
+
+class PooledRow(TypedDict):
+    """A row of `schemas.POOLED`, which says what each column means; q-values and verdicts follow from all rows."""
+
+    classifier: str
+    attribute: str
+    bias_class: str
+    classes: int
+    n: int
+    correct: int
+    accuracy: float
+    phi: float
+    phi_low: float
+    phi_high: float
+    p_value: float
+    none_p_value: float
+    may_be_none: bool
+    doubt: str | None
+    q_value: NotRequired[float]
+    verdict: NotRequired[str]
 
 
 def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
@@ -90,14 +111,14 @@ def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -
     return test, together(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
 
 
-def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[dict[str, Any]]:
+def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledRow]:
     cells = _cells(estimates)
     every_class = np.ones(len(estimates), dtype=bool)
     test, others = _tested(cells, every_class, thresholds)
     low, high = others.limits(test.low, test.high, thresholds.confidence)
     p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
     differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
-    rows = []
+    rows: list[PooledRow] = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
         is_finding = abs(test.phi[j]) > thresholds.tau and p_value[j] <= thresholds.alpha
         carrier = _carrier(cells, test, j, thresholds) if is_finding else None

@@ -6,7 +6,7 @@ It knows which images count for which cell and which cells cannot be trusted; th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen, Verified
 
 Floats = NDArray[np.float64]
+Columns = Mapping[str, NDArray[Any]]
 
 UNCHECKED = "retrieved for its captions, and nobody checked that the images show both values; `verification` would"
 
@@ -195,7 +196,7 @@ def _named(estimate: _Estimate, x: str, y: str) -> dict[str, Any]:
     }
 
 
-def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, float], tau: float) -> dict[str, Any]:
+def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, float], tau: float) -> Columns:
     """The numbers of `schemas.INTERSECTIONS`, in the order of the cells."""
     counts, table = estimate.counts, result.table
     usual, of_findings = confidences
