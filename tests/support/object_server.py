@@ -82,10 +82,13 @@ def executable() -> Path | None:
 
 
 @contextmanager
-def object_server(buckets: tuple[str, ...] = ("tests",), volumes: int = 200) -> Iterator[ObjectServer]:
+def object_server(
+    buckets: tuple[str, ...] = ("tests",), volumes: int = 200, host: str = "127.0.0.1"
+) -> Iterator[ObjectServer]:
     """A server with these buckets, once it answers. No process and no file is left afterwards.
 
-    `volumes`: as many files of 64 MB as it may have; every bucket takes seven at its first object.
+    `volumes`: as many files of 64 MB as it may have; every bucket takes seven at its first object. `host`: the address
+    of this machine at which it listens.
     """
     program = executable()
     if program is None:
@@ -94,31 +97,31 @@ def object_server(buckets: tuple[str, ...] = ("tests",), volumes: int = 200) -> 
         port = dict(zip(("master", "volume", "filer", "s3"), _free_ports(8)[::2], strict=True))
         grpc = dict(zip(port, _free_ports(4), strict=True))
         # The master first: a volume server that starts beside it waits five seconds before it tries again.
-        stack.enter_context(_running([str(program), *_master(folder, port, grpc)], folder, "master"))
-        _await(f"http://127.0.0.1:{port['master']}/cluster/status", '"IsLeader":true', folder)
-        stack.enter_context(_running([str(program), *_rest(folder, port, grpc, volumes)], folder, "server"))
-        server = ObjectServer(f"http://127.0.0.1:{port['s3']}")
+        stack.enter_context(_running([str(program), *_master(folder, host, port, grpc)], folder, "master"))
+        _await(f"http://{host}:{port['master']}/cluster/status", '"IsLeader":true', folder)
+        stack.enter_context(_running([str(program), *_rest(folder, host, port, grpc, volumes)], folder, "server"))
+        server = ObjectServer(f"http://{host}:{port['s3']}")
         _await(f"{server.url}/status", "", folder)
         for bucket in buckets:
             _first_put(server, bucket)
         yield server
 
 
-def _master(folder: str, port: Mapping[str, int], grpc: Mapping[str, int]) -> list[str]:
+def _master(folder: str, host: str, port: Mapping[str, int], grpc: Mapping[str, int]) -> list[str]:
     return [
-        "master", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-mdir={folder}", f"-port={port['master']}",
+        "master", f"-ip={host}", f"-ip.bind={host}", f"-mdir={folder}", f"-port={port['master']}",
         f"-port.grpc={grpc['master']}", f"-volumeSizeLimitMB={VOLUME_MB}", "-telemetry=false",
     ]  # fmt: skip
 
 
-def _rest(folder: str, port: Mapping[str, int], grpc: Mapping[str, int], volumes: int) -> list[str]:
+def _rest(folder: str, host: str, port: Mapping[str, int], grpc: Mapping[str, int], volumes: int) -> list[str]:
     identities = Path(folder) / "s3.json"
     identities.write_text(json.dumps(IDENTITIES))
     ports = [f"-{name}.port={port[name]}" for name in port if name != "master"]
     ports += [f"-{name}.port.grpc={grpc[name]}" for name in port if name != "master"]
     return [
-        "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master=false", f"-dir={folder}", *ports,
-        f"-master.peers=127.0.0.1:{port['master']}.{grpc['master']}", "-filer", "-s3", f"-s3.config={identities}",
+        "server", f"-ip={host}", f"-ip.bind={host}", "-master=false", f"-dir={folder}", *ports,
+        f"-master.peers={host}:{port['master']}.{grpc['master']}", "-filer", "-s3", f"-s3.config={identities}",
         "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.localSocket={folder}/s3.sock",
         f"-filer.localSocket={folder}/filer.sock", f"-volume.max={volumes}", "-volume.minFreeSpace=1",
     ]  # fmt: skip

@@ -31,17 +31,18 @@ def missing() -> str | None:
 
 
 class Postgres:
-    """A server at 127.0.0.1, without a password."""
+    """A server without a password, at 127.0.0.1 unless `host` names another address of this machine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self._folder = folder
+        self._host = host
         self.port = _free_port()
 
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{USER}@{self._host}:{self.port}/{database}"
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        options = f"-p {self.port} -c listen_addresses={self._host} -c unix_socket_directories='' -c fsync=off"
         options += " -c max_connections=200 -c shared_buffers=32MB"
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
 
@@ -69,8 +70,8 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
-    """A server of its own, gone afterwards with all that it held."""
+def running(host: str = "127.0.0.1") -> Iterator[Postgres]:
+    """A server of its own, gone afterwards with all that it held. With a `host`, its whole network of 256 may come."""
     folder = Path(tempfile.mkdtemp(prefix="c2b-postgres-"))
     try:
         folder.chmod(0o711)
@@ -81,7 +82,9 @@ def running() -> Iterator[Postgres]:
             for path in (folder, data, folder / "log"):
                 os.chown(path, user.pw_uid, user.pw_gid)
         _run("initdb", "-D", str(data), "-U", USER, "--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C")
-        server = Postgres(folder)
+        with open(data / "pg_hba.conf", "a") as access:
+            access.write(f"host all all {host}/24 trust\n")
+        server = Postgres(folder, host)
         server.start()
         try:
             yield server
