@@ -182,7 +182,12 @@ def _sqlite(url: str, connections: int) -> Engine:
     @event.listens_for(engine, "connect")
     def _settings(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # transactions are begun below, not by Python's module
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        [(mode,)] = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        if mode != "wal":
+            raise StorageError(
+                f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
+            )
+        for pragma in ("synchronous = FULL", "foreign_keys = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

@@ -28,7 +28,7 @@ def waiting(db: Database, per_tenant: int = 20) -> list[Job]:
     with db.reading() as tx:
         due = or_(_jobs.not_before.is_(None), _jobs.not_before <= db.clock())
         turn = func.row_number().over(partition_by=_jobs.tenant_id, order_by=(_jobs.created, _jobs.id)).label("turn")
-        queued = select(_jobs.id, turn).where(_jobs.state == "queued", _jobs.granted.is_(None), due).subquery()
+        queued = select(_jobs.id, turn).where(tables.OPEN, _jobs.state == "queued", _NOT_GRANTED, due).subquery()
         first = select(queued.c.id).where(queued.c.turn <= per_tenant)
         return [
             record(Job, row) for row in tx.execute(select(*COLUMNS).where(_jobs.id.in_(first)).order_by(_jobs.created))
@@ -66,7 +66,9 @@ def sweep(db: Database, attempts: int = ATTEMPTS) -> list[Job]:
         rows = [
             row
             for where, change in ((_jobs.cancel_requested, cancel), (_jobs.attempt + 1 >= attempts, fail))
-            for row in tx.execute(update(tables.jobs).where(orphaned, where).values(change).returning(*COLUMNS))
+            for row in tx.execute(
+                update(tables.jobs).where(tables.OPEN, orphaned, where).values(change).returning(*COLUMNS)
+            )
         ]
         return [ended(tx, row) for row in rows]
 
@@ -76,7 +78,9 @@ _NOT_GRANTED = _jobs.granted.is_(None)
 
 def _every(db: Database, *where: ColumnElement[bool]) -> list[Job]:
     with db.reading() as tx:
-        return [record(Job, row) for row in tx.execute(select(*COLUMNS).where(*where).order_by(_jobs.created))]
+        return [
+            record(Job, row) for row in tx.execute(select(*COLUMNS).where(tables.OPEN, *where).order_by(_jobs.created))
+        ]
 
 
 def _ordered(db: Database, leader: leases.Lease, values: dict[str, Any], *where: ColumnElement[bool]) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Row, and_, case, func, or_, select, update
 
 from c2b_ray.endpoint.ledger import events, tables, usage
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
-from c2b_ray.endpoint.ledger.job import COLUMNS, OPEN, Claim, Failure, FencedError, Job, Orders, Progress
+from c2b_ray.endpoint.ledger.job import COLUMNS, Claim, Failure, FencedError, Job, Orders, Progress
 from c2b_ray.endpoint.ledger.webhooks import announce
 
 _jobs = tables.jobs.c
@@ -40,7 +40,7 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
         due = or_(_jobs.not_before.is_(None), _jobs.not_before <= now)
         granted = and_(_jobs.state == "queued", _jobs.granted.is_not(None), due)
         orphaned = and_(_jobs.state == "running", lapsed(now), _jobs.attempt + 1 < attempts)
-        free = and_(_jobs.state.in_(OPEN), or_(granted, orphaned))
+        free = and_(tables.OPEN, or_(granted, orphaned))
         first = select(_jobs.id).where(free).order_by(_jobs.granted, _jobs.created).limit(1)
         if tx.locks_rows:
             first = first.with_for_update(skip_locked=True)

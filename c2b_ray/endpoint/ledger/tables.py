@@ -100,7 +100,8 @@ Index("ix_jobs_tenant_created", jobs.c.tenant_id, jobs.c.created, jobs.c.id)
 Index("ix_jobs_tenant_classifier", jobs.c.tenant_id, jobs.c.classifier_hash, jobs.c.created)
 OPEN = text("state IN ('queued', 'running')")
 Index("ix_jobs_open", jobs.c.tenant_id, jobs.c.state, postgresql_where=OPEN, sqlite_where=OPEN)
-"""Only the few that wait or run: what runners and the dispatcher look through each second."""
+"""Only the few that wait or run: what runners and the dispatcher look through each second. Queries name `OPEN` besides
+what they ask, for a database takes such an index only where its condition stands in the query as it is."""
 
 STORED = text("bytes > 0")
 Index("ix_jobs_stored", jobs.c.tenant_id, jobs.c.bytes, postgresql_where=STORED, sqlite_where=STORED)
