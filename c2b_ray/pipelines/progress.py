@@ -62,11 +62,15 @@ class Teller:
             self._listener(Progress(self.rows, self.errors, self._resumed, self._total, rate, self._answered))
 
     def wrote(self, rows: int, errors: int) -> None:
-        """Raises what the listener raised since, in another thread."""
+        """Raises what the listener raised since, maybe in another thread."""
         with self._lock:
             self.rows, self.errors = self.rows + rows, self.errors + errors
             self._answered = max(self._answered, self.rows)
             self.tell()
+        self.check()
+
+    def check(self) -> None:
+        """Raises what the listener raised since."""
         if self._failure is not None:
             raise self._failure
 

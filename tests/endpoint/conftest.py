@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from endpoint_work import LABELS, Site, labelled_audit, site
+from endpoint_work import LABELS, Site, site
 from http_service import Service, serving_over_http
 
 from c2b_ray.world.scenes import sample
@@ -20,11 +20,15 @@ ROWS = 1600
 
 
 @dataclass
-class SlowAudit:
-    """An audit of `ROWS` images by a service that a test slows down; it takes about `ROWS` / 64 of its delays."""
+class Slow:
+    """A classifier at `url` that a test slows down; an audit of `ROWS` images takes about `ROWS` / 64 of its delays."""
 
-    config: dict[str, Any]
+    url: str
     service: Service
+    scenes: Path
+
+    def audit(self, endpoint: Site) -> dict[str, Any]:
+        return endpoint.audit(self.scenes, self.url)
 
 
 @pytest.fixture(scope="session")
@@ -38,14 +42,21 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return table
 
 
-@pytest.fixture
-def slow(scenes: Path) -> Iterator[SlowAudit]:
-    with serving_over_http(list(LABELS)) as (url, service):
-        service.delay_s = 0.15
-        yield SlowAudit(labelled_audit(scenes, url), service)
+@pytest.fixture(scope="session")
+def classifier() -> Iterator[tuple[str, Service]]:
+    with serving_over_http(list(LABELS)) as served:
+        yield served
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[Site]:
-    with site(tmp_path) as made:
+def slow(scenes: Path, classifier: tuple[str, Service]) -> Slow:
+    url, service = classifier
+    service.delay_s = 0.15
+    service.posts.clear()
+    return Slow(url, service, scenes)
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path, classifier: tuple[str, Service]) -> Iterator[Site]:
+    with site(tmp_path, [classifier[0]]) as made:
         yield made

@@ -22,7 +22,7 @@ def check_whole(endpoint: Site, job_id: str) -> None:
 
 
 def test_a_killed_runners_job_goes_on_elsewhere(endpoint, slow):
-    job_id = endpoint.submit(slow.config)
+    job_id = endpoint.submit(slow.audit(endpoint))
     endpoint.grant(job_id)
     first = endpoint.runner()
     parts = endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")
@@ -42,7 +42,7 @@ def test_a_killed_runners_job_goes_on_elsewhere(endpoint, slow):
 
 def test_a_runner_that_slept_past_its_lease_is_fenced_off(endpoint, slow):
     """Both the runner and its process sleep, so that neither knows what happened meanwhile."""
-    job_id = endpoint.submit(slow.config)
+    job_id = endpoint.submit(slow.audit(endpoint))
     endpoint.grant(job_id)
     first = endpoint.runner()
     endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")
@@ -59,14 +59,14 @@ def test_a_runner_that_slept_past_its_lease_is_fenced_off(endpoint, slow):
     check_whole(endpoint, job_id)
     assert not alive(process)
     assert (first.poll(), second.poll()) == (None, None), "both go on"
-    again = endpoint.submit(slow.config)
+    again = endpoint.submit(slow.audit(endpoint))
     endpoint.grant(again)
     slow.service.delay_s = 0.0
     endpoint.wait_for(again, "finished")
 
 
 def test_a_killed_process_is_replaced_and_its_rows_are_kept(endpoint, slow):
-    job_id = endpoint.submit(slow.config)
+    job_id = endpoint.submit(slow.audit(endpoint))
     endpoint.grant(job_id)
     runner = endpoint.runner()
     parts = endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")

@@ -17,7 +17,7 @@ import yaml
 
 from c2b_ray.config.endpoint import EndpointConfig, read_endpoint
 from c2b_ray.endpoint.ledger import events, jobs, keys, leases, migrations, tenants
-from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Job, NewJob
 from c2b_ray.endpoint.work.dispatcher import LEASE
 from c2b_ray.world import CLASSES
@@ -36,11 +36,22 @@ class Site:
     key: str
     file: Path
     runners: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    tenants: dict[str, str] = field(default_factory=dict)
+
+    def audit(self, scenes: Path, classifier: str, tenant: str | None = None) -> dict[str, Any]:
+        """An audit, resolved, of a table that is put into the tenant's folder."""
+        folder = Path(self.config.storage_root, "tenants", tenant or self.tenant, "data")
+        folder.mkdir(parents=True, exist_ok=True)
+        table = folder / scenes.name
+        if not table.exists():
+            table.hardlink_to(scenes)
+        return labelled_audit(table, classifier)
 
     def submit(self, resolved: dict[str, Any], kind: str = "c2b", tenant: str | None = None, **more: Any) -> str:
         new = NewJob(kind, resolved, resolved, **more)
         key = self.key if tenant is None else None
         job, _ = jobs.submit(self.db, tenant or self.tenant, key, new, self.config.quotas)
+        self.tenants[job.id] = job.tenant_id
         return job.id
 
     def grant(self, job_id: str) -> None:
@@ -48,6 +59,13 @@ class Site:
         lease = leases.take(self.db, LEASE, "the test", 60.0)
         assert lease is not None
         assert jobs.grant(self.db, job_id, lease)
+
+    def grant_due(self, job_id: str) -> bool:
+        """Whether the job waits no longer for its next attempt; then it is its turn."""
+        due = job_id in [job.id for job in jobs.waiting(self.db)]
+        if due:
+            self.grant(job_id)
+        return due
 
     def ask_to_yield(self, job_id: str) -> None:
         lease = leases.take(self.db, LEASE, "the test", 60.0)
@@ -62,12 +80,21 @@ class Site:
         return self.runners[-1]
 
     def job(self, job_id: str) -> Job:
-        job = jobs.get(self.db, None, job_id)
-        assert job is not None
-        return job
+        """Also while the database has just come back."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                job = jobs.get(self.db, None, job_id)
+            except DatabaseDownError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+                continue
+            assert job is not None
+            return job
 
     def run_path(self, job_id: str) -> Path:
-        return Path(self.config.storage_root, "tenants", self.job(job_id).tenant_id, "runs", job_id)
+        return Path(self.config.storage_root, "tenants", self.tenants[job_id], "runs", job_id)
 
     def parts(self, job_id: str, table: str = "predictions") -> list[Path]:
         return sorted(self.run_path(job_id).glob(f"{table}/part-*.parquet"))
@@ -119,10 +146,11 @@ def alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def site(folder: Path, database: str | None = None, **runners: Any) -> Iterator[Site]:
-    """`runners`: fields of the config's section; leases are short, so that tests are."""
+def site(folder: Path, urls: list[str], database: str | None = None, **runners: Any) -> Iterator[Site]:
+    """`urls`: of classifiers that jobs may name. `runners`: fields of the config's section; leases are short, so that
+    tests are."""
     section = {"lease_seconds": 4.0, "poll_seconds": 0.1, "slice_seconds": 5.0, "spare": False, **runners}
-    fields = {"folder": str(folder / "endpoint"), "via": "here", "runners": section}
+    fields = {"folder": str(folder / "endpoint"), "via": "here", "runners": section, "policy": {"urls": urls}}
     if database is not None:
         fields["database"] = database
     file = folder / "endpoint.yaml"

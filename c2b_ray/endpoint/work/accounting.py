@@ -6,6 +6,7 @@ It adds up what the process tells and what it costs, and knows no database.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyarrow import fs
@@ -65,8 +66,10 @@ class Account:
 
     def measure(self, run_path: str) -> None:
         """Looks at the run's directory."""
-        before, self.held = self.held, measured(run_path)
-        if before is not None and self.held.rows > before.rows:
+        before = self.held
+        with suppress(OSError):  # the process will say it better
+            self.held = measured(run_path)
+        if before is not None and self.held is not None and self.held.rows > before.rows:
             self.advanced = self._changed = True
 
     @property

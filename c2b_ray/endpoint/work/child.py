@@ -1,7 +1,7 @@
 """The process of one job: `python -m c2b_ray.endpoint.work.child`, started by a runner, and gone with the job.
 
-It says that it is ready, and waits for its job; with `--spare` it first imports what takes long. It has no credentials
-but what its environment holds, and ends when its runner does. Standard output is for messages alone; what libraries
+It waits for its job; with `--spare` it first imports what takes long. It has no credentials but what its environment
+holds, and ends when its runner does. Standard output is for messages alone; what libraries
 print goes to standard error, the runner's log.
 """
 
@@ -14,16 +14,20 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from typing import BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from pydantic import BaseModel
 
-from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Ready, Start, line, to_child
+from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Start, line, to_child
 from c2b_ray.endpoint.work.stopping import Leash, Stopped, end_fenced
+
+if TYPE_CHECKING:
+    from c2b_ray.endpoint.policy.paths import Tenancy
 
 SPARE = "--spare"
 HEAVY = (
     "c2b_ray.endpoint.kinds",
+    "c2b_ray.endpoint.policy.specs",
     "c2b_ray.audits.c2b.audit",
     "c2b_ray.audits.failures.audit",
     "c2b_ray.commands.dataset.build",
@@ -70,13 +74,12 @@ def main() -> NoReturn:
     for module in HEAVY if SPARE in sys.argv else ():
         with suppress(ImportError):
             importlib.import_module(module)
-    wire.send(Ready())
     first = wire.receive()
     if not first:
         os._exit(0)  # never needed
     start = to_child(first)
     assert isinstance(start, Start)
-    leash = Leash(start.lease_seconds, wire.send)
+    leash = Leash(start.until, wire.send)
     leash.start()
     threading.Thread(target=_listen, args=(wire, leash), daemon=True, name="runner").start()
     wire.send(_done(start, wire, leash))
@@ -92,13 +95,14 @@ def _listen(wire: Wire, leash: Leash) -> None:
         elif isinstance(message, Permission):
             leash.answer(message.number, message.granted)
         elif not isinstance(message, Start):
-            leash.hold(message.seconds)
+            leash.hold(message.until)
     end_fenced()
 
 
 def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     """Does the job, or what is left of it, and says how it ended."""
     from c2b_ray.endpoint.kinds import kind_named
+    from c2b_ray.endpoint.policy import specs
     from c2b_ray.endpoint.work.telling import Telling, problem
     from c2b_ray.store import guard
 
@@ -106,7 +110,9 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     tenant_folder = start.out.rpartition("/runs/")[0] or start.out
     try:
         with guard.guarded(leash.ask):
-            kind_named(start.kind).work(start.config, start.out, start.via, telling, start.placement)
+            kind = kind_named(start.kind)
+            specs.check_again(start.kind, start.config, kind.config_class, _tenancy(tenant_folder))
+            kind.work(start.config, start.out, start.via, telling, start.placement)
         return Ended(how="finished", images=telling.images, classifier_hash=_classifier_hash(start.out))
     except Stopped as stopped:
         return Ended(how=stopped.how, images=telling.images)
@@ -116,6 +122,15 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
             return Ended(how=stop.how, images=telling.images)
         traceback.print_exc()
         return Ended(how="failed", images=telling.images, problem=problem(error, tenant_folder))
+
+
+def _tenancy(root: str) -> Tenancy:
+    """The policy that this process was started under, and where its tenant's files are."""
+    from c2b_ray.config.policy import Policy
+    from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
+    from c2b_ray.endpoint.policy.paths import Tenancy
+
+    return Tenancy(root, Policy.model_validate_json(os.environ[POLICY_VARIABLE]))
 
 
 def _stop_behind(error: BaseException | None) -> Stopped | None:

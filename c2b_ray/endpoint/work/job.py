@@ -43,18 +43,17 @@ _log = logging.getLogger(__name__)
 
 
 class JobRun:
-    """A claimed job and its process. `claimed`: when the claim was made at the earliest, by this process's clock.
-    `by_clock`: whether models answer elsewhere, so that time is what they used."""
+    """A claimed job and its process. `by_clock`: whether models answer elsewhere, so that time is what they used."""
 
     def __init__(
-        self, db: Database, claim: Claim, process: JobProcess, start: Start, claimed: float, by_clock: bool
+        self, db: Database, claim: Claim, process: JobProcess, start: Start, lease_seconds: float, by_clock: bool
     ) -> None:
         self._db, self._job, self._fence, self._process = db, claim.job, claim.fence, process
-        self._start, self._lease_s, self._by_clock = start, start.lease_seconds, by_clock
+        self._start, self._lease_s, self._by_clock = start, lease_seconds, by_clock
         self._account = Account(models_of(claim.job.config))
-        self._until = claimed + self._lease_s
+        self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
-        self._ticked = self._renewed = claimed
+        self._ticked = self._renewed = start.until - lease_seconds
         self._wanted: str | None = None
         self._wanted_since = 0.0
         self._reason: Failure | None = None
@@ -145,7 +144,7 @@ class JobRun:
         asked = now()
         orders = jobs.renew(self._db, self._job.id, self._fence, self._lease_s)
         self._renewed, self._until = asked, asked + self._lease_s
-        self._process.send(Held(seconds=self._until - now()))
+        self._process.send(Held(until=self._until))
         problem = key_problem(self._db, self._job)
         if problem is not None:
             self._reason = problem

@@ -23,7 +23,6 @@ from c2b_ray.endpoint.work.protocol import (
     Ended,
     MayCommit,
     ProtocolError,
-    Ready,
     Told,
     from_child,
     line,
@@ -31,7 +30,7 @@ from c2b_ray.endpoint.work.protocol import (
 
 COMMAND = (sys.executable, "-m", "c2b_ray.endpoint.work.child")
 _TICKS = os.sysconf("SC_CLK_TCK")
-Said = Ready | Told | MayCommit | Ended
+Said = Told | MayCommit | Ended
 
 
 class JobProcess:

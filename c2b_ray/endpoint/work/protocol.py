@@ -32,7 +32,7 @@ Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 
 
 class Start(_Message):
-    """To the process, once: the job. `lease_seconds`: how long it may work without hearing `Held`."""
+    """To the process, once: the job. `until`: when it may work no longer without hearing `Held`."""
 
     type: Literal["start"] = "start"
     kind: str
@@ -40,7 +40,7 @@ class Start(_Message):
     out: str
     via: str
     placement: str | None = None
-    lease_seconds: float
+    until: float
 
 
 class Order(_Message):
@@ -51,10 +51,10 @@ class Order(_Message):
 
 
 class Held(_Message):
-    """To the process: its runner holds the job for `seconds` from now."""
+    """To the process: its runner holds the job `until` then, by the clock of `stopping.now`, which both share."""
 
     type: Literal["held"] = "held"
-    seconds: float
+    until: float
 
 
 class Permission(_Message):
@@ -63,12 +63,6 @@ class Permission(_Message):
     type: Literal["permission"] = "permission"
     number: int
     granted: bool
-
-
-class Ready(_Message):
-    """From the process: what takes long to import is imported, it waits for `Start`."""
-
-    type: Literal["ready"] = "ready"
 
 
 class Told(_Message):
@@ -114,9 +108,9 @@ class Ended(_Message):
 
 
 ToChild = Annotated[Start | Order | Held | Permission, Field(discriminator="type")]
-FromChild = Annotated[Ready | Told | MayCommit | Ended, Field(discriminator="type")]
+FromChild = Annotated[Told | MayCommit | Ended, Field(discriminator="type")]
 _TO: TypeAdapter[Start | Order | Held | Permission] = TypeAdapter(ToChild)
-_FROM: TypeAdapter[Ready | Told | MayCommit | Ended] = TypeAdapter(FromChild)
+_FROM: TypeAdapter[Told | MayCommit | Ended] = TypeAdapter(FromChild)
 
 
 def line(message: BaseModel) -> bytes:
@@ -127,7 +121,7 @@ def to_child(data: bytes) -> Start | Order | Held | Permission:
     return _TO.validate_json(data)
 
 
-def from_child(data: bytes) -> Ready | Told | MayCommit | Ended:
+def from_child(data: bytes) -> Told | MayCommit | Ended:
     """ProtocolError where the line is no message of a job's process."""
     try:
         return _FROM.validate_json(data)

@@ -7,7 +7,6 @@ dispatcher knows how many jobs can run. It chooses no job.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -25,16 +24,21 @@ from c2b_ray.endpoint.ledger.leases import Lease
 from c2b_ray.endpoint.work.accounting import Account, models_of
 from c2b_ray.endpoint.work.child import SPARE
 from c2b_ray.endpoint.work.dispatcher import SLOT
-from c2b_ray.endpoint.work.environment import of_job
-from c2b_ray.endpoint.work.job import JobRun, died
-from c2b_ray.endpoint.work.process import COMMAND, JobProcess
-from c2b_ray.endpoint.work.protocol import Ended, Start
+from c2b_ray.endpoint.work.job import JobRun
+from c2b_ray.endpoint.work.process import JobProcess
+from c2b_ray.endpoint.work.protocol import Ended, Problem
 from c2b_ray.endpoint.work.settling import Settling, key_problem
-from c2b_ray.endpoint.work.spare import Spare, await_ready
+from c2b_ray.endpoint.work.spare import Spare
+from c2b_ray.endpoint.work.starting import Starting, names_uploads
 from c2b_ray.endpoint.work.stopping import now
+from c2b_ray.errors import ServiceError
 
 SPARE_AFTER_S = 5.0
 """After a job began: its own beginning needs the processor more."""
+
+BROKEN = Problem(
+    title="The runner failed", detail="It could not run this job; tell the operator, whose log says why.", again=True
+)
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +54,8 @@ class Runner:
         self._db, self._config, self._owner = db, config, owner
         self._log: IO[bytes] | None = None if log is None else log.open("ab")
         self._folder = tempfile.TemporaryDirectory(prefix="c2b-runner-")
-        self._spare = Spare(lambda: self._process(SPARE))
+        self._starting = Starting(config, self._folder.name, self._log)
+        self._spare = Spare(lambda: self._starting.process(SPARE)[0])
         self._threads: set[threading.Thread] = set()
         self._slots: dict[str, Lease] = {}
         self._held = float("-inf")
@@ -91,7 +96,7 @@ class Runner:
     def _run(self, claim: Claim, claimed: float) -> None:
         """A slice of a job, in a thread of its own."""
         job, runners = claim.job, self._config.runners
-        settling = Settling(self._db, claim, runners.attempts, self._path(job), self._stop)
+        settling = Settling(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
         account = Account(models_of(job.config))
         process: JobProcess | None = None
         try:
@@ -99,38 +104,32 @@ class Runner:
             if problem is not None:
                 settling.settle(account, Ended(how="cancelled"), problem)
                 return
-            process = self._process() if _names_uploads(job) else self._spare.take() or self._process()
-            self._spare_taken = now()
-            if not await_ready(process):
-                settling.settle(account, Ended(how="failed", problem=died(process.kill())))
-                return
-            start = self._start(job)
-            run = JobRun(self._db, claim, process, start, claimed, by_clock=start.via == "serve")
+            process, note = self._started(job)
+            if note:
+                jobs.report(self._db, job.id, claim.fence, "warning", {"text": note})
+            start = self._starting.start(job, claimed + runners.lease_seconds)
+            run = JobRun(self._db, claim, process, start, runners.lease_seconds, by_clock=start.via == "serve")
             run.run(settling, self._stop)
         except DatabaseDownError as error:
             _log.warning("%s; %s waits for another claim", error, job.id)
+        except ServiceError as error:
+            settling.settle(account, Ended(how="failed", problem=Problem(title="It is not run", detail=str(error))))
         except Exception:
             _log.exception("%s: its slice ended by an error of the runner", job.id)
+            if process is not None:
+                process.kill()
+            settling.settle(account, Ended(how="failed", problem=BROKEN))
         finally:
             if process is not None:
                 process.kill()
 
-    def _start(self, job: Job) -> Start:
-        return Start(
-            kind=job.kind,
-            config=job.resolved,
-            out=self._path(job),
-            via="serve" if self._config.serve else self._config.via,
-            placement=self._config.placement,
-            lease_seconds=self._config.runners.lease_seconds,
-        )
-
-    def _path(self, job: Job) -> str:
-        return f"{self._config.storage_root.rstrip('/')}/tenants/{job.tenant_id}/runs/{job.id}"
-
-    def _process(self, *options: str) -> JobProcess:
-        environment = of_job(os.environ, self._config.storage_root, self._config.serve)
-        return JobProcess((*COMMAND, *options), environment, self._folder.name, self._log)
+    def _started(self, job: Job) -> tuple[JobProcess, str]:
+        """The one in reserve has the network in reach, which uploaded weights may not have."""
+        if names_uploads(job):
+            return self._starting.process(network=False)
+        spare = self._spare.take()
+        self._spare_taken = now()
+        return (spare, "") if spare is not None else self._starting.process()
 
     def _hold_slots(self) -> None:
         """One lease for each slot, which says to the dispatcher that it is there."""
@@ -167,7 +166,3 @@ def _taken(db: Database, name: str, owner: str, seconds: float) -> Lease:
     lease = leases.take(db, name, owner, seconds)
     assert lease is not None, "the name of the lease holds the name of this runner, which no other has"
     return lease
-
-
-def _names_uploads(job: Job) -> bool:
-    return "upload:" in json.dumps(job.config)

@@ -9,9 +9,6 @@ import threading
 from collections.abc import Callable
 
 from c2b_ray.endpoint.work.process import JobProcess
-from c2b_ray.endpoint.work.protocol import ProtocolError, Ready
-
-IMPORTS_S = 120.0
 
 
 class Spare:
@@ -40,11 +37,3 @@ class Spare:
             if self._process is not None:
                 self._process.kill()
                 self._process = None
-
-
-def await_ready(process: JobProcess) -> bool:
-    """Whether the process has imported all it needs; False where it died of that, or took too long."""
-    try:
-        return isinstance(process.hear(IMPORTS_S), Ready)
-    except (EOFError, ProtocolError):
-        return False

@@ -40,10 +40,10 @@ def now() -> float:
 
 
 class Leash:
-    """How long this process may work, and whether it was told to end. `send`: a message to the runner."""
+    """Until when this process may work, and whether it was told to end. `send`: a message to the runner."""
 
-    def __init__(self, seconds: float, send: Callable[[MayCommit], None]) -> None:
-        self._until = now() + seconds
+    def __init__(self, until: float, send: Callable[[MayCommit], None]) -> None:
+        self._until = until
         self._send = send
         self._wanted: Ending | None = None
         self._raised = False
@@ -56,8 +56,8 @@ class Leash:
         signal.signal(signal.SIGUSR1, self._interrupted)
         threading.Thread(target=self._watch, daemon=True, name="leash").start()
 
-    def hold(self, seconds: float) -> None:
-        self._until = now() + seconds
+    def hold(self, until: float) -> None:
+        self._until = until
 
     def order(self, how: Ending) -> None:
         """A cancellation takes the place of a yield, not the reverse."""
@@ -72,7 +72,8 @@ class Leash:
     def check(self) -> None:
         """Raises `Stopped` where the work is to end; called at each batch, in any thread."""
         if self._wanted is not None:
-            self._raised = True
+            # Raised in another thread, it may be kept for later; the main one is still to be interrupted.
+            self._raised = threading.current_thread() is threading.main_thread()
             raise Stopped(self._wanted)
 
     def ask(self, location: str) -> None:

@@ -1,0 +1,122 @@
+"""Jobs that are told to end: at their next batch, with every row that was answered, and for a reason that is said."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from endpoint_work import Site, alive, children, site
+from http_service import Service
+
+from c2b_ray import load_run
+from c2b_ray.endpoint.ledger import jobs, keys, tenants, usage
+from c2b_ray.endpoint.ledger.job import Filters, Job
+
+ROWS = 1600
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory, classifier: tuple[str, Service]) -> Iterator[Site]:
+    """With one runner for all tests here."""
+    with site(tmp_path_factory.mktemp("stopped"), [classifier[0]], lease_seconds=6.0) as made:
+        made.runner()
+        yield made
+
+
+def predicted(endpoint: Site, job_id: str) -> set[str]:
+    run = load_run(endpoint.run_path(job_id))
+    return set(run.predictions["prediction_id"].to_pylist())
+
+
+def answering(job: Job) -> bool:
+    return (job.stage or "").startswith("classify") and (job.done or 0) > 0
+
+
+def begun(endpoint: Site, config: dict, **more) -> str:
+    """A job whose classifier has answered about some images, of which no part is written yet."""
+    job_id = endpoint.submit(config, **more)
+    endpoint.grant(job_id)
+    endpoint.wait(lambda: answering(endpoint.job(job_id)), "the job to answer")
+    return job_id
+
+
+def test_a_job_that_waits_is_cancelled_at_once(endpoint, slow):
+    job_id = endpoint.submit(slow.audit(endpoint))
+    assert jobs.request_cancel(endpoint.db, endpoint.tenant, job_id).state == "cancelled"
+
+
+def test_a_job_that_yields_keeps_what_was_answered_and_goes_on(endpoint, slow):
+    job_id = begun(endpoint, slow.audit(endpoint))
+    asked = time.monotonic()
+    endpoint.ask_to_yield(job_id)
+    job = endpoint.wait_for(job_id, "queued")
+    assert time.monotonic() - asked < 8
+    assert (job.slices, job.attempt, job.granted) == (1, 0, None)
+    rows = predicted(endpoint, job_id)
+    assert 0 < len(rows) < ROWS, "what was answered and not yet written when it was asked"
+    assert job.images == len(rows)
+
+    slow.service.delay_s, before = 0.0, len(slow.service.posts)
+    endpoint.grant(job_id)
+    endpoint.wait_for(job_id, "finished")
+    assert predicted(endpoint, job_id) > rows
+    assert sum(slow.service.posts[before:]) == ROWS - len(rows), "no image was asked about twice"
+
+    job = endpoint.job(job_id)
+    assert job.images == ROWS, "each image is booked once, over both slices"
+    assert job.model_seconds > 0.3, "its processes computed"
+    [spend] = [one for one in usage.spend(endpoint.db, endpoint.tenant, "2000", "3000") if one.model == slow.url]
+    assert (spend.images, spend.key_id) == (ROWS, endpoint.key)
+    assert spend.model_seconds == pytest.approx(job.model_seconds)
+    assert job.classifier_hash
+
+
+def test_a_cancelled_job_ends_at_its_next_batch_and_can_be_submitted_again(endpoint, slow):
+    slow.service.delay_s = 0.5
+    job_id = begun(endpoint, slow.audit(endpoint))
+    asked = time.monotonic()
+    jobs.request_cancel(endpoint.db, endpoint.tenant, job_id)
+    job = endpoint.wait_for(job_id, "cancelled")
+    assert time.monotonic() - asked < 8
+    assert job.failure is None
+    assert load_run(endpoint.run_path(job_id)).manifest["status"] == "running", "what there is can be read"
+
+    slow.service.delay_s = 0.0
+    again = endpoint.submit(slow.audit(endpoint))
+    endpoint.grant(again)
+    endpoint.wait_for(again, "finished")
+    assert len(predicted(endpoint, again)) == ROWS
+
+
+def test_the_job_of_a_revoked_key_ends_and_says_why(endpoint, slow):
+    slow.service.delay_s = 0.5
+    tenant = tenants.create(endpoint.db, "beta").id
+    key = keys.create(endpoint.db, tenant, "short-lived").key.id
+    endpoint.tenant, endpoint.key, before = tenant, key, (endpoint.tenant, endpoint.key)
+    try:
+        job_id = begun(endpoint, slow.audit(endpoint))
+        waiting = endpoint.submit(slow.audit(endpoint))
+        keys.revoke(endpoint.db, tenant, key)
+        job = endpoint.wait_for(job_id, "cancelled")
+        assert "key of this job was revoked" in job.failure["title"]
+        assert "Submit it again with a key that works" in job.failure["detail"]
+        endpoint.grant(waiting)
+        assert "revoked" in endpoint.wait_for(waiting, "cancelled").failure["title"]
+    finally:
+        endpoint.tenant, endpoint.key = before
+
+
+def test_a_runner_that_is_stopped_gives_its_job_back(endpoint, slow):
+    """The last test here: it ends the runner that they share."""
+    slow.service.delay_s = 0.3
+    job_id = begun(endpoint, slow.audit(endpoint))
+    processes = children(endpoint.runners[0].pid)
+    endpoint.runners[0].send_signal(signal.SIGTERM)
+    assert endpoint.runners[0].wait(60) == 128 + signal.SIGTERM
+    assert not any(map(alive, processes))
+    job = endpoint.job(job_id)
+    assert (job.state, job.slices, job.attempt) == ("queued", 1, 0)
+    assert len(predicted(endpoint, job_id)) == job.images > 0
+    assert jobs.page(endpoint.db, endpoint.tenant, Filters(state="running")).items == []

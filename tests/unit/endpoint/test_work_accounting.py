@@ -1,0 +1,79 @@
+"""Each image and each second is booked once, however the database behaves."""
+
+import pytest
+
+from c2b_ray.endpoint.work.accounting import Account, measured, models_of
+from c2b_ray.endpoint.work.protocol import Told
+
+
+def told(step="classify", kind="progress", **more):
+    return Told(step=step, kind=kind, **more)
+
+
+def test_what_is_new_is_reported_and_booked_once():
+    account = Account(["a"])
+    account.seconds = 2.0
+    account.tell(told(done=10, total=40, rate=5.0, images=10))
+    first = account.progress()
+    assert (first.images, first.model_seconds, first.seconds_left) == ({"a": 10}, {"a": 2.0}, 6.0)
+    assert account.progress().images == {"a": 10}, "not booked yet: the database was down"
+    account.booked()
+    assert account.complete
+    assert (account.progress().images, account.progress().model_seconds) == ({}, {})
+    account.tell(told(done=15, images=15))
+    assert account.progress().images == {"a": 5}
+
+
+def test_a_commit_of_which_nobody_heard_is_not_booked_again():
+    account = Account(["a"], images=10, seconds=3.0)
+    account.progress()
+    account.booked_are(10, 3.0)
+    assert account.complete
+
+
+def test_classifiers_share_what_was_used():
+    account = Account(["a", "b"], images=5, seconds=4.0)
+    assert account.progress().images == {"a": 3, "b": 2}
+    assert account.progress().model_seconds == {"a": 2.0, "b": 2.0}
+
+
+def test_counts_never_fall():
+    account = Account(["a"])
+    account.tell(told(images=10))
+    account.tell(told(step="score", kind="begin", images=4))
+    assert account.images == 10
+
+
+@pytest.mark.parametrize(
+    ("config", "models"),
+    [
+        ({"classifier": "timm:x"}, ["timm:x"]),
+        ({"classifier": ["a", "b", "a"]}, ["a", "b"]),
+        ({"classifier": {"old": "a", "new": "b"}}, ["a", "b"]),
+        ({"run": "run:1"}, [""]),
+    ],
+)
+def test_use_is_booked_on_the_classifiers_of_a_config(config, models):
+    assert models_of(config) == models
+
+
+def test_only_rows_count_as_progress(tmp_path):
+    account = Account(["a"])
+    account.measure(str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    account.measure(str(tmp_path / "run"))
+    assert not account.advanced, "each attempt writes its manifest"
+    (tmp_path / "run" / "images").mkdir()
+    (tmp_path / "run" / "images" / "part-1.parquet").write_bytes(b"rows")
+    account.measure(str(tmp_path / "run"))
+    assert account.advanced
+    assert account.progress().advanced
+    assert measured(str(tmp_path / "run")).total == 6
+
+
+def test_a_directory_that_cannot_be_read_ends_nothing(tmp_path):
+    (tmp_path / "run").write_text("a file")
+    account = Account(["a"])
+    account.measure(str(tmp_path / "run"))
+    assert account.held is None or account.held.rows == 0
