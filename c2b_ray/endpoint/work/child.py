@@ -14,20 +14,17 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
 from pydantic import BaseModel
 
 from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Start, line, to_child
 from c2b_ray.endpoint.work.stopping import Leash, Stopped, end_fenced
 
-if TYPE_CHECKING:
-    from c2b_ray.endpoint.policy.paths import Tenancy
-
 SPARE = "--spare"
 HEAVY = (
     "c2b_ray.endpoint.kinds",
-    "c2b_ray.endpoint.policy.specs",
+    "c2b_ray.endpoint.policy.at_start",
     "c2b_ray.audits.c2b.audit",
     "c2b_ray.audits.failures.audit",
     "c2b_ray.commands.dataset.build",
@@ -102,7 +99,7 @@ def _listen(wire: Wire, leash: Leash) -> None:
 def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     """Does the job, or what is left of it, and says how it ended."""
     from c2b_ray.endpoint.kinds import kind_named
-    from c2b_ray.endpoint.policy import specs
+    from c2b_ray.endpoint.policy.at_start import prepared
     from c2b_ray.endpoint.work.telling import Telling, problem
     from c2b_ray.store import guard
 
@@ -110,9 +107,8 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     tenant_folder = start.out.rpartition("/runs/")[0] or start.out
     try:
         with guard.guarded(leash.ask):
-            kind = kind_named(start.kind)
-            specs.check_again(start.kind, start.config, kind.config_class, _tenancy(tenant_folder))
-            kind.work(start.config, start.out, start.via, telling, start.placement)
+            config = prepared(start.kind, start.config, tenant_folder)
+            kind_named(start.kind).work(config, start.out, start.via, telling, start.placement)
         return Ended(how="finished", images=telling.images, classifier_hash=_classifier_hash(start.out))
     except Stopped as stopped:
         return Ended(how=stopped.how, images=telling.images)
@@ -122,15 +118,6 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
             return Ended(how=stop.how, images=telling.images)
         traceback.print_exc()
         return Ended(how="failed", images=telling.images, problem=problem(error, tenant_folder))
-
-
-def _tenancy(root: str) -> Tenancy:
-    """The policy that this process was started under, and where its tenant's files are."""
-    from c2b_ray.config.policy import Policy
-    from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
-    from c2b_ray.endpoint.policy.paths import Tenancy
-
-    return Tenancy(root, Policy.model_validate_json(os.environ[POLICY_VARIABLE]))
 
 
 def _stop_behind(error: BaseException | None) -> Stopped | None:

@@ -47,6 +47,7 @@ class Leash:
         self._send = send
         self._wanted: Ending | None = None
         self._raised = False
+        self._started = False
         self._numbers = itertools.count()
         self._waiting: dict[int, threading.Event] = {}
         self._granted: set[int] = set()
@@ -54,6 +55,7 @@ class Leash:
     def start(self) -> None:
         """In the main thread, which a signal of this process to itself interrupts."""
         signal.signal(signal.SIGUSR1, self._interrupted)
+        self._started = True
         threading.Thread(target=self._watch, daemon=True, name="leash").start()
 
     def hold(self, until: float) -> None:
@@ -63,9 +65,10 @@ class Leash:
         """A cancellation takes the place of a yield, not the reverse."""
         if self._wanted is None:
             self._wanted = how
-            timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGUSR1))
-            timer.daemon = True
-            timer.start()
+            if self._started:
+                timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGUSR1))
+                timer.daemon = True
+                timer.start()
         elif how == "cancelled":
             self._wanted = how
 
