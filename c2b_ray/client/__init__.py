@@ -1,1 +1,6 @@
 """A client of a shared audit endpoint: the verbs of the local commands, over HTTP. It knows no model and no Ray."""
+
+from c2b_ray.client.endpoint import Endpoint, Event
+from c2b_ray.client.errors import EndpointError
+
+__all__ = ["Endpoint", "EndpointError", "Event"]

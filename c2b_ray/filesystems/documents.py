@@ -22,7 +22,7 @@ LARGEST = 64 * 2**20
 """Bytes of a document; a label map of a million classes is half of it."""
 
 
-class _Strict(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
     """YAML's safe loader, which refuses a mapping that has a key twice rather than keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -42,7 +42,7 @@ def read_yaml(path: str | Path) -> Any:
     """What a YAML file holds. SourceError where there is no such file, ConfigError where it is not YAML."""
     text = _text(path, "YAML")
     try:
-        return yaml.load(text, _Strict)  # noqa: S506 — a safe loader
+        return yaml.load(text, StrictLoader)  # noqa: S506 — a safe loader
     except RecursionError as error:
         raise _no_document(path, "YAML", "it is nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-02-31

@@ -86,16 +86,12 @@ class Comparison:
             "pooled": self.pooled.to_pylist(),
         }
 
-    def write(self, out: str | Path) -> str:
-        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
-        files.make_directory(out)
-        directory = str(out).rstrip("/")
-        files.write_table(f"{directory}/comparison.parquet", self.cells)
-        files.write_table(f"{directory}/comparison_pooled.parquet", self.pooled)
+    def page(self) -> str:
+        """The comparison as one HTML page."""
         title = str(self.run_b.config.get("task") or "Two classifiers")
         told_apart = self.disagreements()
         pictures = disagreement_pictures(self.run_b, told_apart)
-        page = comparison_page(
+        return comparison_page(
             title,
             (self.classifier_a, self.classifier_b),
             (self.cells, self.pooled),
@@ -103,7 +99,14 @@ class Comparison:
             told_apart,
             pictures,
         )
-        files.write_bytes(f"{directory}/comparison.html", page.encode())
+
+    def write(self, out: str | Path) -> str:
+        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        files.make_directory(out)
+        directory = str(out).rstrip("/")
+        files.write_table(f"{directory}/comparison.parquet", self.cells)
+        files.write_table(f"{directory}/comparison_pooled.parquet", self.pooled)
+        files.write_bytes(f"{directory}/comparison.html", self.page().encode())
         return f"{directory}/comparison.html"
 
 

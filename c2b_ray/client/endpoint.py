@@ -1,0 +1,251 @@
+"""A shared audit endpoint as an object: submit, wait, read. Each method is one verb of `c2b remote`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx
+
+from c2b_ray.client.errors import BusyError, NotNowError, UnreachableError
+from c2b_ray.client.http import PATIENCE_SECONDS, Http
+from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.filesystems.documents import read_yaml
+
+ENDED = ("finished", "failed", "cancelled")
+CHUNK = 1 << 20
+Format = Literal["json", "csv", "parquet"]
+OnEvent = Callable[["Event"], None]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a job told: `kind` is state, progress and what else a run reports."""
+
+    id: int
+    kind: str
+    data: dict[str, Any]
+
+
+class Endpoint:
+    """`url`: of the endpoint. `key`: c2b_…, of a tenant. `patience`: seconds for which a busy endpoint is tried again.
+
+    Methods raise `c2b_ray.client.errors`. Used as a context, it closes its connections at the end.
+    """
+
+    def __init__(
+        self, url: str, key: str, patience: float = PATIENCE_SECONDS, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError("url", f"{url[:100]!r} is no URL that begins with https:// or http://")
+        if not key or not key.isascii() or not key.isprintable():
+            raise ConfigError("key", "expected a key of the endpoint, c2b_…")
+        self._http = Http(url, key, patience, transport)
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def submit(
+        self,
+        kind: str,
+        config: Mapping[str, Any] | str | Path,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """The job. `config`: fields, or a file of them. Without a key of your own one is made, so that a submission
+        whose answer was lost is not made twice; with one, a later call with the same config gives the same job."""
+        body = {"kind": kind, "name": name, "config": fields_of(config)}
+        once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return self._object("POST", "/v1/audits", json=body, headers=once)
+
+    def check(self, kind: str, config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+        """What `submit` would do, and what it would take; nothing is kept."""
+        return self._object(
+            "POST", "/v1/audits/check", json={"kind": kind, "name": None, "config": fields_of(config)}, again=True
+        )
+
+    def get(self, job_id: str) -> dict[str, Any]:
+        return self._object("GET", _job(job_id))
+
+    def list(self, limit: int | None = None, **filters: str | None) -> Iterator[dict[str, Any]]:
+        """Jobs, the latest first, `limit` at most. `filters`: state, kind, name."""
+        return self._pages("/v1/audits", limit, {name: value for name, value in filters.items() if value is not None})
+
+    def cancel(self, job_id: str, purge: bool = False) -> dict[str, Any]:
+        """`purge`: deletes a job that has ended, and all that it made."""
+        return self._object("DELETE", _job(job_id), params={"purge": "true"} if purge else None)
+
+    def events(self, job_id: str, last_id: int = 0) -> Iterator[Event]:
+        """What the job told since `last_id`, and tells until it ends; a connection that is lost is taken up again."""
+        failures = 0
+        while True:
+            try:
+                with self._http.stream(f"{_job(job_id)}/events", {"Last-Event-ID": str(last_id)}) as answer:
+                    if answer.status_code == httpx.codes.NO_CONTENT:
+                        return
+                    for event in _parsed(answer.iter_lines()):
+                        last_id, failures = event.id, 0
+                        yield event
+                        if event.kind == "state" and event.data.get("state") in ENDED:
+                            return
+                if self.get(job_id)["state"] in ENDED:
+                    return
+            except (UnreachableError, BusyError) as error:
+                failures += 1
+                if failures > 10:
+                    raise
+                time.sleep(error.retry_after or min(30.0, 0.25 * 2**failures))
+
+    def wait(self, job_id: str, seconds: float | None = None, on_event: OnEvent | None = None) -> dict[str, Any]:
+        """The job once it has ended; after `seconds` as it is then."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for event in self.events(job_id):
+            if on_event is not None:
+                on_event(event)
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        return self.get(job_id)
+
+    def tables(self, job_id: str) -> dict[str, Any]:
+        return self._object("GET", f"{_job(job_id)}/tables")
+
+    def table(self, job_id: str, name: str, form: Format = "parquet") -> bytes:
+        return self._bytes(f"{_job(job_id)}/tables/{quote(name, safe='')}", {"format": form})
+
+    def rows(self, job_id: str, name: str) -> Iterator[dict[str, Any]]:
+        """The rows of a table, a page at a time."""
+        return self._pages(f"{_job(job_id)}/tables/{quote(name, safe='')}", None, {})
+
+    def image(self, job_id: str, image_id: str) -> bytes:
+        return self._bytes(f"{_job(job_id)}/images/{quote(image_id, safe='')}")
+
+    def report(self, job_id: str) -> bytes:
+        return self._bytes(f"{_job(job_id)}/report")
+
+    def export(self, job_id: str, form: str, classifier: str | None = None) -> bytes:
+        params = {} if classifier is None else {"classifier": classifier}
+        return self._bytes(f"{_job(job_id)}/exports/{quote(form, safe='')}", params)
+
+    def gate(
+        self, job_id: str, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+    ) -> dict[str, Any]:
+        return self._object(
+            "POST", f"{_job(job_id)}/gate", json=_gates(fail_on, classifier, allow_unchecked), again=True
+        )
+
+    def gate_junit(
+        self, job_id: str, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+    ) -> bytes:
+        body = _gates(fail_on, classifier, allow_unchecked)
+        accept = {"Accept": "application/xml"}
+        return self._http.send("POST", f"{_job(job_id)}/gate", json=body, headers=accept, again=True).content
+
+    def compare(self, a: str, b: str | None = None, accept: str = "application/json", **options: Any) -> httpx.Response:
+        """`options`: classifier_a, classifier_b, fail_on, allow_unchecked. `accept`: application/json, text/html or
+        application/xml (JUnit)."""
+        params = {name: value for name, value in {"a": a, "b": b, **options}.items() if value not in (None, False)}
+        return self._http.send("GET", "/v1/comparisons", params=params, headers={"Accept": accept})
+
+    def ask(self, job_id: str, sentence: str, seconds: float | None = None, **options: Any) -> Any:
+        """The answer to a question to a finished run. `options`: n, classifier, target_class, target."""
+        body = {"sentence": sentence, **{name: value for name, value in options.items() if value is not None}}
+        once = {"Idempotency-Key": uuid.uuid4().hex}
+        job = self._object("POST", f"{_job(job_id)}/questions", json=body, headers=once)
+        ended = self.wait(job["id"], seconds)
+        if ended["state"] != "finished":
+            raise NotNowError(f"the question is {ended['state']}: {(ended['failure'] or {}).get('detail', '')}")
+        return self._http.json("GET", f"{_job(job['id'])}/answer")
+
+    def upload(self, path: str | Path, kind: str, name: str | None = None) -> dict[str, Any]:
+        """Kept under the SHA-256 of its bytes; `spec` of the answer is what a config names it by."""
+        file = Path(path)
+        try:
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            headers = {
+                "X-Upload-Kind": kind,
+                "X-Upload-Name": quote(name or file.name),
+                "X-Upload-SHA256": digest,
+                "Content-Type": "application/octet-stream",
+                "Content-Length": str(file.stat().st_size),
+            }
+            with file.open("rb") as stream:
+                return self._object("POST", "/v1/uploads", content=_chunks(stream), headers=headers)
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror or error}", location=str(path)) from error
+
+    def catalog(self) -> dict[str, Any]:
+        return self._object("GET", "/v1/catalog")
+
+    def quotas(self) -> dict[str, Any]:
+        return self._object("GET", "/v1/quotas")
+
+    def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        return dict(self._http.json(method, path, **options))
+
+    def _bytes(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        return self._http.send("GET", path, params=dict(params or {})).content
+
+    def _pages(self, path: str, limit: int | None, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        cursor, left = None, limit
+        while left is None or left > 0:
+            wanted = {**params, **({"cursor": cursor} if cursor else {}), **({"limit": min(left, 200)} if left else {})}
+            page = self._object("GET", path, params=wanted)
+            items = page["items"] if left is None else page["items"][:left]
+            yield from items
+            left, cursor = None if left is None else left - len(items), page["next"]
+            if cursor is None:
+                return
+
+
+def fields_of(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
+    """The fields of a config, or of a file of them. ConfigError where the file holds no mapping."""
+    if not isinstance(config, str | Path):
+        return dict(config)
+    fields = read_yaml(config)
+    if not isinstance(fields, dict):
+        raise ConfigError("", "expected a mapping of fields", location=str(config))
+    return fields
+
+
+def _job(job_id: str) -> str:
+    return f"/v1/audits/{quote(job_id, safe='')}"
+
+
+def _gates(fail_on: Sequence[str], classifier: str | None, allow_unchecked: bool) -> dict[str, Any]:
+    named = {} if classifier is None else {"classifier": classifier}
+    return {"fail_on": list(fail_on), "allow_unchecked": allow_unchecked, **named}
+
+
+def _chunks(stream: Any) -> Iterator[bytes]:
+    while part := stream.read(CHUNK):
+        yield part
+
+
+def _parsed(lines: Iterator[str]) -> Iterator[Event]:
+    """Server-sent events; comments and what has no id are left out."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        else:
+            if fields.get("id", "").isdigit() and "data" in fields:
+                yield Event(int(fields["id"]), fields.get("event", ""), dict(json.loads(fields["data"])))
+            fields = {}

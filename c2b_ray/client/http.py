@@ -1,0 +1,118 @@
+"""Requests to an endpoint: with the key, tried again where that helps, their errors typed. It knows no route.
+
+A request that failed on its way is tried again where it may be sent twice: reading, and what has an Idempotency-Key.
+429 and 503 are tried again after what Retry-After says.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay
+
+from c2b_ray.client.errors import KINDS, BusyError, EndpointError, UnreachableError
+from c2b_ray.text import visible
+
+PATIENCE_SECONDS = 120.0
+LONGEST_WAIT = 60.0
+
+
+class Http:
+    """`patience`: seconds for which a request is tried again."""
+
+    def __init__(
+        self, url: str, key: str, patience: float = PATIENCE_SECONDS, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._patience = patience
+        self._client = httpx.Client(
+            base_url=url.rstrip("/"),
+            headers={"Authorization": f"Bearer {key}", "User-Agent": "c2b-ray"},
+            timeout=httpx.Timeout(60.0, connect=10.0),
+            transport=transport,
+            follow_redirects=False,  # the key goes to this host alone
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        answer = self.send(method, path, **options)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise EndpointError(f"{path}: the answer is no JSON", answer.status_code) from error
+
+    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """The answer, which is a success. EndpointError of its kind for any other."""
+        headers = options.get("headers") or {}
+        twice = method in ("GET", "DELETE") or "Idempotency-Key" in headers or options.pop("again", False)
+
+        def try_again(error: BaseException) -> bool:
+            return isinstance(error, BusyError) or (twice and isinstance(error, UnreachableError))
+
+        for attempt in Retrying(
+            retry=retry_if_exception(try_again), wait=_wait, stop=stop_after_delay(self._patience), reraise=True
+        ):
+            with attempt:
+                return self._once(method, path, options)
+        raise AssertionError  # reraise=True
+
+    @contextmanager
+    def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """An answer whose body comes bit by bit."""
+        timeout = httpx.Timeout(10.0, read=60.0)
+        try:
+            with self._client.stream("GET", path, headers=dict(headers), timeout=timeout) as answer:
+                if answer.status_code >= 300:
+                    answer.read()
+                    raise _error(answer)
+                yield answer
+        except httpx.HTTPError as error:
+            raise UnreachableError(f"{path}: {_words(error)}") from error
+
+    def _once(self, method: str, path: str, options: Mapping[str, Any]) -> httpx.Response:
+        try:
+            answer = self._client.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise UnreachableError(f"{self._client.base_url}: {_words(error)}") from error
+        if answer.status_code >= 300:
+            raise _error(answer)
+        return answer
+
+
+def _error(answer: httpx.Response) -> EndpointError:
+    problem: dict[str, Any] = {}
+    try:
+        read = json.loads(answer.content)
+        problem = read if isinstance(read, dict) else {}
+    except ValueError:
+        pass
+    detail = str(problem.get("detail") or f"{answer.request.url.path} answered {answer.status_code}")
+    request_id = problem.get("request_id")
+    said = f"{visible(detail)}{f' (request {visible(str(request_id))})' if request_id else ''}"
+    kind = KINDS.get(answer.status_code, EndpointError)
+    return kind(said, answer.status_code, problem, _seconds(answer.headers.get("retry-after")))
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return None if text is None else max(0.0, float(text))
+    except ValueError:
+        return None
+
+
+def _wait(state: RetryCallState) -> float:
+    """What Retry-After says, else longer each time; a little more or less, so that clients do not come all at once."""
+    error = state.outcome.exception() if state.outcome else None
+    told = getattr(error, "retry_after", None)
+    seconds = float(told) if told is not None else 0.25 * 2 ** min(state.attempt_number, 8)
+    return min(LONGEST_WAIT, seconds) * (1 + random.random() / 4)  # noqa: S311 — spreads requests, hides nothing
+
+
+def _words(error: httpx.HTTPError) -> str:
+    return f"no answer: {visible(str(error)) or type(error).__name__}"

@@ -1,0 +1,74 @@
+"""The endpoint's HTTP application: routes, errors, limits, around one ledger.
+
+`create_app` starts no job and loads no model; any number of replicas may run on one ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from c2b_ray import __version__
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.api import catalog, docs, events, health, jobs, judging, keys, results, uploads, webhooks
+from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api.envelope import Envelope
+from c2b_ray.endpoint.api.pagination import Signer, endpoint_secret
+from c2b_ray.endpoint.api.problems import handle
+from c2b_ray.endpoint.api.remembered import Remembered
+from c2b_ray.endpoint.api.watch import Watch
+from c2b_ray.endpoint.ledger import migrations
+from c2b_ray.endpoint.ledger.buckets import Throttle
+from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.ledger.keys import KeyRing
+
+THREADS = 16
+"""Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these."""
+ROUTES = (jobs, events, results, judging, uploads, keys, webhooks, catalog, health)
+
+
+def create_app(config: EndpointConfig, db: Database | None = None) -> FastAPI:
+    """The application of an endpoint. An empty database gets its tables, where it answers.
+
+    SchemaError where the database is of another release.
+    """
+    opened = db or Database(config.database_url)
+    app = FastAPI(title="c2b-ray endpoint", version=__version__, docs_url=None, redoc_url=None, lifespan=_lifespan,
+                  redirect_slashes=False)  # fmt: skip
+    app.state.context = context_for(config, opened)
+    for module in ROUTES:
+        app.include_router(module.routes)
+    docs.mount(app)
+    routes = [route for module in ROUTES for route in module.routes.routes if isinstance(route, APIRoute)]
+    handle(app, lambda path: {method for one in routes if one.path_regex.match(path) for method in one.methods or ()})
+    app.add_middleware(Envelope, largest=lambda path: _largest(config, path))
+    return app
+
+
+def context_for(config: EndpointConfig, db: Database) -> Context:
+    return Context(
+        config=config,
+        db=db,
+        keys=KeyRing(db, config.key_cache_seconds),
+        throttle=Throttle(db),
+        remembered=Remembered(db, config.quotas, config.key_cache_seconds),
+        signer=Signer(endpoint_secret(config.folder)),
+        watch=Watch(db),
+    )
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    context: Context = app.state.context
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+    await anyio.to_thread.run_sync(migrations.prepare, context.db)
+    yield
+    await context.watch.close()
+
+
+def _largest(config: EndpointConfig, path: str) -> int:
+    return config.policy.upload_bytes if path == uploads.PATH else config.policy.body_bytes

@@ -1,0 +1,70 @@
+"""Who asks: the key of a request, what it allows, and how often its tenant may ask.
+
+A handler's first call is `enter`; it runs in the handler's own thread, since what it asks the ledger may wait.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fastapi import Request
+from fastapi.security import HTTPBearer
+
+from c2b_ray.endpoint.api.context import Context, context_of
+from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.ledger.keys import Key, Scope
+
+BEARER = HTTPBearer(
+    auto_error=False, scheme_name="key", description="A key of a tenant: `Authorization: Bearer c2b_…`."
+)
+"""For the OpenAPI document: `enter` reads the header."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """`tenant_id`: whose things the caller sees."""
+
+    key: Key
+    tenant_id: str
+
+    @property
+    def actor(self) -> str:
+        """For the audit log."""
+        return self.key.id
+
+
+def enter(request: Request, scope: Scope) -> tuple[Context, Caller]:
+    """401 without a key that works, 403 where it has not the scope, 429 where its tenant asks too often."""
+    context = context_of(request)
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    key = context.keys.verify(text.strip()) if scheme.lower() == "bearer" else None
+    if key is None:
+        raise _unauthenticated(bool(text))
+    state = request.scope["state"]
+    state["tenant_id"], state["key_id"] = key.tenant_id, key.id
+    limits = context.remembered.limits(key.tenant_id)
+    allowance = context.throttle.take(f"requests:{key.tenant_id}", limits.requests_per_second, limits.burst)
+    state["headers"] |= {
+        "RateLimit-Limit": str(allowance.limit),
+        "RateLimit-Remaining": str(allowance.remaining),
+        "RateLimit-Reset": str(max(0, math.ceil(allowance.reset))),
+    }
+    if not key.allows(scope):
+        detail = f"this key may not {scope}: it has the scopes {', '.join(key.scopes)}"
+        raise ProblemError(403, "missing_scope", detail)
+    return context, Caller(key, key.tenant_id)
+
+
+def enter_operator(request: Request) -> tuple[Context, Caller, str | None]:
+    """As `enter` with the scope admin; the tenant that the caller administers, None for operators: every one."""
+    context, caller = enter(request, "admin")
+    return context, caller, None if context.remembered.operates(caller.tenant_id) else caller.tenant_id
+
+
+def _unauthenticated(sent: bool) -> ProblemError:
+    detail = "the key is unknown, expired or revoked" if sent else "send a key: Authorization: Bearer c2b_…"
+    parameters = ', error="invalid_token"' if sent else ""
+    return ProblemError(
+        401, "not_authenticated", detail, headers={"WWW-Authenticate": f'Bearer realm="c2b-ray"{parameters}'}
+    )

@@ -1,0 +1,39 @@
+"""What every route needs of its endpoint: the config, the ledger, the keys that were seen, the signer, the watch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.api.pagination import Signer
+from c2b_ray.endpoint.api.remembered import Remembered
+from c2b_ray.endpoint.api.watch import Watch
+from c2b_ray.endpoint.ledger.buckets import Throttle
+from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.ledger.keys import KeyRing
+
+
+@dataclass(frozen=True)
+class Context:
+    """One in each process of the API. `config.storage_root` holds `tenants/<id>/runs/<job id>`."""
+
+    config: EndpointConfig
+    db: Database
+    keys: KeyRing
+    throttle: Throttle
+    remembered: Remembered
+    signer: Signer
+    watch: Watch
+
+    def tenant_root(self, tenant_id: str) -> str:
+        return f"{self.config.storage_root.rstrip('/')}/tenants/{tenant_id}"
+
+    def run_path(self, tenant_id: str, job_id: str) -> str:
+        return f"{self.tenant_root(tenant_id)}/runs/{job_id}"
+
+
+def context_of(request: Request) -> Context:
+    context: Context = request.scope["app"].state.context
+    return context

@@ -1,0 +1,140 @@
+"""Around every request: its id, the largest body, headers that every answer has, its line in the access log.
+
+An ASGI application around another, with nothing per request but what it says. An error that nobody raises on purpose
+is written to the log whole, and answered with the request's id alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from c2b_ray.endpoint.api.problems import MEDIA_TYPE, ProblemError, encoded, problem_of
+from c2b_ray.text import HIDDEN
+
+ACCESS = logging.getLogger("c2b_ray.endpoint.access")
+ERRORS = logging.getLogger("c2b_ray.endpoint.errors")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_KEY = re.compile(r"c2b_[A-Za-z0-9]{8}_[A-Za-z0-9]+")
+_ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+_DEFAULTS = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; sandbox",
+}
+"""Where an answer does not say otherwise."""
+
+
+class Envelope:
+    """`largest`: the bytes that the body of a request to a path may have."""
+
+    def __init__(self, app: ASGIApp, largest: Callable[[str], int]) -> None:
+        self._app, self._largest = app, largest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, receive, send, self._largest(scope["path"]))
+        try:
+            exchange.refuse_by_length()
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception as error:
+            await exchange.answer(error)
+        finally:
+            exchange.log()
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, largest: int) -> None:
+        self._scope, self._receive, self._send, self._largest = scope, receive, send, largest
+        self._began = time.perf_counter()
+        self._status, self._read, self._sent = 0, 0, 0
+        headers = dict(scope["headers"])
+        self._length: bytes = headers.get(b"content-length", b"")
+        wanted = headers.get(b"x-request-id", b"")
+        self._id = wanted.decode() if _REQUEST_ID.fullmatch(wanted) else secrets.token_hex(12)
+        self._state = scope.setdefault("state", {})
+        self._state["request_id"] = self._id
+        self._state["headers"] = {}
+
+    def refuse_by_length(self) -> None:
+        """Before anything of the body is read."""
+        if self._length.isdigit() and int(self._length[:20]) > self._largest:
+            raise self._too_large()
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            if self._read > self._largest:
+                raise self._too_large()
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = list(message.get("headers", ()))
+            there = {name.lower() for name, _ in headers}
+            headers += [(b"x-request-id", self._id.encode()), *_ALWAYS]
+            headers += [pair for pair in _DEFAULTS.items() if pair[0] not in there]
+            headers += [
+                (name.lower().encode(), value.encode())
+                for name, value in self._state["headers"].items()
+                if name.lower().encode() not in there
+            ]
+            message = {**message, "headers": headers}
+        elif message["type"] == "http.response.body":
+            self._sent += len(message.get("body", b""))
+        await self._send(message)
+
+    async def answer(self, error: Exception) -> None:
+        problem = problem_of(error)
+        if problem is None:
+            ERRORS.error("request %s failed", self._id, exc_info=error)
+            problem = ProblemError(
+                500, "internal", f"the endpoint failed; its operator finds the reason in the log under {self._id}"
+            )
+        if self._status:  # the answer has begun: what is cut off is seen to be
+            raise error
+        content = encoded(problem, self._id)
+        headers = {"content-type": MEDIA_TYPE, "content-length": str(len(content)), **problem.headers}
+        pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await self.send({"type": "http.response.start", "status": problem.status, "headers": pairs})
+        await self.send({"type": "http.response.body", "body": content})
+
+    def log(self) -> None:
+        """No query, which may hold a signature, and no header."""
+        if not ACCESS.isEnabledFor(logging.INFO):
+            return
+        client = self._scope.get("client")
+        line: dict[str, Any] = {
+            "time": round(time.time(), 3),
+            "request_id": self._id,
+            "method": self._scope["method"],
+            "path": _KEY.sub(HIDDEN, self._scope["path"])[:300],
+            "status": self._status,
+            "ms": round(1000 * (time.perf_counter() - self._began), 2),
+            "read": self._read,
+            "sent": self._sent,
+            "client": client[0] if client else None,
+            "tenant": self._state.get("tenant_id"),
+            "key": self._state.get("key_id"),
+        }
+        ACCESS.info(json.dumps(line))
+
+    def _too_large(self) -> ProblemError:
+        return ProblemError(
+            413, "too_large", f"the body is larger than {self._largest} bytes", headers={"Connection": "close"}
+        )

@@ -1,0 +1,25 @@
+"""Routes for who runs the endpoint: is the process alive, can it serve. They want no key and tell nothing else."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from c2b_ray.endpoint.api.context import context_of
+from c2b_ray.endpoint.api.models import Health
+from c2b_ray.endpoint.api.responses import Json, answers, errors
+from c2b_ray.endpoint.ledger import migrations
+
+routes = APIRouter(tags=["health"], responses=errors(413, 503))
+
+
+@routes.get("/healthz", responses=answers(Health))
+async def alive() -> Json:
+    """The process answers."""
+    return Json({"status": "ok"})
+
+
+@routes.get("/readyz", responses=answers(Health))
+def ready(request: Request) -> Json:
+    """The ledger answers, and is of this release; else 503."""
+    migrations.require_current(context_of(request).db)
+    return Json({"status": "ok"})

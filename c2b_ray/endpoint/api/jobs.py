@@ -1,0 +1,136 @@
+"""Routes of jobs: submit, check, read, list, cancel, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Query, Request
+
+from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.bodies import Document, canonical, document
+from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api.described import job_body
+from c2b_ray.endpoint.api.models import Checked, JobList, Kind, State, Submission, Text
+from c2b_ray.endpoint.api.models import Job as JobBody
+from c2b_ray.endpoint.api.problems import not_found
+from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
+from c2b_ray.endpoint.api.submitting import Resolved, resolve, submit_job
+from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.job import Filters, Job
+
+routes = router("audits")
+Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Items of a page.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same key with the same body is the same audit, however often it is sent.",
+    ),
+]
+_LOCATION = {"Location": {"description": "The job.", "required": True, "schema": {"type": "string"}}}
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    202: {"model": JobBody, "description": "It is kept, and runs when its turn comes.", "headers": _LOCATION}
+}
+
+
+@routes.post(
+    "/audits", status_code=202, responses={**ACCEPTED, **errors(409, 415, 422)}, openapi_extra=body(Submission)
+)
+def submit(
+    request: Request, sent: Annotated[Document, Depends(document)], idempotency_key: IdempotencyKey = None
+) -> Json:
+    """Submit an audit."""
+    context, caller = enter(request, "submit")
+    submission = sent.as_model(Submission)
+    fields = {"kind": submission.kind, "name": submission.name, "config": submission.config}
+    resolved = resolve(context, caller, submission.kind, submission.config)
+    return submit_job(context, caller, resolved, submission.name, (idempotency_key, canonical(fields)))
+
+
+@routes.post("/audits/check", responses={**answers(Checked), **errors(415, 422)}, openapi_extra=body(Submission))
+def check(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
+    """Check a config as a submission would, and say what it would take; nothing is kept."""
+    context, caller = enter(request, "submit")
+    submission = sent.as_model(Submission)
+    resolved = resolve(context, caller, submission.kind, submission.config)
+    return Json(_checked(resolved))
+
+
+@routes.get("/audits", responses={**answers(JobList), **errors(422)})
+def listed(
+    request: Request,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    state: State | None = None,
+    kind: Kind | None = None,
+    name: Text | None = None,
+) -> Json:
+    """The tenant's jobs, the latest first."""
+    context, caller = enter(request, "read")
+    about = ("audits", caller.tenant_id, state, kind, name)
+    position = context.signer.open(cursor, *about)
+    page = jobs.page(
+        context.db, caller.tenant_id, Filters(state, kind, name), None if position is None else tuple(position), limit
+    )
+    following = None if page.next is None else context.signer.seal(list(page.next), *about)
+    return Json({"items": [job_body(job) for job in page.items], "next": following})
+
+
+@routes.get("/audits/{job_id}", responses=answers(JobBody))
+def read(request: Request, job_id: str) -> Json:
+    """A job, how far it is, and its config as it was submitted."""
+    context, caller = enter(request, "read")
+    job = of_tenant(context, caller, job_id)
+    return Json({**job_body(job), "config": job.config})
+
+
+@routes.delete("/audits/{job_id}", status_code=202, responses={**answers(JobBody, 202), **errors(409, 422)})
+def delete(
+    request: Request,
+    job_id: str,
+    purge: Annotated[bool, Query(description="Delete a job that has ended, and all that it made.")] = False,
+) -> Json:
+    """Cancel a job: at once where it waits, else at its next batch. One that has ended stays as it is."""
+    context, caller = enter(request, "submit")
+    if purge:
+        return Json(job_body(purged(context, caller, job_id)), 202)
+    job = jobs.request_cancel(context.db, caller.tenant_id, job_id, caller.actor)
+    if job is None:
+        raise not_found("audit")
+    return Json(job_body(job), 202)
+
+
+def of_tenant(context: Context, caller: Caller, job_id: str) -> Job:
+    """404 for another tenant's."""
+    job = jobs.get(context.db, caller.tenant_id, job_id)
+    if job is None:
+        raise not_found("audit")
+    return job
+
+
+def purged(context: Context, caller: Caller, job_id: str) -> Job:
+    """The job as it was; its row goes first, so that nobody reads half of a run."""
+    from c2b_ray.endpoint.api.reads import forget
+    from c2b_ray.store import files
+
+    job = jobs.set_deleted(context.db, caller.tenant_id, job_id, caller.actor)
+    if job is None:
+        raise not_found("audit")
+    path = context.run_path(caller.tenant_id, job.id)
+    forget(path)
+    files.remove_directory(path)
+    return job
+
+
+def _checked(resolved: Resolved) -> dict[str, Any]:
+    return {
+        "valid": True,
+        "kind": resolved.kind,
+        "config": resolved.config,
+        "images_at_most": resolved.images,
+        "model_seconds_at_most": resolved.model_seconds,
+    }

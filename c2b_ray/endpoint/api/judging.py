@@ -1,0 +1,162 @@
+"""Routes that judge finished runs: gates, comparisons, questions, and a classifier's history."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.bodies import Document, canonical, document
+from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api.described import job_body
+from c2b_ray.endpoint.api.jobs import ACCEPTED, Cursor, IdempotencyKey, Limit
+from c2b_ray.endpoint.api.models import GateResult, Gates, JobList, Question
+from c2b_ray.endpoint.api.reads import finished
+from c2b_ray.endpoint.api.responses import Json, answers, body, errors, finite_json, router
+from c2b_ray.endpoint.api.results import Classifier, page_policy, read
+from c2b_ray.endpoint.api.submitting import resolve, submit_job
+from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.job import Filters
+from c2b_ray.report.kit.junit import junit
+from c2b_ray.report.kit.redact import cleaned
+from c2b_ray.steps.gate import Check, failed
+from c2b_ray.store.run import Run
+
+routes = router("results")
+XML, HTML = "application/xml", "text/html"
+JobId = Annotated[str, Query(min_length=1, max_length=64)]
+FailOn = Annotated[list[str] | None, Query(max_length=100, description="Gates, as of `c2b compare --fail-on`.")]
+AllowUnchecked = Annotated[bool, Query(description="Let a gate pass of which no cell could be checked.")]
+_JUNIT = {XML: {"schema": {"type": "string"}}}
+_GATED: dict[int | str, dict[str, Any]] = {
+    200: {"model": GateResult, "description": f"Each check; JUnit for who accepts {XML}.", "content": _JUNIT}
+}
+_COMPARED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": f"What changed from A to B; a page for who accepts {HTML}, JUnit for who accepts {XML}.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            HTML: {"schema": {"type": "string"}},
+            **_JUNIT,
+        },
+    }
+}
+
+
+@routes.post(
+    "/audits/{job_id}/gate",
+    responses={**_GATED, **errors(409, 415, 422)},
+    openapi_extra=body(Gates),
+)  # fmt: skip
+def gate(request: Request, job_id: str, sent: Annotated[Document, Depends(document)]) -> Response:
+    """Check a run against conditions that must not hold."""
+    context, caller = enter(request, "read")
+    gates = sent.as_model(Gates)
+    run = finished(read(context, caller, job_id))
+    checks = run.kind.check(run, gates.fail_on, gates.classifier, gates.allow_unchecked)
+    if _accepts(request, XML):
+        return Response(junit("c2b gate", checks, {"run": job_id}), media_type=XML)
+    return finite_json(_gates(checks))
+
+
+@routes.get(
+    "/comparisons",
+    responses={**_COMPARED, **errors(409, 422)},
+)
+def compare(
+    request: Request,
+    a: JobId,
+    b: JobId | None = None,
+    classifier_a: Classifier = None,
+    classifier_b: Classifier = None,
+    fail_on: FailOn = None,
+    allow_unchecked: AllowUnchecked = False,
+) -> Response:
+    """Compare two classifiers on the images that both saw: B against A, or two of one run."""
+    context, caller = enter(request, "read")
+    run_a = finished(read(context, caller, a))
+    run_b = run_a if b is None else finished(read(context, caller, b))
+    comparison = run_a.kind.comparison(run_a, run_b, classifier_a, classifier_b)
+    checks = comparison.check(fail_on or [], allow_unchecked)
+    if _accepts(request, XML):
+        about = {"classifier_a": comparison.classifier_a, "classifier_b": comparison.classifier_b}
+        return Response(junit("c2b compare", checks, about), media_type=XML)
+    if _accepts(request, HTML):
+        page = comparison.page().encode()
+        return Response(page, media_type=HTML, headers={"Content-Security-Policy": page_policy(page)})
+    return finite_json(_compared(comparison, checks, (a, b or a)))
+
+
+@routes.post(
+    "/audits/{job_id}/questions",
+    status_code=202,
+    responses={**ACCEPTED, **errors(409, 415, 422)},
+    openapi_extra=body(Question),
+)
+def ask(
+    request: Request,
+    job_id: str,
+    sent: Annotated[Document, Depends(document)],
+    idempotency_key: IdempotencyKey = None,
+) -> Json:
+    """Ask a finished run how its classifiers do on images of a sentence; a job of its own, whose `answer` says it."""
+    context, caller = enter(request, "submit")
+    question = sent.as_model(Question)
+    finished(read(context, caller, job_id))
+    config = {"run": f"run:{job_id}", **question.model_dump(exclude_none=True)}
+    resolved = resolve(context, caller, "question", config)
+    return submit_job(context, caller, resolved, None, (idempotency_key, canonical(config)))
+
+
+@routes.get("/classifiers/history", responses={**answers(JobList), **errors(422)})
+def history(
+    request: Request,
+    classifier: Annotated[str, Query(min_length=1, max_length=200, description="`classifier_hash` of a job.")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Json:
+    """The finished audits of a classifier, the latest first, by the hash of its weights."""
+    context, caller = enter(request, "read")
+    about = ("history", caller.tenant_id, classifier)
+    position = context.signer.open(cursor, *about)
+    filters = Filters(state="finished", classifier_hash=classifier)
+    page = jobs.page(context.db, caller.tenant_id, filters, None if position is None else tuple(position), limit)
+    following = None if page.next is None else context.signer.seal(list(page.next), *about)
+    return Json({"items": [job_body(job) for job in page.items], "next": following})
+
+
+def run_of(context: Context, caller: Caller, job_id: str) -> Run:
+    """The finished run of the caller's job."""
+    return finished(read(context, caller, job_id))
+
+
+def _gates(checks: list[Check]) -> dict[str, Any]:
+    return {"failed": failed(checks), "gates": cleaned([asdict(check) for check in checks])}
+
+
+def _compared(comparison: Any, checks: list[Check], names: tuple[str, str]) -> dict[str, Any]:
+    """As `c2b compare --json` prints it, with jobs in place of directories."""
+    rows = comparison.cells.to_pylist()
+    return {
+        "a": names[0],
+        "b": names[1],
+        "classifier_a": cleaned(comparison.classifier_a),
+        "classifier_b": cleaned(comparison.classifier_b),
+        "tau": comparison.tau,
+        "alpha": comparison.alpha,
+        "changes": {
+            name: sum(row["change"] == name for row in rows) for name in ("worse", "better", "same", "undetermined")
+        },
+        "cells": cleaned(rows),
+        "pooled": cleaned(comparison.pooled.to_pylist()),
+        **_gates(checks),
+    }
+
+
+def _accepts(request: Request, media_type: str) -> bool:
+    """Named first, before JSON."""
+    first = request.headers.get("accept", "").partition(",")[0].partition(";")[0].strip().lower()
+    return first == media_type

@@ -1,0 +1,140 @@
+"""Routes of administration: keys, tenants, spend, the audit log. Operators alone see other tenants."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+
+from c2b_ray.endpoint.api.auth import enter, enter_operator
+from c2b_ray.endpoint.api.bodies import Document, document
+from c2b_ray.endpoint.api.jobs import Cursor, Limit
+from c2b_ray.endpoint.api.models import (
+    KeyBody,
+    KeyList,
+    LogPage,
+    NewKeyAnswer,
+    NewKeyBody,
+    NewTenantBody,
+    RotateBody,
+    SpendList,
+    TenantBody,
+    TenantList,
+)
+from c2b_ray.endpoint.api.problems import ProblemError, not_found
+from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
+from c2b_ray.endpoint.ledger import audit_log, keys, quotas, tenants, usage
+from c2b_ray.endpoint.ledger.ids import is_id
+from c2b_ray.endpoint.ledger.keys import Key
+
+routes = router("administration")
+Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", description="UTC.")]
+
+
+@routes.get("/quotas", responses={200: {"description": "Each quota's limit, and what is used of it."}})
+def standing(request: Request) -> Json:
+    """What the tenant may use, and what it has used."""
+    context, caller = enter(request, "read")
+    return Json(quotas.standing(context.db, caller.tenant_id, context.config.quotas))
+
+
+@routes.get("/admin/keys", responses=answers(KeyList))
+def listed(request: Request) -> Json:
+    """Keys, without their secrets."""
+    context, _, tenant_id = enter_operator(request)
+    return Json({"items": [_key(one) for one in keys.listed(context.db, tenant_id)]})
+
+
+@routes.post("/admin/keys", status_code=201, responses={**answers(NewKeyAnswer, 201), **errors(415, 422)},
+             openapi_extra=body(NewKeyBody))  # fmt: skip
+def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
+    """Make a key of this tenant, or as an operator of any. Its text is shown this once."""
+    context, caller, tenant_id = enter_operator(request)
+    wanted = sent.as_model(NewKeyBody)
+    of = wanted.tenant_id or caller.tenant_id
+    if (tenant_id is not None and of != tenant_id) or not is_id(of) or tenants.get(context.db, of) is None:
+        raise not_found("tenant")
+    new = keys.create(context.db, of, wanted.name, set(wanted.scopes), wanted.expires_in, caller.actor)
+    return Json({**_key(new.key), "key": new.text}, 201)
+
+
+@routes.delete("/admin/keys/{key_id}", responses=answers(KeyBody))
+def revoke(request: Request, key_id: str) -> Json:
+    """Revoke a key; twice is as once."""
+    context, caller, tenant_id = enter_operator(request)
+    key = keys.revoke(context.db, tenant_id, key_id, caller.actor)
+    if key is None:
+        raise not_found("key")
+    context.keys.forget()
+    return Json(_key(key))
+
+
+@routes.post(
+    "/admin/keys/{key_id}/rotate",
+    status_code=201,
+    responses={**answers(NewKeyAnswer, 201), **errors(409, 415, 422)},
+    openapi_extra=body(RotateBody),
+)
+def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(document)]) -> Json:
+    """Replace a key by a new one; the old one works for `grace_seconds` more."""
+    context, caller, tenant_id = enter_operator(request)
+    wanted = sent.as_model(RotateBody)
+    before = keys.get(context.db, tenant_id, key_id)
+    if before is None:
+        raise not_found("key")
+    if before.revoked is not None:
+        raise ProblemError(409, "revoked", f"{key_id} works no more; create a key instead")
+    new = keys.rotate(context.db, tenant_id, key_id, wanted.grace_seconds, caller.actor)
+    assert new is not None
+    context.keys.forget()
+    return Json({**_key(new.key), "key": new.text}, 201)
+
+
+@routes.get("/admin/tenants", responses=answers(TenantList))
+def tenants_listed(request: Request) -> Json:
+    """Every tenant, for operators; else the key's own."""
+    context, _, tenant_id = enter_operator(request)
+    known = tenants.every(context.db)
+    return Json({"items": [asdict(one) for one in known if tenant_id in (None, one.id)]})
+
+
+@routes.post("/admin/tenants", status_code=201, responses={**answers(TenantBody, 201), **errors(409, 415, 422)},
+             openapi_extra=body(NewTenantBody))  # fmt: skip
+def tenant_created(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
+    """Make a tenant. For operators."""
+    context, caller, tenant_id = enter_operator(request)
+    wanted = sent.as_model(NewTenantBody)
+    if tenant_id is not None:
+        raise ProblemError(403, "operators_only", "only operators make tenants")
+    if tenants.by_name(context.db, wanted.name) is not None:
+        raise ProblemError(409, "exists", f"a tenant {wanted.name!r} exists")
+    tenant = tenants.create(context.db, wanted.name, weight=wanted.weight, quotas=wanted.quotas, actor=caller.actor)
+    return Json(asdict(tenant), 201)
+
+
+@routes.get("/admin/usage", responses={**answers(SpendList), **errors(422)})
+def spend(request: Request, first_day: Day = None, last_day: Day = None) -> Json:
+    """Images and seconds of each model, by key and day; by default of the last 30 days."""
+    context, _, tenant_id = enter_operator(request)
+    with context.db.reading() as tx:
+        now = tx.now
+    first = first_day or usage.day_of(now - 30 * usage.DAY)
+    rows = usage.spend(context.db, tenant_id, first, last_day or usage.day_of(now))
+    return Json({"items": [asdict(row) for row in rows]})
+
+
+@routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})
+def log(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
+    """Who did what to what, the latest first."""
+    context, caller, tenant_id = enter_operator(request)
+    about = ("audit-log", caller.tenant_id, tenant_id)
+    before = context.signer.open(cursor, *about)
+    entries = audit_log.page(context.db, tenant_id=tenant_id, before=before, limit=limit)
+    following = context.signer.seal(entries[-1].seq, *about) if len(entries) == limit else None
+    names = ("seq", "at", "actor", "tenant_id", "action", "subject", "data", "hash")
+    return Json({"items": [{name: getattr(one, name) for name in names} for one in entries], "next": following})
+
+
+def _key(key: Key) -> dict[str, Any]:
+    return {**asdict(key), "scopes": list(key.scopes)}

@@ -1,0 +1,289 @@
+"""What answers hold, for the OpenAPI document and for clients; and the bodies that requests have.
+
+Times are seconds since 1970, in UTC. What is not known is null. It knows no route.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+
+State = Literal["queued", "running", "finished", "failed", "cancelled"]
+Kind = Literal["c2b", "failures", "dataset", "question"]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+Epoch = Annotated[float, Field(description="Seconds since 1970, in UTC.")]
+EXAMPLE: dict[str, Any] = {
+    "kind": "c2b",
+    "name": "resnet, nightly",
+    "config": {
+        "task": "Classify pictures of everyday objects outdoors.",
+        "classes": ["bus", "boat"],
+        "classifier": "world:resnet-planted-0",
+        "images": {"source": "generate", "generator": "world:renderer"},
+        "attributes": {"weather": ["clear", "snow"]},
+        "images_per_caption": 8,
+    },
+}
+
+
+class Body(BaseModel):
+    """A request's body: what it does not know, it refuses."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Submission(Body):
+    """An audit to run. `config` holds the fields of the kind's file, whose schemas `/v1/catalog` shows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [EXAMPLE]})
+
+    kind: Kind = Field(description="What is to be done; /v1/catalog says what each kind is.")
+    name: Text | None = Field(None, description="What people call it.")
+    config: Annotated[dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": True})]
+
+
+class Question(Body):
+    """How does the classifier do on images of a sentence?"""
+
+    sentence: Text
+    n: int | None = Field(None, ge=1, le=100_000, description="Images, or draws of a run of failures.")
+    classifier: Text | None = Field(None, description="One classifier; by default all.")
+    target_class: Text | None = Field(None, description="By default the class that the sentence names.")
+    target: Text | None = Field(None, description="Of a run of failures: a wrong label to look for.")
+
+
+class Gates(Body):
+    """Conditions that must not hold, as `c2b gate --fail-on` takes them."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"fail_on": ["against", "phi<-0.2"]}]}
+    )
+
+    fail_on: list[Text] = Field(min_length=1, max_length=100)
+    classifier: Text | None = None
+    allow_unchecked: bool = False
+
+
+class NewKeyBody(Body):
+    name: Text
+    scopes: list[Literal["submit", "read", "admin"]] = Field(["submit", "read"], min_length=1, max_length=3)
+    expires_in: float | None = Field(None, gt=0, lt=3_153_600_000, description="Seconds; null never.")
+    tenant_id: str | None = Field(None, max_length=64, description="Of operators alone: whose key.")
+
+
+class RotateBody(Body):
+    grace_seconds: float = Field(86_400.0, ge=0, lt=3_153_600_000, description="How long the old key still works.")
+
+
+class NewTenantBody(Body):
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$")]
+    weight: float = Field(1.0, gt=0, le=1000)
+    quotas: Annotated[dict[str, Any], WithJsonSchema({"type": "object"})] = Field(default_factory=dict)
+
+
+class NewWebhookBody(Body):
+    url: str = Field(min_length=9, max_length=1000, description="https:// …, on the list of the endpoint's policy.")
+
+
+class Answer(BaseModel):
+    """A part of an answer; releases may add fields."""
+
+
+class FieldErrorBody(Answer):
+    field: str
+    message: str
+
+
+class ProblemBody(Answer):
+    """RFC 9457. `code` is for programs and does not change; `request_id` is in the endpoint's log."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldErrorBody]
+    request_id: str
+
+
+class Progress(Answer):
+    stage: str | None
+    done: int | None
+    total: int | None
+    rate: float | None = Field(description="A second.")
+    seconds_left: float | None
+
+
+class Job(Answer):
+    id: str
+    kind: str
+    name: str | None
+    state: State
+    created: Epoch
+    started: Epoch | None
+    ended: Epoch | None
+    progress: Progress
+    images: int
+    model_seconds: float
+    bytes: int
+    slices: int
+    attempt: int
+    cancel_requested: bool
+    failure: dict[str, Any] | None
+    classifier_hash: str | None
+    config: dict[str, Any] | None = Field(None, description="As submitted; of one job, not in lists.")
+    links: dict[str, str]
+
+
+class JobList(Answer):
+    items: list[Job]
+    next: str | None
+
+
+class Checked(Answer):
+    """`images_at_most`: null where a model is to propose first. Of each model what the tenant's last use suggests."""
+
+    valid: Literal[True]
+    kind: str
+    config: dict[str, Any]
+    images_at_most: int | None
+    model_seconds_at_most: float | None
+
+
+class TableInfo(Answer):
+    name: str
+    rows: int
+    columns: dict[str, str]
+
+
+class TableList(Answer):
+    items: list[TableInfo]
+    exports: list[str]
+
+
+class TablePage(Answer):
+    items: list[dict[str, Any]]
+    rows: int
+    next: str | None
+
+
+class CheckBody(Answer):
+    gate: str
+    classifier: str
+    cell: str
+    outcome: Literal["passed", "failed", "skipped"]
+    message: str
+    evidence: str
+
+
+class GateResult(Answer):
+    failed: bool
+    gates: list[CheckBody]
+
+
+class KeyBody(Answer):
+    id: str
+    tenant_id: str
+    name: str
+    prefix: str
+    scopes: list[str]
+    created: Epoch
+    expires: Epoch | None
+    revoked: Epoch | None
+    last_used: Epoch | None
+
+
+class NewKeyAnswer(KeyBody):
+    key: str = Field(description="The key's text, which is shown this once.")
+
+
+class KeyList(Answer):
+    items: list[KeyBody]
+
+
+class UploadBody(Answer):
+    sha256: str
+    kind: str
+    bytes: int
+    name: str | None
+    meta: dict[str, Any]
+    created: Epoch
+    spec: str = Field(description="What a config names it by.")
+
+
+class UploadList(Answer):
+    items: list[UploadBody]
+    next: str | None
+
+
+class TenantBody(Answer):
+    id: str
+    name: str
+    weight: float
+    quotas: dict[str, Any]
+    created: Epoch
+
+
+class TenantList(Answer):
+    items: list[TenantBody]
+
+
+class SpendBody(Answer):
+    tenant_id: str
+    key_id: str
+    model: str
+    day: str
+    images: int
+    model_seconds: float
+    requests: int
+
+
+class SpendList(Answer):
+    items: list[SpendBody]
+
+
+class LogEntry(Answer):
+    seq: int
+    at: Epoch
+    actor: str
+    tenant_id: str | None
+    action: str
+    subject: str | None
+    data: str
+    hash: str
+
+
+class LogPage(Answer):
+    items: list[LogEntry]
+    next: str | None
+
+
+class WebhookBody(Answer):
+    id: str
+    url: str
+    created: Epoch
+
+
+class NewWebhookAnswer(WebhookBody):
+    secret: str = Field(description="What deliveries are signed with, which is shown this once.")
+
+
+class WebhookList(Answer):
+    items: list[WebhookBody]
+
+
+class KindInfo(Answer):
+    name: str
+    label: str
+    config_schema: dict[str, Any]
+
+
+class Catalog(Answer):
+    kinds: list[KindInfo]
+    schemes: dict[str, list[str]] = Field(description="Role → the schemes of specs that this endpoint takes.")
+    world: list[str] = Field(description="Models that come with c2b-ray, for trying things out.")
+
+
+class Health(Answer):
+    status: Literal["ok"]

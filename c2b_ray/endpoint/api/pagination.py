@@ -1,0 +1,74 @@
+"""Cursors: where a list goes on, sealed, so that a client can neither read meaning into one nor make one up.
+
+A cursor is bound to the list that it came from, its filters and its tenant. It knows no list.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from c2b_ray.config.endpoint import SECRET_VARIABLE
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+
+LONGEST = 1000
+_TAG = 16
+
+
+class Signer:
+    """`secret`: the same in every replica of an endpoint."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = hashlib.sha256(b"cursor" + secret).digest()
+
+    def seal(self, position: Any, *about: object) -> str:
+        """`position` is JSON. `about`: the list, its tenant and its filters."""
+        payload = json.dumps(position, separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(self._tag(payload, about) + payload).rstrip(b"=").decode()
+
+    def open(self, cursor: str | None, *about: object) -> Any:
+        """The position; None for no cursor. A problem for one that this endpoint did not give for this list."""
+        if cursor is None:
+            return None
+        try:
+            sealed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True)
+        except ValueError as error:
+            raise _bad() from error
+        tag, payload = sealed[:_TAG], sealed[_TAG:]
+        if len(cursor) > LONGEST or not hmac.compare_digest(tag, self._tag(payload, about)):
+            raise _bad()
+        return json.loads(payload)
+
+    def _tag(self, payload: bytes, about: tuple[object, ...]) -> bytes:
+        bound = json.dumps([str(part) for part in about]).encode()
+        return hmac.digest(self._secret, len(bound).to_bytes(4) + bound + payload, "sha256")[:_TAG]
+
+
+def _bad() -> ProblemError:
+    detail = "the cursor is not one of this list; begin without one"
+    return ProblemError(400, "bad_cursor", detail, [FieldError("cursor", detail)])
+
+
+def endpoint_secret(folder: str) -> bytes:
+    """What replicas sign with: the environment's, else a file of the endpoint's folder, made where it is missing."""
+    if text := os.environ.get(SECRET_VARIABLE):
+        return text.encode()
+    path = Path(folder) / "secret"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"secret.{secrets.token_hex(4)}")
+    if not path.exists():
+        with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
+            stream.write(secrets.token_hex(32))
+        try:
+            os.link(temporary, path)  # whole, and of two at once the first
+        except FileExistsError:
+            pass
+        finally:
+            temporary.unlink()
+    return path.read_bytes()

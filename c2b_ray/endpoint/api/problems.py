@@ -1,0 +1,171 @@
+"""Errors as clients read them: RFC 9457 problems with a code, the fields that are wrong, and the request's id.
+
+It knows what each error of the project means in HTTP, and takes out of every text what must not leave the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from c2b_ray.endpoint.ledger.job import IdempotencyConflictError
+from c2b_ray.endpoint.ledger.outage import DatabaseDownError, SchemaError
+from c2b_ray.endpoint.ledger.quotas import Denied
+from c2b_ray.errors import (
+    C2BError,
+    ConfigError,
+    InputError,
+    RunError,
+    ServiceError,
+    SourceError,
+    StorageError,
+)
+from c2b_ray.report.kit.redact import clean
+from c2b_ray.text import visible
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 5
+_LONGEST = 2000
+_CODES = {400: "bad_request", 401: "not_authenticated", 404: "not_found", 405: "method_not_allowed"}
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """`field`: its dotted path, such as config.images.index."""
+
+    field: str
+    message: str
+
+
+@dataclass
+class ProblemError(C2BError):
+    """What a request is answered with in place of what it asked for."""
+
+    status: int
+    code: str
+    detail: str
+    errors: Sequence[FieldError] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.detail)
+
+
+def not_found(what: str) -> ProblemError:
+    """The same for what does not exist and for what is another tenant's."""
+    return ProblemError(404, "not_found", f"there is no such {what}")
+
+
+def body_of(problem: ProblemError, request_id: str) -> dict[str, Any]:
+    """The JSON of a problem."""
+    return {
+        "type": f"urn:c2b-ray:problem:{problem.code}",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": _told(problem.detail),
+        "code": problem.code,
+        "errors": [{"field": visible(one.field)[:300], "message": _told(one.message)} for one in problem.errors],
+        "request_id": request_id,
+    }
+
+
+def encoded(problem: ProblemError, request_id: str) -> bytes:
+    # ASCII, so that halves of surrogates in what a client sent cannot break the answer.
+    return json.dumps(body_of(problem, request_id)).encode()
+
+
+def problem_of(error: Exception) -> ProblemError | None:
+    """What an error means in HTTP; None for one that nobody raises on purpose."""
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return _of_validation(error)
+    if isinstance(error, HTTPException):
+        code = _CODES.get(error.status_code, "refused")
+        return ProblemError(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
+    for kind, translate in _TRANSLATIONS.items():
+        if isinstance(error, kind):
+            return translate(error)
+    return None
+
+
+def handle(app: FastAPI, methods: Callable[[str], Iterable[str]]) -> None:
+    """Errors of routes are answered as problems; what is left is the envelope's. `methods`: those of a path."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = problem_of(error)
+        if problem is None:
+            raise error
+        if problem.status == HTTPStatus.METHOD_NOT_ALLOWED:  # the router names those of the first route of several
+            problem.headers = {"Allow": ", ".join(sorted(methods(request.scope["path"])))}
+        content = encoded(problem, request.scope["state"]["request_id"])
+        return Response(content, problem.status, headers=dict(problem.headers), media_type=MEDIA_TYPE)
+
+    for kind in (C2BError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, answer)
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
+def _told(text: str) -> str:
+    return visible(clean(text.encode(errors="replace").decode()))[:_LONGEST]
+
+
+def _of_validation(error: RequestValidationError) -> ProblemError:
+    """Of a query or a header: where it stood is left out, as in {"field": "limit"}."""
+    errors = [FieldError(".".join(map(str, one["loc"][1:])), str(one["msg"])) for one in error.errors()]
+    first = f"{errors[0].field}: {errors[0].message}" if errors else "the request is wrong"
+    return ProblemError(422, "invalid", first, errors)
+
+
+def _of_config(error: ConfigError) -> ProblemError:
+    message = str(error).removeprefix(f"{error.location}: " if error.location else "")
+    message = message.removeprefix(f"{error.field}: " if error.field else "")
+    return ProblemError(422, "invalid", str(error), [FieldError(error.field, message)])
+
+
+def _of_quota(error: Denied) -> ProblemError:
+    limits = {
+        "RateLimit-Limit": f"{error.limit:g}",
+        "RateLimit-Remaining": f"{error.remaining:g}",
+        "RateLimit-Reset": str(max(1, math.ceil(error.retry_after))),
+    }
+    code = "too_many_requests" if error.quota == "requests" else "quota_exceeded"
+    return ProblemError(
+        429, code, str(error), [FieldError(error.quota, str(error))], {**limits, **retry_after(error.retry_after)}
+    )
+
+
+def _of_conflict(error: IdempotencyConflictError) -> ProblemError:
+    detail = f"{error}: it made {error.job_id}; send another key, or the body of then"
+    return ProblemError(422, "idempotency_conflict", detail, [FieldError("Idempotency-Key", detail)])
+
+
+def _down(code: str, detail: str, seconds: float = RETRY_SECONDS) -> ProblemError:
+    return ProblemError(503, code, detail, headers=retry_after(seconds))
+
+
+_TRANSLATIONS: dict[type[C2BError], Callable[[Any], ProblemError]] = {
+    DatabaseDownError: lambda error: _down("database_down", "the ledger does not answer; try again", error.retry_after),
+    SchemaError: lambda error: _down("not_migrated", str(error)),
+    Denied: _of_quota,
+    IdempotencyConflictError: _of_conflict,
+    ConfigError: _of_config,
+    RunError: lambda error: ProblemError(409, "conflict", str(error)),
+    SourceError: lambda error: ProblemError(404, "not_found", str(error)),
+    InputError: lambda error: ProblemError(422, "invalid", str(error)),
+    StorageError: lambda error: _down("storage_down", str(error)),
+    ServiceError: lambda error: _down("service_down", str(error)),
+}
+"""The first that fits counts: subclasses stand before what they are subclasses of."""

@@ -1,0 +1,50 @@
+"""What the ledger says of tenants, remembered for a moment: requests would else ask it for the same rows again.
+
+It knows tenants and their quotas; what they used is always asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.ledger import tenants
+from c2b_ray.endpoint.ledger.database import Database
+
+OPERATORS = "operators"
+"""The name of the tenant whose admin keys administer the whole endpoint; another tenant's administer their tenant."""
+_MOST = 10_000
+
+
+class Remembered:
+    """Threads share it."""
+
+    def __init__(self, db: Database, defaults: Quotas, seconds: float) -> None:
+        self._db, self._defaults, self._seconds = db, defaults, seconds
+        self._known: dict[str, tuple[Quotas, bool, float]] = {}
+        self._lock = threading.Lock()
+
+    def limits(self, tenant_id: str) -> Quotas:
+        return self._of(tenant_id)[0]
+
+    def operates(self, tenant_id: str) -> bool:
+        """Whether the tenant is that of the operators."""
+        return self._of(tenant_id)[1]
+
+    def forget(self) -> None:
+        with self._lock:
+            self._known.clear()
+
+    def _of(self, tenant_id: str) -> tuple[Quotas, bool, float]:
+        known = self._known.get(tenant_id)
+        now = time.monotonic()
+        if known is None or now >= known[2]:
+            tenant = tenants.get(self._db, tenant_id)
+            limits = self._defaults if tenant is None else tenant.limits(self._defaults)
+            known = limits, tenant is not None and tenant.name == OPERATORS, now + self._seconds
+            with self._lock:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
+                self._known[tenant_id] = known
+        return known

@@ -1,0 +1,174 @@
+"""Routes of what a job has made: tables, images, the report, exports, answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from fastapi import Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api.jobs import Cursor, of_tenant
+from c2b_ray.endpoint.api.models import TableList, TablePage
+from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.api.reads import REPORT, Made, answer_of, finished, made_by, readable
+from c2b_ray.endpoint.api.responses import Json, answers, errors, files, finite_json, router
+from c2b_ray.endpoint.api.tabular import csv_of_slices, json_rows, parquet_slices
+from c2b_ray.report.kit.export import parquet_of
+
+routes = router("results")
+Classifier = Annotated[
+    str | None, Query(min_length=1, max_length=500, description="One of the run's classifiers; by default all.")
+]
+OCTETS, CSV, PARQUET = "application/octet-stream", "text/csv", "application/vnd.apache.parquet"
+MEDIA = {"csv": CSV, "failures": CSV, "json": "application/json", "parquet": PARQUET, "model-card": "text/markdown"}
+ENDS = {"csv": "csv", "failures": "csv", "json": "json", "parquet": "parquet", "model-card": "md"}
+CLOSED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+PICTURES = {
+    b"\xff\xd8\xff": "image/jpeg",
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"GIF8": "image/gif",
+    b"BM": "image/bmp",
+}
+_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"<>]{1,2000})">')
+
+
+@routes.get("/audits/{job_id}/tables", responses={**answers(TableList), **errors(409)})
+def tables(request: Request, job_id: str) -> Json:
+    """The tables of a job, and the formats that its results can be had in."""
+    made = _made(request, job_id)[2]
+    items = [
+        {"name": name, "rows": made.rows(name), "columns": {field.name: str(field.type) for field in schema}}
+        for name, schema in made.tables.items()
+    ]
+    return Json({"items": items, "exports": made.exports})
+
+
+@routes.get(
+    "/audits/{job_id}/tables/{name}",
+    responses={
+        200: {"model": TablePage, "description": "Rows.", "content": {
+            CSV: {"schema": {"type": "string"}}, PARQUET: {"schema": {}},
+        }},
+        **errors(409, 422),
+    },
+)  # fmt: skip
+def table(
+    request: Request,
+    job_id: str,
+    name: str,
+    format: Literal["json", "csv", "parquet"] = "json",
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Rows of a page of JSON.")] = 1000,
+    cursor: Cursor = None,
+) -> Response:
+    """A table: JSON by pages, CSV or Parquet as a whole. JSON and CSV leave out the bytes of images."""
+    context, caller, made = _made(request, job_id)
+    if format == "json":
+        about = ("table", caller.tenant_id, job_id, name)
+        start = int(context.signer.open(cursor, *about) or 0)
+        page = made.page(name, start, limit)
+        more = start + page.num_rows < made.rows(name)
+        following = context.signer.seal(start + page.num_rows, *about) if more and page.num_rows else None
+        return finite_json({"items": json_rows(page), "rows": made.rows(name), "next": following})
+    columns = readable(made.tables.get(name) or pa.schema([])) if format == "csv" else None
+    whole = made.table(name, columns)
+    content: Iterator[bytes] = csv_of_slices(whole) if format == "csv" else parquet_slices(whole)
+    headers = {"Content-Disposition": attachment(f"{job_id}-{name}.{format}"), "Content-Security-Policy": CLOSED}
+    return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
+
+
+@routes.get(
+    "/audits/{job_id}/images/{image_id}",
+    response_class=Response,
+    responses={
+        **files({**dict.fromkeys(PICTURES.values(), "string"), "image/webp": "string", OCTETS: "string"}, "An image."),
+        **errors(409),
+    },
+)
+def image(request: Request, job_id: str, image_id: str) -> Response:
+    """An image of the run, by the id that tables have, as it was encoded."""
+    data = _made(request, job_id)[2].image(image_id)
+    headers = {"Cache-Control": "private, max-age=86400, immutable", "Content-Security-Policy": CLOSED}
+    return Response(data, media_type=picture_type(data), headers=headers)
+
+
+@routes.get(
+    "/audits/{job_id}/report",
+    response_class=Response,
+    responses={
+        **files({"text/html": "string"}, "The report, one page that asks nothing of the network."),
+        **errors(409),
+    },
+)
+def report(request: Request, job_id: str) -> Response:
+    """The report of a finished job."""
+    page = _made(request, job_id)[2].document(REPORT)
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
+
+
+@routes.get(
+    "/audits/{job_id}/exports/{form}",
+    response_class=Response,
+    responses={**files(dict.fromkeys(MEDIA.values(), ""), "The document."), **errors(409, 422)},
+)
+def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
+    """The results for other programs, as `c2b export` writes them: csv, json, parquet, failures, model-card."""
+    made = _made(request, job_id)[2]
+    if form not in made.exports:
+        raise ProblemError(404, "not_found", f"this job has no such export; it has {', '.join(made.exports) or 'none'}")
+    headers = {"Content-Disposition": attachment(f"{job_id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED}
+    return Response(_exported(made, form, classifier), media_type=MEDIA[form], headers=headers)
+
+
+@routes.get("/audits/{job_id}/answer", responses={200: {"description": "As `c2b ask --json`."}, **errors(409)})
+def answer(request: Request, job_id: str) -> Json:
+    """The answer of a question that has finished."""
+    made = _made(request, job_id)[2]
+    return finite_json(answer_of(made))
+
+
+def page_policy(page: bytes) -> str:
+    """The page's own policy, which allows its one script and its one style sheet by their hashes, in a sandbox: a page
+    of an audit shares no origin, no cookie and no storage with the endpoint. A page without one runs no script."""
+    head = _POLICY.search(page[:8192])
+    own = head[1].decode("ascii", "replace").replace("&#39;", "'") if head else "default-src 'none'; img-src data:"
+    if not re.fullmatch(r"[\w '=+/:;.-]+", own):
+        own = "default-src 'none'; img-src data:"
+    return f"{own}; frame-ancestors 'self'; sandbox allow-scripts"
+
+
+def attachment(name: str) -> str:
+    """A Content-Disposition whose name is letters, digits, dots, dashes and underscores only."""
+    return f'attachment; filename="{re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:150]}"'
+
+
+def picture_type(data: bytes) -> str:
+    """By its first bytes; what is no known picture is sent as bytes, which no browser shows."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in PICTURES.items() if data.startswith(start)), OCTETS)
+
+
+def read(context: Context, caller: Caller, job_id: str) -> Made:
+    """What a job of the caller has made. 404 for another tenant's."""
+    job = of_tenant(context, caller, job_id)
+    return made_by(job, job.run_path or context.run_path(caller.tenant_id, job.id))
+
+
+def _made(request: Request, job_id: str) -> tuple[Context, Caller, Made]:
+    context, caller = enter(request, "read")
+    return context, caller, read(context, caller, job_id)
+
+
+def _exported(made: Made, form: str, classifier: str | None) -> bytes | Any:
+    if made.dataset is None:
+        run = finished(made)
+        return run.kind.export(run, form, classifier)
+    if form == "parquet":
+        return parquet_of(made.table("rows"))
+    rows = made.table("rows", readable(made.tables["rows"]))
+    return b"".join(csv_of_slices(rows)) if form == "csv" else finite_json(json_rows(rows)).body

@@ -1,0 +1,137 @@
+"""From what a client sent to a job that is kept: checked by the policy, counted, written to the ledger.
+
+Routes and pages submit through it. It loads no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from c2b_ray.endpoint.api.auth import Caller
+from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api.described import job_body
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+from c2b_ray.endpoint.api.responses import Json
+from c2b_ray.endpoint.kinds import kind_named
+from c2b_ray.endpoint.ledger import jobs, uploads, usage
+from c2b_ray.endpoint.ledger.job import NewJob
+from c2b_ray.endpoint.policy import specs
+from c2b_ray.endpoint.policy.paths import Tenancy
+from c2b_ray.errors import ConfigError
+
+_UPLOAD = re.compile(r"upload:([0-9a-f]{64})")
+_MOST_UPLOADS = 100
+_DAYS = 30
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A config as it was sent and as it will run. `images`: at most, None where nobody knows before it runs."""
+
+    kind: str
+    config: dict[str, Any]
+    runs: dict[str, Any]
+    models: tuple[str, ...]
+    images: int | None
+    model_seconds: float | None
+
+
+def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> Resolved:
+    """422 names the field that is wrong, or that names what this tenant may not."""
+    model = kind_named(kind).config_class
+    tenancy = tenancy_of(context, caller.tenant_id, config)
+    try:
+        runs = specs.check(kind, config, model, tenancy)
+    except ConfigError as error:
+        message = str(error).removeprefix(f"{error.field}: " if error.field else "")
+        field = f"config.{error.field}" if error.field else "config"
+        raise ProblemError(422, "invalid_config", f"{field}: {message}", [FieldError(field, message)]) from error
+    models = _models(config)
+    images = _images(kind, runs)
+    return Resolved(kind, dict(config), runs, models, images, _seconds(context, caller, models, images))
+
+
+def submit_job(
+    context: Context, caller: Caller, resolved: Resolved, name: str | None, once: tuple[str | None, bytes]
+) -> Json:
+    """202 and the job. `once`: the Idempotency-Key, and the body that it stands for."""
+    key, content = once
+    new = NewJob(
+        kind=resolved.kind,
+        config=resolved.config,
+        resolved=resolved.runs,
+        name=name,
+        idempotency_key=key,
+        body_hash=hashlib.sha256(content).hexdigest(),
+        images=resolved.images or 0,
+        models=resolved.models,
+    )
+    job, created = jobs.submit(context.db, caller.tenant_id, caller.key.id, new, context.config.quotas)
+    answer = Json({**job_body(job), "config": job.config}, 202)
+    answer.headers["Location"] = f"/v1/audits/{job.id}"
+    if not created:
+        answer.headers["Idempotent-Replayed"] = "true"
+    return answer
+
+
+def tenancy_of(context: Context, tenant_id: str, config: Mapping[str, Any]) -> Tenancy:
+    """The tenant's part of the endpoint, with those of its uploads that the config names."""
+    named = {sha for text in _texts(config) for sha in _UPLOAD.findall(text)}
+    if len(named) > _MOST_UPLOADS:
+        raise ProblemError(422, "invalid_config", f"a config names at most {_MOST_UPLOADS} uploads")
+    known = {sha: uploads.get(context.db, tenant_id, sha) for sha in sorted(named)}
+    kinds = {sha: upload.kind for sha, upload in known.items() if upload is not None}
+    return Tenancy(context.tenant_root(tenant_id), context.config.policy, kinds)
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [text for item in items for text in _texts(item)]
+
+
+def _models(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classifiers of a config, as quotas and spend name them."""
+    classifier = config.get("classifier") or ()
+    named = (classifier,) if isinstance(classifier, str) else tuple(
+        classifier.values() if isinstance(classifier, Mapping) else classifier
+    )  # fmt: skip
+    return tuple(spec for spec in named if isinstance(spec, str))
+
+
+def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
+    """What the config alone says, without a look at any file."""
+    if kind == "c2b" and runs.get("classes") != "all":
+        from c2b_ray.audits.c2b.size import most_images
+        from c2b_ray.config.audit import AuditConfig
+        from c2b_ray.config.defaults import with_defaults
+
+        config = with_defaults(AuditConfig.model_validate(runs), None)
+        return None if config.images.table is not None else most_images(config)
+    if kind == "failures":
+        from c2b_ray.config.failures import FailuresConfig
+
+        return FailuresConfig.model_validate(runs).budget.draws
+    if kind == "question":
+        return int(runs.get("n") or 0) or None
+    return None
+
+
+def _seconds(context: Context, caller: Caller, models: tuple[str, ...], images: int | None) -> float | None:
+    """By what the tenant's own use of these models took; None where it has used one of them never."""
+    if images is None or not models:
+        return None
+    with context.db.reading() as tx:
+        now = tx.now
+    first, last = usage.day_of(now - _DAYS * usage.DAY), usage.day_of(now)
+    spent: dict[str, tuple[int, float]] = {}
+    for one in usage.spend(context.db, caller.tenant_id, first, last):
+        before = spent.get(one.model, (0, 0.0))
+        spent[one.model] = before[0] + one.images, before[1] + one.model_seconds
+    rates = [spent[model] for model in models if spent.get(model, (0, 0.0))[0]]
+    return sum(images * seconds / count for count, seconds in rates) if len(rates) == len(models) else None

@@ -1,0 +1,65 @@
+"""Routes of uploads: models and tables of a tenant, kept under the SHA-256 of their bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+
+from c2b_ray.endpoint.api.auth import enter
+from c2b_ray.endpoint.api.jobs import Cursor, Limit
+from c2b_ray.endpoint.api.models import UploadBody, UploadList
+from c2b_ray.endpoint.api.problems import not_found
+from c2b_ray.endpoint.api.responses import Json, answers, errors, router
+from c2b_ray.endpoint.ledger import uploads
+from c2b_ray.endpoint.ledger.uploads import Upload
+from c2b_ray.endpoint.policy.paths import upload_path
+from c2b_ray.store import files
+
+PATH = "/v1/uploads"
+routes = router("uploads")
+
+
+@routes.get("/uploads", responses={**answers(UploadList), **errors(422)})
+def listed(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
+    """The tenant's uploads, the latest first."""
+    context, caller = enter(request, "read")
+    about = ("uploads", caller.tenant_id)
+    position = context.signer.open(cursor, *about)
+    items, more = uploads.page(context.db, caller.tenant_id, None if position is None else tuple(position), limit)
+    following = None if more is None else context.signer.seal(list(more), *about)
+    return Json({"items": [upload_body(one) for one in items], "next": following})
+
+
+@routes.get("/uploads/{sha256}", responses=answers(UploadBody))
+def read(request: Request, sha256: str) -> Json:
+    """What was uploaded, and what was read from it."""
+    context, caller = enter(request, "read")
+    upload = uploads.get(context.db, caller.tenant_id, sha256)
+    if upload is None:
+        raise not_found("upload")
+    return Json(upload_body(upload))
+
+
+@routes.delete("/uploads/{sha256}", responses=answers(UploadBody))
+def remove(request: Request, sha256: str) -> Json:
+    """Forget an upload; audits that name it and have not begun fail."""
+    context, caller = enter(request, "submit")
+    upload = uploads.get(context.db, caller.tenant_id, sha256)
+    if upload is None or not uploads.remove(context.db, caller.tenant_id, sha256, caller.actor):
+        raise not_found("upload")
+    files.remove_file(upload_path(context.tenant_root(caller.tenant_id), sha256, upload.kind))
+    return Json(upload_body(upload))
+
+
+def upload_body(upload: Upload) -> dict[str, Any]:
+    scheme = f"{upload.kind}:" if upload.kind == "onnx" else ""
+    return {
+        "sha256": upload.sha256,
+        "kind": upload.kind,
+        "bytes": upload.bytes,
+        "name": upload.name,
+        "meta": upload.meta,
+        "created": upload.created,
+        "spec": f"{scheme}upload:{upload.sha256}",
+    }

@@ -1,0 +1,132 @@
+"""New events of the jobs that streams of this process follow: one query a moment, however many streams there are.
+
+It knows events and subscribers, not how they are sent. Where the ledger does not answer, it waits and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy import and_, or_, select
+
+from c2b_ray.endpoint.ledger import tables
+from c2b_ray.endpoint.ledger.database import Database, record
+from c2b_ray.endpoint.ledger.events import Event
+from c2b_ray.endpoint.ledger.job import ENDED
+from c2b_ray.errors import C2BError
+
+POLL_SECONDS = 0.5
+CHECK_SECONDS = 10.0
+"""How often the states of the jobs are looked at besides: their events may have been forgotten."""
+_AT_ONCE, _JOBS = 1000, 100
+_STOP = None
+
+
+class Follower:
+    """One stream's place in the events of its job. `stops` once what there is has been handed on."""
+
+    def __init__(self, job_id: str, last_id: int, ended: bool) -> None:
+        self.job_id, self.last_id, self.ended = job_id, last_id, ended
+        self.waiting: asyncio.Queue[Event | None] = asyncio.Queue()
+
+
+class Watch:
+    """Belongs to the event loop that first follows a job; its query runs in a thread of its own."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._followers: set[Follower] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "watch")
+        self.queries = 0
+
+    def __len__(self) -> int:
+        return len(self._followers)
+
+    async def follow(self, job_id: str, last_id: int, ended: bool, seconds: float) -> AsyncIterator[Event]:
+        """The events after `last_id`, and those to come until the job has ended, for `seconds` at most. `ended`: it
+        has already."""
+        follower = Follower(job_id, last_id, ended)
+        self._followers.add(follower)
+        self._news.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._poll())
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    event = await follower.waiting.get()
+                if event is _STOP:
+                    return
+                yield event
+        except TimeoutError:
+            return
+        finally:
+            self._followers.discard(follower)
+
+    async def close(self) -> None:
+        for follower in self._followers:
+            follower.waiting.put_nowait(_STOP)
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._thread.shutdown(wait=False)
+
+    async def _poll(self) -> None:
+        """Ends with the last follower."""
+        loop, looked = asyncio.get_running_loop(), 0.0
+        while self._followers:
+            self._news.clear()
+            check = loop.time() - looked >= CHECK_SECONDS
+            with contextlib.suppress(C2BError):
+                followers = list(self._followers)
+                marks = {(one.job_id, one.last_id) for one in followers}
+                full = False
+                for part in _parts(sorted(marks)):
+                    events, ended = await loop.run_in_executor(self._thread, self._query, part, check)
+                    of_part = [one for one in followers if (one.job_id, one.last_id) in part]
+                    full |= self._hand_out(of_part, events, ended)
+                looked = loop.time() if check else looked
+                if full:
+                    continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), POLL_SECONDS)
+
+    def _query(self, marks: frozenset[tuple[str, int]], check: bool) -> tuple[list[Event], set[str]]:
+        """New events of several jobs, and which of these jobs have ended, where that is looked at."""
+        self.queries += 1
+        columns, jobs = tables.events.c, tables.jobs.c
+        where = or_(*(and_(columns.job_id == job_id, columns.id > last_id) for job_id, last_id in marks))
+        statement = select(columns.id, columns.job_id, columns.kind, columns.data, columns.at).where(where)
+        with self._db.reading() as tx:
+            ended: set[str] = set()
+            if check:  # before the events: what ended a job is then among them
+                of_marks = select(jobs.id).where(jobs.id.in_({job_id for job_id, _ in marks}), jobs.state.in_(ENDED))
+                ended = set(tx.execute(of_marks).scalars())
+            rows = tx.execute(statement.order_by(columns.id).limit(_AT_ONCE)).all()
+        return [record(Event, row) for row in rows], ended
+
+    def _hand_out(self, followers: Sequence[Follower], events: Sequence[Event], ended: set[str]) -> bool:
+        """Whether there may be more at once."""
+        for follower in followers:
+            new = [one for one in events if one.job_id == follower.job_id and one.id > follower.last_id]
+            for event in new:
+                follower.waiting.put_nowait(event)
+                follower.last_id = event.id
+            last = new and new[-1].kind == "state" and new[-1].data.get("state") in ENDED
+            done = not new and (follower.ended or follower.job_id in ended)
+            if last or (done and len(events) < _AT_ONCE):
+                follower.waiting.put_nowait(_STOP)
+                self._followers.discard(follower)
+        return len(events) == _AT_ONCE
+
+
+def _parts(marks: Sequence[tuple[str, int]]) -> Iterator[frozenset[tuple[str, int]]]:
+    """As many as one statement takes."""
+    for start in range(0, len(marks), _JOBS):
+        yield frozenset(marks[start : start + _JOBS])

@@ -1,0 +1,59 @@
+"""Routes of webhooks: where the endpoint tells that a job has ended."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from c2b_ray.endpoint.api.auth import enter
+from c2b_ray.endpoint.api.bodies import Document, document
+from c2b_ray.endpoint.api.models import NewWebhookAnswer, NewWebhookBody, WebhookBody, WebhookList
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
+from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
+from c2b_ray.endpoint.ledger import webhooks
+from c2b_ray.endpoint.ledger.webhooks import Webhook
+from c2b_ray.errors import AddressError
+from c2b_ray.models.url_guard import UrlPolicy, check_url
+
+routes = router("webhooks")
+MOST = 20
+
+
+@routes.get("/webhooks", responses=answers(WebhookList))
+def listed(request: Request) -> Json:
+    """The tenant's webhooks."""
+    context, caller = enter(request, "read")
+    return Json({"items": [_body(one) for one in webhooks.listed(context.db, caller.tenant_id)]})
+
+
+@routes.post("/webhooks", status_code=201, responses={**answers(NewWebhookAnswer, 201), **errors(409, 415, 422)},
+             openapi_extra=body(NewWebhookBody))  # fmt: skip
+def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
+    """Have a URL told when jobs end; each delivery is signed with the secret, which is shown this once."""
+    context, caller = enter(request, "submit")
+    url = sent.as_model(NewWebhookBody).url
+    policy = context.config.policy
+    try:
+        check_url(url, UrlPolicy(tuple(policy.webhooks), tuple(policy.networks)))
+    except AddressError as error:
+        raise ProblemError(422, "invalid", f"url: {error}", [FieldError("url", str(error))]) from error
+    if len(webhooks.listed(context.db, caller.tenant_id)) >= MOST:
+        raise ProblemError(409, "too_many", f"a tenant has at most {MOST} webhooks; delete one")
+    new = webhooks.create(context.db, caller.tenant_id, url, f"whsec_{secrets.token_urlsafe(32)}", caller.actor)
+    return Json({**_body(new), "secret": new.secret}, 201)
+
+
+@routes.delete("/webhooks/{webhook_id}", responses=answers(WebhookBody))
+def remove(request: Request, webhook_id: str) -> Json:
+    """Forget a webhook, and what was still to be delivered to it."""
+    context, caller = enter(request, "submit")
+    hook = webhooks.get(context.db, caller.tenant_id, webhook_id)
+    if hook is None or not webhooks.remove(context.db, caller.tenant_id, webhook_id, caller.actor):
+        raise not_found("webhook")
+    return Json(_body(hook))
+
+
+def _body(hook: Webhook) -> dict[str, Any]:
+    return {"id": hook.id, "url": hook.url, "created": hook.created}

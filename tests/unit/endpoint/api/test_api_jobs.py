@@ -1,0 +1,135 @@
+import threading
+
+import pytest
+from endpoint_app import CONFIG
+
+from c2b_ray.endpoint.ledger import jobs
+
+
+def test_a_submission_is_kept_before_it_is_answered(endpoint):
+    answer = endpoint.as_("a").post("/v1/audits", json={"kind": "c2b", "name": "nightly", "config": CONFIG})
+    assert answer.status_code == 202
+    job_id = answer.json()["id"]
+    assert answer.headers["location"] == f"/v1/audits/{job_id}"
+    kept = jobs.get(endpoint.db, endpoint.tenants["a"], job_id)
+    assert kept is not None
+    assert kept.config == CONFIG
+    assert kept.state == "queued"
+    read = endpoint.as_("a").get(answer.headers["location"]).json()
+    assert (read["state"], read["name"], read["config"]) == ("queued", "nightly", CONFIG)
+    assert endpoint.as_("a").get("/v1/audits").json()["items"][0]["config"] is None
+
+
+def test_a_key_makes_one_job_of_one_body_and_refuses_another(endpoint):
+    once = {"Idempotency-Key": "build-7"}
+    client = endpoint.as_("a")
+    first = client.post("/v1/audits", json={"kind": "c2b", "config": CONFIG}, headers=once)
+    # The same JSON, written otherwise.
+    text = '{{"config": {}, "kind": "c2b"}}'.format(first.request.content.decode().partition('"config":')[2][:-1])
+    again = client.post("/v1/audits", content=text, headers={**once, "content-type": "application/json"})
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    other = client.post("/v1/audits", json={"kind": "c2b", "config": {**CONFIG, "seed": 1}}, headers=once)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_conflict")
+    assert other.json()["errors"][0]["field"] == "Idempotency-Key"
+    of_another = endpoint.as_("b").post("/v1/audits", json={"kind": "c2b", "config": CONFIG}, headers=once)
+    assert of_another.status_code == 202
+    assert of_another.json()["id"] != first.json()["id"]
+
+
+def test_two_at_once_with_one_key_make_one_job(endpoint):
+    answers = []
+
+    def post() -> None:
+        answers.append(endpoint.as_("a").post("/v1/audits", json={"kind": "c2b", "config": CONFIG},
+                                              headers={"Idempotency-Key": "at-once"}))  # fmt: skip
+
+    threads = [threading.Thread(target=post) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({**CONFIG, "classifer": "x"}, "config.classifer"),
+        ({**CONFIG, "classifier": "onnx:/etc/passwd"}, "config.classifier"),
+        ({**CONFIG, "images": {"source": "labelled", "table": "../../b/data/t.csv"}}, "config.images.table"),
+        ({**CONFIG, "tau": 7}, "config.tau"),
+    ],
+)
+def test_a_wrong_config_names_its_field_and_is_not_kept(endpoint, config, field):
+    before = len(endpoint.as_("a").get("/v1/audits?limit=200").json()["items"])
+    for path in ("/v1/audits", "/v1/audits/check"):
+        answer = endpoint.as_("a").post(path, json={"kind": "c2b", "config": config})
+        assert answer.status_code == 422, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["code"] == "invalid_config"
+        assert answer.json()["errors"][0]["field"] == field
+    assert len(endpoint.as_("a").get("/v1/audits?limit=200").json()["items"]) == before
+
+
+def test_check_counts_images_and_keeps_nothing(endpoint):
+    answer = endpoint.as_("a").post("/v1/audits/check", json={"kind": "c2b", "config": CONFIG}).json()
+    assert answer["valid"]
+    assert answer["images_at_most"] == 2 * 2 * 5 * 8
+
+
+def test_a_waiting_job_is_cancelled_at_once_and_purged(endpoint):
+    job_id = endpoint.submit()["id"]
+    client = endpoint.as_("a")
+    assert client.delete(f"/v1/audits/{job_id}?purge=true").status_code == 409
+    cancelled = client.delete(f"/v1/audits/{job_id}")
+    assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled")
+    folder = endpoint.run_path(job_id)
+    folder.mkdir(parents=True)
+    (folder / "part").write_text("rows")
+    assert client.delete(f"/v1/audits/{job_id}?purge=true").status_code == 202
+    assert not folder.exists()
+    assert client.get(f"/v1/audits/{job_id}").status_code == 404
+
+
+def test_pages_go_on_by_cursors_that_only_the_endpoint_makes(endpoint):
+    for _ in range(3):
+        endpoint.submit(who="b")
+    client = endpoint.as_("b")
+    seen, cursor = [], None
+    while True:
+        page = client.get("/v1/audits", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
+        seen += [job["id"] for job in page["items"]]
+        if (cursor := page["next"]) is None:
+            break
+        kept = cursor
+    assert len(seen) == len(set(seen)) >= 3
+    flipped = kept[:-1] + ("A" if kept[-1] != "A" else "B")
+    for client, wrong, more in (
+        (endpoint.as_("b"), flipped, {}),
+        (endpoint.as_("b"), "nonsense", {}),
+        (endpoint.as_("b"), "é" * 5, {}),
+        (endpoint.as_("a"), kept, {}),  # of another tenant
+        (endpoint.as_("b"), kept, {"state": "queued"}),  # of another list
+    ):
+        answer = client.get("/v1/audits", params={"cursor": wrong, **more})
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "", "x" * 201, 7])
+def test_a_name_that_is_no_name(endpoint, name):
+    answer = endpoint.as_("a").post("/v1/audits", json={"kind": "c2b", "name": name, "config": CONFIG})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "name")
+
+
+def test_more_jobs_than_a_quota_allows(tmp_path):
+    from endpoint_app import started
+
+    small = started(tmp_path, {"quotas": {"concurrent_jobs": 1}})
+    small.submit()
+    answer = small.as_("a").post("/v1/audits", json={"kind": "c2b", "config": CONFIG})
+    assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.headers["ratelimit-remaining"] == "0"
+    assert small.as_("b").post("/v1/audits", json={"kind": "c2b", "config": CONFIG}).status_code == 202
+    small.db.close()
