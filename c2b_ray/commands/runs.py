@@ -27,6 +27,10 @@ class Comparison(Protocol):
         """Gates on how cells changed."""
         ...
 
+    def page(self) -> str:
+        """The comparison as one HTML page."""
+        ...
+
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; the page's path."""
         ...

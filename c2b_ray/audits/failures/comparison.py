@@ -16,7 +16,8 @@ from c2b_ray.audits.failures.gates import ANY, classifiers_of, measured
 from c2b_ray.audits.kit.classifiers import one_of, two_of
 from c2b_ray.errors import RunError
 from c2b_ray.filesystems import resolve
-from c2b_ray.report.failures.comparison import page, summaries, tally
+from c2b_ray.report.failures.comparison import page as comparison_page
+from c2b_ray.report.failures.comparison import summaries, tally
 from c2b_ray.report.kit.summary import Summary
 from c2b_ray.steps import gate as gates
 from c2b_ray.steps.discovery.compared import compare as compared
@@ -49,13 +50,16 @@ class FailuresComparison:
             cells.append(gates.GateCell(self.classifier_b, name, values))
         return gates.check(fail_on, cells, allow_unchecked)
 
+    def page(self) -> str:
+        """The comparison as one HTML page."""
+        return comparison_page((self.classifier_a, self.classifier_b), self.cells, self.alpha)
+
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; the page's path."""
         files.make_directory(out)
         directory = str(out).rstrip("/")
         files.write_table(f"{directory}/comparison.parquet", self.cells)
-        html = page((self.classifier_a, self.classifier_b), self.cells, self.alpha)
-        files.write_bytes(f"{directory}/comparison.html", html.encode())
+        files.write_bytes(f"{directory}/comparison.html", self.page().encode())
         return f"{directory}/comparison.html"
 
     def properties(self) -> dict[str, str]:

@@ -14,7 +14,19 @@ from fastapi.routing import APIRoute
 
 from c2b_ray import __version__
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.api import catalog, docs, events, health, jobs, judging, keys, results, uploads, webhooks
+from c2b_ray.endpoint.api import (
+    catalog,
+    docs,
+    events,
+    health,
+    jobs,
+    judging,
+    keys,
+    receiving,
+    results,
+    uploads,
+    webhooks,
+)
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.envelope import Envelope
 from c2b_ray.endpoint.api.pagination import Signer, endpoint_secret
@@ -28,7 +40,7 @@ from c2b_ray.endpoint.ledger.keys import KeyRing
 
 THREADS = 16
 """Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these."""
-ROUTES = (jobs, events, results, judging, uploads, keys, webhooks, catalog, health)
+ROUTES = (jobs, events, results, judging, receiving, uploads, keys, webhooks, catalog, health)
 
 
 def create_app(config: EndpointConfig, db: Database | None = None) -> FastAPI:
@@ -43,8 +55,7 @@ def create_app(config: EndpointConfig, db: Database | None = None) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.routes)
     docs.mount(app)
-    routes = [route for module in ROUTES for route in module.routes.routes if isinstance(route, APIRoute)]
-    handle(app, lambda path: {method for one in routes if one.path_regex.match(path) for method in one.methods or ()})
+    handle(app, _methods)
     app.add_middleware(Envelope, largest=lambda path: _largest(config, path))
     return app
 
@@ -68,6 +79,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await anyio.to_thread.run_sync(migrations.prepare, context.db)
     yield
     await context.watch.close()
+
+
+def _methods(path: str) -> set[str]:
+    """Those of a path's routes; of /v1/audits/check not those of /v1/audits/{job_id}."""
+    routes = [route for module in ROUTES for route in module.routes.routes if isinstance(route, APIRoute)]
+    fitting = [route for route in routes if route.path == path] or [one for one in routes if one.path_regex.match(path)]
+    return {method for route in fitting for method in route.methods or ()}
 
 
 def _largest(config: EndpointConfig, path: str) -> int:

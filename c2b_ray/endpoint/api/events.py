@@ -32,7 +32,7 @@ _WORDS = "Events of kinds state, progress and what else a run reports; `data` is
     "/audits/{job_id}/events",
     response_class=EventSourceResponse,
     responses={
-        **files({"text/event-stream": "string"}, _WORDS),
+        **files({"text/event-stream": ""}, _WORDS),
         204: {"description": "The job has ended, and the client has seen all of its events."},
         **errors(422),
     },

@@ -122,7 +122,8 @@ def purged(context: Context, caller: Caller, job_id: str) -> Job:
         raise not_found("audit")
     path = context.run_path(caller.tenant_id, job.id)
     forget(path)
-    files.remove_directory(path)
+    if files.entries(path):
+        files.remove_directory(path)
     return job
 
 

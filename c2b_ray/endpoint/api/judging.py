@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from c2b_ray.commands.runs import Comparison
 from c2b_ray.endpoint.api.auth import Caller, enter
 from c2b_ray.endpoint.api.bodies import Document, canonical, document
 from c2b_ray.endpoint.api.context import Context
@@ -79,11 +80,10 @@ def compare(
     context, caller = enter(request, "read")
     run_a = finished(read(context, caller, a))
     run_b = run_a if b is None else finished(read(context, caller, b))
-    comparison = run_a.kind.comparison(run_a, run_b, classifier_a, classifier_b)
+    comparison: Comparison = run_a.kind.comparison(run_a, run_b, classifier_a, classifier_b)
     checks = comparison.check(fail_on or [], allow_unchecked)
     if _accepts(request, XML):
-        about = {"classifier_a": comparison.classifier_a, "classifier_b": comparison.classifier_b}
-        return Response(junit("c2b compare", checks, about), media_type=XML)
+        return Response(junit("c2b compare", checks, comparison.properties()), media_type=XML)
     if _accepts(request, HTML):
         page = comparison.page().encode()
         return Response(page, media_type=HTML, headers={"Content-Security-Policy": page_policy(page)})
@@ -137,23 +137,9 @@ def _gates(checks: list[Check]) -> dict[str, Any]:
     return {"failed": failed(checks), "gates": cleaned([asdict(check) for check in checks])}
 
 
-def _compared(comparison: Any, checks: list[Check], names: tuple[str, str]) -> dict[str, Any]:
+def _compared(comparison: Comparison, checks: list[Check], names: tuple[str, str]) -> dict[str, Any]:
     """As `c2b compare --json` prints it, with jobs in place of directories."""
-    rows = comparison.cells.to_pylist()
-    return {
-        "a": names[0],
-        "b": names[1],
-        "classifier_a": cleaned(comparison.classifier_a),
-        "classifier_b": cleaned(comparison.classifier_b),
-        "tau": comparison.tau,
-        "alpha": comparison.alpha,
-        "changes": {
-            name: sum(row["change"] == name for row in rows) for name in ("worse", "better", "same", "undetermined")
-        },
-        "cells": cleaned(rows),
-        "pooled": cleaned(comparison.pooled.to_pylist()),
-        **_gates(checks),
-    }
+    return {**cleaned({**comparison.to_json(), "a": names[0], "b": names[1]}), **_gates(checks)}
 
 
 def _accepts(request: Request, media_type: str) -> bool:

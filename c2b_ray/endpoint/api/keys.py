@@ -27,6 +27,7 @@ from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
 from c2b_ray.endpoint.ledger import audit_log, keys, quotas, tenants, usage
 from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.ledger.keys import Key
+from c2b_ray.errors import ConfigError, InputError
 
 routes = router("administration")
 Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", description="UTC.")]
@@ -83,9 +84,12 @@ def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(docu
     before = keys.get(context.db, tenant_id, key_id)
     if before is None:
         raise not_found("key")
-    if before.revoked is not None:
-        raise ProblemError(409, "revoked", f"{key_id} works no more; create a key instead")
-    new = keys.rotate(context.db, tenant_id, key_id, wanted.grace_seconds, caller.actor)
+    try:
+        new = keys.rotate(context.db, tenant_id, key_id, wanted.grace_seconds, caller.actor)
+    except ConfigError:
+        raise
+    except InputError as error:
+        raise ProblemError(409, "works_no_more", str(error)) from error
     assert new is not None
     context.keys.forget()
     return Json({**_key(new.key), "key": new.text}, 201)

@@ -5,9 +5,9 @@ Times are seconds since 1970, in UTC. What is not known is null. It knows no rou
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
 State = Literal["queued", "running", "finished", "failed", "cancelled"]
 Kind = Literal["c2b", "failures", "dataset", "question"]
@@ -31,6 +31,16 @@ class Body(BaseModel):
     """A request's body: what it does not know, it refuses."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any) -> Any:
+        """Pydantic takes `true` for 1 and "1" for 1."""
+        for name, field in cls.model_fields.items() if isinstance(value, dict) else ():
+            numbers = {int, float} & {field.annotation, *get_args(field.annotation)}
+            if numbers and isinstance(value.get(name), bool | str):
+                raise ValueError(f"{name}: expected a number")
+        return value
 
 
 class Submission(Body):

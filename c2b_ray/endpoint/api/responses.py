@@ -70,7 +70,7 @@ def answers(model: type[BaseModel], status: int = 200, description: str = "") ->
 
 def files(media_types: Mapping[str, str], description: str) -> dict[int | str, dict[str, Any]]:
     """Of a route that answers with one of several media types: each with the `type` of its schema."""
-    content = {name: {"schema": {"type": kind} if kind else {}} for name, kind in media_types.items()}
+    content = {name: {"schema": {"type": kind}} if kind else {} for name, kind in media_types.items()}
     return {200: {"description": description, "content": content}}
 
 

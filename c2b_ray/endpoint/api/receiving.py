@@ -1,0 +1,101 @@
+"""The route that takes uploads: a body that is written to disk as it arrives, and kept where it is what it says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import unquote
+
+from anyio import to_thread
+from fastapi import Header, Request
+
+from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api.models import UploadBody
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+from c2b_ray.endpoint.api.responses import Json, answers, errors, router
+from c2b_ray.endpoint.api.uploads import upload_body
+from c2b_ray.endpoint.ledger import uploads
+from c2b_ray.endpoint.ledger.uploads import NewUpload
+from c2b_ray.endpoint.policy.uploads import Kind, Receiver, TooLargeError
+from c2b_ray.errors import ImageError, SourceError, WeightsError
+from c2b_ray.store import files
+
+routes = router("uploads")
+CHUNK = 1 << 20
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The file itself.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@routes.post(
+    "/uploads",
+    status_code=201,
+    responses={**answers(UploadBody, 201), **answers(UploadBody, 200, "It was there already."), **errors(415, 422)},
+    openapi_extra=_BODY,
+)
+async def upload(
+    request: Request,
+    kind: Annotated[Kind, Header(alias="X-Upload-Kind", description="What the file is.")],
+    name: Annotated[
+        str | None, Header(alias="X-Upload-Name", max_length=600, description="For people; percent-encoded UTF-8.")
+    ] = None,
+    sha256: Annotated[
+        str | None, Header(alias="X-Upload-SHA256", pattern="^[0-9a-f]{64}$", description="What arrives is checked.")
+    ] = None,
+) -> Json:
+    """Upload a model, an image, an archive of images or a table. ONNX and safetensors only; what is no such file is
+    refused. Configs name it by its `spec`."""
+    context, caller = await to_thread.run_sync(_admitted, request)
+    shown = _shown(name)
+    receiver = await to_thread.run_sync(Receiver, context.tenant_root(caller.tenant_id), context.config.policy)
+    try:
+        waiting = bytearray()
+        async for part in request.stream():
+            waiting += part
+            if len(waiting) >= CHUNK:
+                await to_thread.run_sync(receiver.write, bytes(waiting))
+                waiting.clear()
+        await to_thread.run_sync(receiver.write, bytes(waiting))
+        return await to_thread.run_sync(_kept, context, caller, (receiver, kind, sha256, shown))
+    except TooLargeError as error:
+        raise ProblemError(413, "too_large", str(error), headers={"Connection": "close"}) from error
+    except (WeightsError, ImageError, SourceError) as error:
+        raise ProblemError(422, "refused_upload", str(error), [FieldError("body", str(error))]) from error
+    finally:
+        receiver.abort()
+
+
+def _admitted(request: Request) -> tuple[Context, Caller]:
+    """Before anything of the body is read."""
+    context, caller = enter(request, "submit")
+    length = request.headers.get("content-length", "")
+    announced = int(length[:20]) if length.isdigit() else 1
+    uploads.check_room(context.db, caller.tenant_id, announced, context.config.quotas)
+    return context, caller
+
+
+def _kept(context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]) -> Json:
+    receiver, kind, sha256, name = received
+    stored = receiver.finish(kind, sha256)
+    new = NewUpload(stored.sha256, stored.kind, stored.bytes, name, stored.meta)
+    try:
+        upload, created = uploads.add(context.db, caller.tenant_id, caller.key.id, new, context.config.quotas)
+    except Exception:
+        if stored.new:  # no row names it
+            files.remove_file(stored.path)
+        raise
+    return Json(upload_body(upload), 201 if created else 200)
+
+
+def _shown(name: str | None) -> str | None:
+    if name is None:
+        return None
+    text = unquote(name, errors="replace")
+    if not text or len(text) > 200 or not text.isprintable():
+        detail = "expected 1 to 200 printable characters, percent-encoded"
+        raise ProblemError(422, "invalid", f"X-Upload-Name: {detail}", [FieldError("X-Upload-Name", detail)])
+    return text
