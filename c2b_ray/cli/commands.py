@@ -20,6 +20,7 @@ from c2b_ray.cli import (
     index,
     keys,
     models,
+    remote,
     serve,
     world,
 )
@@ -42,6 +43,7 @@ app.command("export")(export.export)
 app.add_typer(failures.app, name="failures")
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(index.app, name="index")
+app.add_typer(remote.app, name="remote")
 app.command("models")(models.models)
 app.add_typer(world.app, name="world")
 app.command("serve")(serve.serve)

@@ -97,7 +97,7 @@ def test_request_ids_of_clients_are_taken_where_they_are_harmless(endpoint):
 def test_the_log_holds_no_secret_and_each_line_is_one_object(endpoint, caplog):
     secret = endpoint.keys["a"]
     with caplog.at_level(logging.INFO, "c2b_ray.endpoint.access"):
-        answer = endpoint.as_("a").get(f'/v1/audits/{secret}%0a%22injected?token=hunter2-hunter2')
+        answer = endpoint.as_("a").get(f"/v1/audits/{secret}%0a%22injected?token=hunter2-hunter2")
         endpoint.client.get("/v1/audits", headers={"Authorization": f"Bearer {secret[:-1]}"})
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name.endswith("access")]
     assert [line["status"] for line in lines] == [404, 401]

@@ -1,0 +1,216 @@
+"""`c2b remote`: the verbs of the local commands, over a shared endpoint. It loads no model and no Ray.
+
+The endpoint's URL is C2B_ENDPOINT, the key C2B_KEY or the one line of the file that C2B_KEY_FILE names; neither stands
+on a command line, where other users of the machine would see it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from c2b_ray.cli import show
+from c2b_ray.cli.remote_judging import JOB, NAME, Json, app_of_judging, connected
+from c2b_ray.errors import ConfigError
+from c2b_ray.store import files
+from c2b_ray.text import visible
+
+if TYPE_CHECKING:
+    from c2b_ray.client import Event
+
+app = typer.Typer(help="Use a shared endpoint (C2B_ENDPOINT, C2B_KEY or C2B_KEY_FILE).", no_args_is_help=True)
+app_of_judging(app)
+File = Annotated[
+    str, typer.Argument(metavar="FILE.yaml", help="The file of its fields, as the local command takes it.")
+]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end; exit 1 where the job fails.")]
+Once = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT", help="Of a build, say: the same text with the same file is the same job, however often."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the file at the endpoint, and say what it would take.")]
+
+
+@app.command()
+def audit(
+    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Submit an audit, and wait for it."""
+    _submit("c2b", file, (name, once), (wait, dry_run, as_json))
+
+
+@app.command()
+def failures(
+    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Submit a search for the captions that make a classifier fail, and wait for it."""
+    _submit("failures", file, (name, once), (wait, dry_run, as_json))
+
+
+@app.command()
+def dataset(
+    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Submit the build of a dataset of failures, and wait for it."""
+    _submit("dataset", file, (name, once), (wait, dry_run, as_json))
+
+
+@app.command()
+def status(job: JOB, as_json: Json = False) -> None:
+    """How far a job is."""
+    with connected() as endpoint:
+        _show(endpoint.get(job), as_json)
+
+
+@app.command()
+def wait(job: JOB, as_json: Json = False) -> None:
+    """Follow a job until it ends; exit 1 where it fails or is cancelled."""
+    with connected() as endpoint:
+        _end(endpoint.wait(job, on_event=_say), as_json)
+
+
+@app.command("list")
+def listed(
+    limit: Annotated[int, typer.Option(min=1, help="Jobs at most.")] = 20,
+    state: Annotated[str | None, typer.Option(help="queued, running, finished, failed or cancelled.")] = None,
+    kind: Annotated[str | None, typer.Option(help="c2b, failures, dataset or question.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The tenant's jobs, the latest first."""
+    with connected() as endpoint:
+        jobs = list(endpoint.list(limit, state=state, kind=kind))
+    if as_json:
+        show.print_json(jobs)
+        return
+    for job in jobs:
+        show.line(_line(job))
+
+
+@app.command()
+def cancel(
+    job: JOB,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete a job that has ended, and all that it made.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Cancel a job at its next batch."""
+    with connected() as endpoint:
+        _show(endpoint.cancel(job, purge), as_json)
+
+
+@app.command()
+def tables(
+    job: JOB,
+    name: Annotated[str | None, typer.Argument(help="Which table; by default their names.")] = None,
+    form: Annotated[str, typer.Option("--format", help="csv, json or parquet.")] = "csv",
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where to; by default standard output.")] = None,
+) -> None:
+    """The tables of a job, or one of them."""
+    with connected() as endpoint:
+        if name is None:
+            show.print_json(endpoint.tables(job))
+        elif form == "json":
+            show.print_json(list(endpoint.rows(job, name)))
+        else:
+            _write(endpoint.table(job, name, "parquet" if form == "parquet" else "csv"), out, form)
+
+
+@app.command()
+def report(
+    job: JOB, out: Annotated[str, typer.Option(metavar="FILE", help="Where the page goes.")] = "report.html"
+) -> None:
+    """Fetch the report of a finished job."""
+    with connected() as endpoint:
+        files.write_under(out, endpoint.report(job))
+    show.line(f"report: {out}")
+
+
+@app.command()
+def export(
+    job: JOB,
+    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures or model-card.")],
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where to; by default standard output.")] = None,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="Of a model card: which classifier.")] = None,
+) -> None:
+    """Fetch the results for other programs, as c2b export writes them."""
+    with connected() as endpoint:
+        _write(endpoint.export(job, form, classifier), out, form)
+
+
+@app.command()
+def upload(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A model, an image, an archive of images, a table.")],
+    kind: Annotated[str, typer.Option(help="onnx, safetensors, image, images or table.")],
+    name: NAME = None,
+    as_json: Json = False,
+) -> None:
+    """Upload a file; what is printed is what a config names it by."""
+    with connected() as endpoint:
+        kept = endpoint.upload(file, kind, name)
+    if as_json:
+        show.print_json(kept)
+    else:
+        show.line(str(kept["spec"]))
+
+
+def _submit(kind: str, file: str, naming: tuple[str | None, str | None], how: tuple[bool, bool, bool]) -> None:
+    (name, once), (waits, dry_run, as_json) = naming, how
+    with connected() as endpoint:
+        if dry_run:
+            show.print_json(endpoint.check(kind, file))
+            return
+        job = endpoint.submit(kind, file, name, once)
+        if not waits:
+            _show(job, as_json)
+            return
+        print(f"{job['id']}: submitted", file=sys.stderr, flush=True)
+        _end(endpoint.wait(job["id"], on_event=_say), as_json)
+
+
+def _end(job: Mapping[str, Any], as_json: bool) -> None:
+    _show(job, as_json)
+    if job["state"] != "finished":
+        raise typer.Exit(1)
+
+
+def _show(job: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.print_json(job)
+        return
+    show.line(_line(job))
+    if failure := job.get("failure"):
+        where = f"{failure['field']}: " if failure.get("field") else ""
+        show.line(f"{failure.get('title', 'failed')}: {where}{failure.get('detail', '')}")
+
+
+def _line(job: Mapping[str, Any]) -> str:
+    progress = job["progress"]
+    parts = [job["id"], job["kind"], job["state"], *([job["name"]] if job["name"] else [])]
+    if job["state"] == "running" and progress["stage"]:
+        of = f" of {progress['total']}" if progress["total"] else ""
+        parts.append(f"{progress['stage']} {progress['done'] or 0}{of}")
+    return "  ".join(parts)
+
+
+def _say(event: Event) -> None:
+    data = event.data
+    said = {
+        "state": lambda: f"{data.get('state')}{f' ({reason})' if (reason := data.get('reason')) else ''}",
+        "progress": lambda: f"{data.get('stage')}: {data.get('done')}{f' of {n}' if (n := data.get('total')) else ''}",
+    }
+    words: Callable[[], str] | None = said.get(event.kind)
+    if words is not None:
+        print(visible(words()), file=sys.stderr, flush=True)
+
+
+def _write(data: bytes, out: str | None, form: str) -> None:
+    if out is not None:
+        files.write_under(out, data)
+    elif form == "parquet":
+        raise ConfigError("--out", "a Parquet file needs a name")
+    else:
+        sys.stdout.write(data.decode())

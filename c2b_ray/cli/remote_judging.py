@@ -1,0 +1,143 @@
+"""`c2b remote gate`, `compare` and `ask`, and where the endpoint and its key are read from."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from c2b_ray.cli import show
+from c2b_ray.errors import ConfigError
+from c2b_ray.steps.gate import ALLOW, OPTION
+from c2b_ray.store import files
+
+if TYPE_CHECKING:
+    from c2b_ray.client import Endpoint
+
+URL_VARIABLE, KEY_VARIABLE, FILE_VARIABLE = "C2B_ENDPOINT", "C2B_KEY", "C2B_KEY_FILE"
+JOB = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, job_….")]
+NAME = Annotated[str | None, typer.Option(help="What people call it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+FailOn = Annotated[list[str] | None, typer.Option(OPTION, metavar="GATE", help="As of c2b gate. Again for more.")]
+Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the checks as JUnit XML.")]
+AllowUnchecked = Annotated[bool, typer.Option(ALLOW, help="Let a gate pass of which no cell could be checked.")]
+Classifier = Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier; by default all.")]
+
+
+def app_of_judging(app: typer.Typer) -> None:
+    app.command("gate")(gate)
+    app.command("compare")(compare)
+    app.command("ask")(ask)
+
+
+def connected() -> Endpoint:
+    """The endpoint that the environment names. ConfigError where it names none, or a key that others can read."""
+    from c2b_ray.client import Endpoint
+
+    url = os.environ.get(URL_VARIABLE)
+    if not url:
+        raise ConfigError(URL_VARIABLE, "set it to the endpoint's URL, such as https://audits.example.org")
+    return Endpoint(url, _key())
+
+
+def gate(
+    job: JOB,
+    fail_on: FailOn = None,
+    classifier: Classifier = None,
+    as_json: Json = False,
+    junit_file: Junit = None,
+    allow_unchecked: AllowUnchecked = False,
+) -> None:
+    """Check a run against conditions that must not hold; exit 1 where one does."""
+    if not fail_on:
+        raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")
+    with connected() as endpoint:
+        result = endpoint.gate(job, fail_on, classifier, allow_unchecked)
+        if junit_file:
+            files.write_under(junit_file, endpoint.gate_junit(job, fail_on, classifier, allow_unchecked))
+    _tell(result, as_json)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A job's id.")],
+    b: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; by default A, with two classifiers.")] = None,
+    classifier_a: Classifier = None,
+    classifier_b: Classifier = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write the page there.")] = None,
+    as_json: Json = False,
+    fail_on: FailOn = None,
+    junit_file: Junit = None,
+    allow_unchecked: AllowUnchecked = False,
+) -> None:
+    """Compare two classifiers on identical images: what got better, what got worse, from A to B."""
+    options: dict[str, Any] = {
+        "classifier_a": classifier_a,
+        "classifier_b": classifier_b,
+        "fail_on": fail_on or None,
+        "allow_unchecked": allow_unchecked,
+    }
+    with connected() as endpoint:
+        result = endpoint.compare(a, b, **options).json()
+        if out:
+            files.write_under(out, endpoint.compare(a, b, "text/html", **options).content)
+        if junit_file:
+            files.write_under(junit_file, endpoint.compare(a, b, "application/xml", **options).content)
+    if not as_json:
+        counted = ", ".join(f"{count} {change}" for change, count in result["changes"].items())
+        show.line(f"A: {result['classifier_a']}  B: {result['classifier_b']}")
+        show.line(counted)
+        if out:
+            show.line(f"comparison: {out}")
+    _tell(result, as_json)
+
+
+def ask(
+    job: JOB,
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Such as 'a bus in the snow at night'.")],
+    n: Annotated[int | None, typer.Option("-n", "--n", min=1, help="How many images, or draws of failures.")] = None,
+    classifier: Classifier = None,
+    target_class: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="By default the class that the sentence names.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Of failures: a wrong label to look for, besides any.")] = None,
+) -> None:
+    """Ask a finished run how its classifiers do on images of a sentence."""
+    with connected() as endpoint:
+        options: dict[str, Any] = {"n": n, "classifier": classifier, "target_class": target_class, "target": target}
+        show.print_json(endpoint.ask(job, sentence, **options))
+
+
+def _tell(result: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.print_json(result)
+    else:
+        _print(result["gates"])
+    if result["failed"]:
+        raise typer.Exit(1)
+
+
+def _print(checks: Sequence[Mapping[str, str]]) -> None:
+    for gate_text in dict.fromkeys(check["gate"] for check in checks):
+        of_gate = [check for check in checks if check["gate"] == gate_text]
+        failing = [check for check in of_gate if check["outcome"] == "failed"]
+        show.line(f"{'failed' if failing else 'passed'} {gate_text}: {len(failing)} of {len(of_gate)} cells")
+        for check in failing:
+            show.line(f"  {check['cell']}: {check['message']} ({check['classifier']})")
+
+
+def _key() -> str:
+    if key := os.environ.get(KEY_VARIABLE):
+        return key.strip()
+    path = os.environ.get(FILE_VARIABLE)
+    if not path:
+        raise ConfigError(KEY_VARIABLE, f"set it to a key of the endpoint, or {FILE_VARIABLE} to a file that holds one")
+    try:
+        if os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            raise ConfigError(FILE_VARIABLE, f"{path}: others can read the key; run: chmod 600 {path}")
+        return Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(FILE_VARIABLE, f"{path}: cannot be read: {error}") from error

@@ -1,0 +1,131 @@
+"""The Python client and `c2b remote` against a real server, and against one that is busy or breaks off."""
+
+import json
+import threading
+import time
+
+import httpx
+import pytest
+from endpoint_app import CONFIG
+
+from c2b_ray.client import Endpoint
+from c2b_ray.client.errors import BusyError, NotAllowedError, NotThereError, RefusedError, UnreachableError
+from c2b_ray.endpoint.ledger import events, jobs
+
+
+@pytest.fixture
+def client(endpoint, url):
+    with Endpoint(url, endpoint.keys["a"], patience=5.0) as client:
+        yield client
+
+
+def test_a_job_is_submitted_followed_and_read(endpoint, client):
+    told = []
+    job = client.submit("c2b", CONFIG, name="nightly")
+    claim = endpoint.claim(job["id"])
+
+    def work():
+        time.sleep(0.3)
+        for number in range(3):
+            events.append(endpoint.db, job["id"], "progress", {"stage": "draw", "done": number})
+        jobs.finish(endpoint.db, job["id"], claim.fence)
+
+    runner = threading.Thread(target=work)
+    runner.start()
+    ended = client.wait(job["id"], on_event=told.append)
+    runner.join()
+    assert ended["state"] == "finished"
+    assert [event.data["done"] for event in told if event.kind == "progress"] == [0, 1, 2]
+    assert [event.id for event in client.events(job["id"], told[-2].id)] == [told[-1].id]
+    assert list(client.events(job["id"], told[-1].id)) == []
+    assert job["id"] in [one["id"] for one in client.list(1, state="finished")]
+
+
+def test_errors_have_types_codes_and_fields(client, endpoint, url):
+    with pytest.raises(RefusedError, match=r"config\.tau") as refused:
+        client.submit("c2b", {**CONFIG, "tau": 7})
+    assert (refused.value.code, refused.value.field, refused.value.status) == ("invalid_config", "config.tau", 422)
+    assert refused.value.request_id
+    with pytest.raises(NotThereError):
+        client.get("job_" + "0" * 24)
+    with pytest.raises(NotAllowedError), Endpoint(url, "c2b_wrong") as stranger:
+        stranger.quotas()
+    with pytest.raises(UnreachableError), Endpoint("http://127.0.0.1:9", "c2b_key", patience=0) as nobody:
+        nobody.quotas()
+
+
+class Shaky(httpx.BaseTransport):
+    """Loses the first answers, and is busy then."""
+
+    def __init__(self, lost, busy):
+        self.inner, self.lost, self.busy = httpx.HTTPTransport(), lost, busy
+        self.keys = []
+
+    def close(self):
+        self.inner.close()
+
+    def handle_request(self, request):
+        self.keys.append(request.headers.get("idempotency-key"))
+        if self.busy:
+            self.busy -= 1
+            return httpx.Response(503, headers={"retry-after": "0"}, json={"detail": "busy", "code": "database_down"})
+        answer = self.inner.handle_request(request)
+        if self.lost:
+            self.lost -= 1
+            answer.read()
+            answer.close()
+            raise httpx.ReadError("the connection broke")
+        return answer
+
+
+def test_a_submission_whose_answer_was_lost_is_not_made_twice(endpoint, url):
+    with Endpoint(url, endpoint.keys["b"]) as client:
+        before = len(list(client.list()))
+    shaky = Shaky(lost=1, busy=1)
+    with Endpoint(url, endpoint.keys["b"], transport=shaky) as client:
+        job = client.submit("c2b", CONFIG)
+    assert len(shaky.keys) == 3
+    assert len(set(shaky.keys)) == 1
+    with Endpoint(url, endpoint.keys["b"]) as client:
+        assert len(list(client.list())) == before + 1
+        assert client.cancel(job["id"])["state"] == "cancelled"
+
+
+def test_who_is_busy_for_too_long_is_said_to_be(endpoint, url):
+    with pytest.raises(BusyError, match="busy"), Endpoint(url, "c2b_x", 0.2, Shaky(lost=0, busy=10_000)) as client:
+        client.quotas()
+
+
+def test_results_by_the_command_line(endpoint, url, audited, monkeypatch, tmp_path, c2b):
+    key = tmp_path / "key"
+    key.write_text(endpoint.keys["a"] + "\n")
+    key.chmod(0o644)
+    monkeypatch.setenv("C2B_ENDPOINT", url)
+    monkeypatch.delenv("C2B_KEY", raising=False)
+    status, _, said = c2b("remote", "list")
+    assert (status, "C2B_KEY" in said) == (2, True)
+    monkeypatch.setenv("C2B_KEY_FILE", str(key))
+    status, _, said = c2b("remote", "list")
+    assert (status, "chmod 600" in said) == (2, True)
+    key.chmod(0o600)
+    assert audited in c2b("remote", "list", "--limit", "100")[1]
+    assert json.loads(c2b("remote", "status", audited, "--json")[1])["state"] == "finished"
+    junit = tmp_path / "junit.xml"
+    status, said, _ = c2b("remote", "gate", audited, "--fail-on", "accuracy<2", "--junit", junit)
+    assert (status, said.startswith("failed accuracy<2")) == (1, True)
+    assert b"<failure" in junit.read_bytes()
+    assert c2b("remote", "gate", audited, "--fail-on", "accuracy<0")[0] == 0
+    assert "target_class" in c2b("remote", "export", audited, "--format", "csv")[1].splitlines()[0]
+    status, said, _ = c2b("remote", "compare", audited, "--json")
+    assert (status, json.loads(said)["a"]) == (0, audited)
+    file = tmp_path / "audit.yaml"
+    file.write_text(json.dumps(CONFIG))
+    status, said, _ = c2b("remote", "audit", file, "--no-wait", "--once", "build-1", "--json")
+    job = json.loads(said)["id"]
+    assert json.loads(c2b("remote", "audit", file, "--no-wait", "--once", "build-1", "--json")[1])["id"] == job
+    assert json.loads(c2b("remote", "audit", file, "--dry-run")[1])["valid"] is True
+    assert c2b("remote", "cancel", job)[1].split()[2] == "cancelled"
+    assert c2b("remote", "wait", job)[0] == 1
+    file.write_text("task: x\n")
+    status, _, said = c2b("remote", "audit", file)
+    assert (status, "config." in said) == (2, True)
