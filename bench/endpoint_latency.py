@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python bench/endpoint_latency.py [--clients 50] [--seconds 20] [--rounds 3] [--database postgresql://…]
 
-Both serve from one uvicorn process each, over a database of their own (SQLite: WAL, each commit synced). k6 asks them in
-turn, with 50 clients that never pause: GET of one job's status, and POST of a job. The bare application checks no key,
+Both serve from one uvicorn process each, over a database of their own (SQLite: WAL, each commit synced). k6 asks them
+in turn, with 50 clients that never pause: GET of one job's status, and POST of a job. The bare application checks no key,
 no quota and no config, and writes one row; the endpoint does all that, and keeps an event, an idempotency key and an
 entry of the audit log. Printed: p50 and p99 of each, the medians over rounds, and their ratios.
 """
@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from pydantic import BaseModel
 from sqlalchemy import JSON, create_engine, event
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -61,19 +62,20 @@ class Row(Base):
     config: Mapped[dict[str, object]] = mapped_column(JSON)
 
 
+class New(BaseModel):
+    kind: str
+    config: dict[str, object]
+
+
+class Job(New):
+    id: int
+    state: str
+    created: float
+
+
 def bare_app(database: str) -> object:
     """As a tutorial would write it."""
     from fastapi import FastAPI, HTTPException
-    from pydantic import BaseModel
-
-    class New(BaseModel):
-        kind: str
-        config: dict[str, object]
-
-    class Job(New):
-        id: int
-        state: str
-        created: float
 
     engine = create_engine(database, pool_size=20, max_overflow=20)
     if database.startswith("sqlite"):
