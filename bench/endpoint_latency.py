@@ -3,9 +3,9 @@
     PYTHONPATH=. python bench/endpoint_latency.py [--clients 50] [--seconds 20] [--rounds 3] [--database postgresql://…]
 
 Both serve from one uvicorn process each, over a database of their own (SQLite: WAL, each commit synced). k6 asks them
-in turn, with 50 clients that never pause: GET of one job's status, and POST of a job. The bare application checks no key,
-no quota and no config, and writes one row; the endpoint does all that, and keeps an event, an idempotency key and an
-entry of the audit log. Printed: p50 and p99 of each, the medians over rounds, and their ratios.
+in turn, with 50 clients that never pause: GET of one job's status, and POST of a job. The bare application checks no
+key, no quota and no config, and writes one row; the endpoint does all that, and keeps an event and an entry of the
+audit log. Printed: p50 and p99 of each in ms, the medians over rounds, and their ratios.
 """
 
 from __future__ import annotations
