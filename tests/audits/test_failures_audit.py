@@ -182,5 +182,5 @@ def test_findings_are_tried_elsewhere_and_the_generator_is_verified(scenes, tmp_
         assert len(row["rates"]) == len(row["baseline_rates"]) == 5
         assert (row["p_value"] < 0.05) == (row["classifier"] == "planted")
     trusted = [row for row in run.reliability.to_pylist() if row["attribute"] is None]
-    assert [(row["label"], row["images"]) for row in trusted] == [("bus", 60)]
+    assert [(row["label"], row["images"]) for row in trusted] == [("bus", 67)]
     assert trusted[0]["shown"] > 50
