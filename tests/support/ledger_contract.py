@@ -810,6 +810,26 @@ class IsolationContract:
         assert uploads.get(db, who.tenant_id, new.sha256) is None
         assert uploads.get(db, other.tenant_id, new.sha256) is not None
 
+    def test_a_tenant_that_is_removed_leaves_nothing_but_its_entries_in_the_log(self, db: Database) -> None:
+        other = member(db, "other")
+        submit(db, other)
+        before = _everything(db)
+        who = member(db, "who")
+        webhooks.create(db, who.tenant_id, "https://example.org", "s")
+        claim = claimed(db, who)
+        with pytest.raises(RunError, match="jobs wait or run"):
+            tenants.remove(db, who.tenant_id)
+        jobs.progress(db, claim.job.id, claim.fence, jobs.Progress(images={"m": 5}))
+        jobs.finish(db, claim.job.id, claim.fence)
+        uploads.add(db, who.tenant_id, None, uploads.NewUpload("a" * 64, "onnx", 9, "n", {}), PLENTY)
+        jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}, idempotency_key="k"), PLENTY)
+        jobs.request_cancel(db, who.tenant_id, jobs.page(db, who.tenant_id).items[0].id)
+        assert tenants.remove(db, who.tenant_id)
+        assert not tenants.remove(db, who.tenant_id)
+        left = {name: rows for name, rows in _everything(db).items() if rows != before[name]}
+        assert sorted(left) == ["audit_head", "audit_log", "leases"]
+        assert audit_log.verify(db) is None
+
 
 def _everything(db: Database) -> dict[str, list[str]]:
     with db.reading() as tx:

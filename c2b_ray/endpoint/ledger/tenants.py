@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, exc, select, update
+from sqlalchemy import Column, ColumnElement, delete, exc, select, update
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import audit_log, tables
-from c2b_ray.endpoint.ledger.database import Database, record
+from c2b_ray.endpoint.ledger.database import Database, locked, record
 from c2b_ray.endpoint.ledger.ids import new_id
-from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.errors import ConfigError, InputError, RunError
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
@@ -87,6 +87,27 @@ def change(
         if row is not None:
             audit_log.append(tx, audit_log.Entry(actor, "tenant.change", tenant_id, tenant_id, values))
     return None if row is None else record(Tenant, row)
+
+
+def remove(db: Database, tenant_id: str, actor: str = "operator") -> bool:
+    """Deletes a tenant and all rows of it, for ever; whether there was one. The audit log keeps its entries, which name
+    ids, not contents. RunError while jobs of it wait or run. Its files on the store are the caller's to delete."""
+    jobs, hooks = tables.jobs.c, tables.webhooks.c
+    with db.transaction() as tx:
+        row = tx.execute(locked(tx, select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id))).first()
+        if row is None:
+            return False
+        if tx.execute(select(jobs.id).where(tables.OPEN, jobs.tenant_id == tenant_id).limit(1)).first() is not None:
+            raise RunError(f"{tenant_id}: jobs wait or run; cancel them first")
+        of_jobs = select(jobs.id).where(jobs.tenant_id == tenant_id)
+        of_hooks = select(hooks.id).where(hooks.tenant_id == tenant_id)
+        tx.execute(delete(tables.events).where(tables.events.c.job_id.in_(of_jobs)))
+        tx.execute(delete(tables.deliveries).where(tables.deliveries.c.webhook_id.in_(of_hooks)))
+        for table in (tables.webhooks, tables.uploads, tables.usage, tables.idempotency, tables.jobs, tables.keys):
+            tx.execute(delete(table).where(table.c.tenant_id == tenant_id))
+        tx.execute(delete(tables.tenants).where(tables.tenants.c.id == tenant_id))
+        audit_log.append(tx, audit_log.Entry(actor, "tenant.remove", tenant_id, tenant_id))
+    return True
 
 
 def get(db: Database, tenant_id: str) -> Tenant | None:
