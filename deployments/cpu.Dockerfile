@@ -1,4 +1,5 @@
-# A node without a GPU, or one that runs single commands. From the root of the repository:
+# A node without a GPU, a part of the shared endpoint (c2b endpoint api, dispatcher, runner), or a single command. From the
+# root of the repository:
 #   docker build -f deployments/cpu.Dockerfile -t c2b-ray:cpu .
 FROM python:3.11-slim-bookworm AS base
 RUN pip install --no-cache-dir uv==0.13.8
