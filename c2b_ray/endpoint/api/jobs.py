@@ -14,7 +14,7 @@ from c2b_ray.endpoint.api.models import Checked, JobList, Kind, State, Submissio
 from c2b_ray.endpoint.api.models import Job as JobBody
 from c2b_ray.endpoint.api.problems import not_found
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
-from c2b_ray.endpoint.api.submitting import Resolved, resolve, submit_job
+from c2b_ray.endpoint.api.submitting import Resolved, model_seconds, resolve, submit_job
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters, Job
 
@@ -57,7 +57,7 @@ def check(request: Request, sent: Annotated[Document, Depends(document)]) -> Jso
     context, caller = enter(request, "submit")
     submission = sent.as_model(Submission)
     resolved = resolve(context, caller, submission.kind, submission.config)
-    return Json(_checked(resolved))
+    return Json(_checked(resolved, model_seconds(context, caller, resolved)))
 
 
 @routes.get("/audits", responses={**answers(JobList), **errors(422)})
@@ -127,11 +127,11 @@ def purged(context: Context, caller: Caller, job_id: str) -> Job:
     return job
 
 
-def _checked(resolved: Resolved) -> dict[str, Any]:
+def _checked(resolved: Resolved, seconds: float | None) -> dict[str, Any]:
     return {
         "valid": True,
         "kind": resolved.kind,
         "config": resolved.config,
         "images_at_most": resolved.images,
-        "model_seconds_at_most": resolved.model_seconds,
+        "model_seconds_at_most": seconds,
     }

@@ -37,7 +37,6 @@ class Resolved:
     runs: dict[str, Any]
     models: tuple[str, ...]
     images: int | None
-    model_seconds: float | None
 
 
 def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> Resolved:
@@ -50,9 +49,7 @@ def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, An
         message = str(error).removeprefix(f"{error.field}: " if error.field else "")
         field = f"config.{error.field}" if error.field else "config"
         raise ProblemError(422, "invalid_config", f"{field}: {message}", [FieldError(field, message)]) from error
-    models = _models(config)
-    images = _images(kind, runs)
-    return Resolved(kind, dict(config), runs, models, images, _seconds(context, caller, models, images))
+    return Resolved(kind, dict(config), runs, _models(config), _images(kind, runs))
 
 
 def submit_job(
@@ -122,8 +119,9 @@ def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _seconds(context: Context, caller: Caller, models: tuple[str, ...], images: int | None) -> float | None:
-    """By what the tenant's own use of these models took; None where it has used one of them never."""
+def model_seconds(context: Context, caller: Caller, resolved: Resolved) -> float | None:
+    """At most, by what the tenant's own use of these models took; None where it has used one of them never."""
+    models, images = resolved.models, resolved.images
     if images is None or not models:
         return None
     with context.db.reading() as tx:
