@@ -124,7 +124,10 @@ def _server(settings: EndpointConfig) -> Callable[[], None]:
     """Serves the API until a signal; requests that are under way then have a few seconds to end."""
     import uvicorn
 
-    from c2b_ray.endpoint.api.app import create_app  # type: ignore[import-untyped,unused-ignore]
+    from c2b_ray.endpoint.api.app import create_app
+    from c2b_ray.endpoint.api.envelope import log_to_stderr
+
+    log_to_stderr()
 
     config = uvicorn.Config(
         create_app(settings),

@@ -200,11 +200,15 @@ def _say(event: Event) -> None:
     data = event.data
     said = {
         "state": lambda: f"{data.get('state')}{f' ({reason})' if (reason := data.get('reason')) else ''}",
-        "progress": lambda: f"{data.get('stage')}: {data.get('done')}{f' of {n}' if (n := data.get('total')) else ''}",
+        "progress": lambda: " ".join([f"{data.get('stage')}", *_counted(data.get("done"), data.get("total"))]),
     }
     words: Callable[[], str] | None = said.get(event.kind)
     if words is not None:
         print(visible(words()), file=sys.stderr, flush=True)
+
+
+def _counted(done: int | None, total: int | None) -> list[str]:
+    return [] if done is None else [f"{done}" if total is None else f"{done} of {total}"]
 
 
 def _write(data: bytes, out: str | None, form: str) -> None:

@@ -36,9 +36,14 @@ class Caller:
 
 def enter(request: Request, scope: Scope) -> tuple[Context, Caller]:
     """401 without a key that works, 403 where it has not the scope, 429 where its tenant asks too often."""
-    context = context_of(request)
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    key = context.keys.verify(text.strip()) if scheme.lower() == "bearer" else None
+    return admit(request, text.strip() if scheme.lower() == "bearer" else "", scope)
+
+
+def admit(request: Request, text: str, scope: Scope) -> tuple[Context, Caller]:
+    """As `enter`, for a key that came in another way, such as a page's cookie."""
+    context = context_of(request)
+    key = context.keys.verify(text) if text else None
     if key is None:
         raise _unauthenticated(bool(text))
     state = request.scope["state"]

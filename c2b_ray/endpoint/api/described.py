@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.report.kit.redact import cleaned
 
 
 def job_body(job: Job) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def job_body(job: Job) -> dict[str, Any]:
         "slices": job.slices,
         "attempt": job.attempt,
         "cancel_requested": job.cancel_requested,
-        "failure": job.failure,
+        "failure": None if job.failure is None else cleaned(job.failure),
         "classifier_hash": job.classifier_hash,
         "config": None,
         "links": {

@@ -34,6 +34,16 @@ _DEFAULTS = {
 """Where an answer does not say otherwise."""
 
 
+def log_to_stderr() -> None:
+    """Each request as one line of JSON and nothing else, whatever form the process's other lines have."""
+    if not ACCESS.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        ACCESS.addHandler(handler)
+        ACCESS.setLevel(logging.INFO)
+        ACCESS.propagate = False
+
+
 class Envelope:
     """`largest`: the bytes that the body of a request to a path may have."""
 

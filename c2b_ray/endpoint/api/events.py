@@ -18,6 +18,7 @@ from c2b_ray.endpoint.api.problems import ProblemError, retry_after
 from c2b_ray.endpoint.api.responses import errors, files, router
 from c2b_ray.endpoint.ledger import events
 from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.report.kit.redact import cleaned
 
 routes = router("audits")
 PING_SECONDS = 15
@@ -67,5 +68,5 @@ def follow(context: Context, job: Job, last_id: int, expires: float | None = Non
 async def _sent(context: Context, job: Job, last_id: int, seconds: float) -> AsyncIterator[ServerSentEvent]:
     yield ServerSentEvent(comment="events of " + job.id, retry=RETRY_MS)
     async for event in context.watch.follow(job.id, last_id, job.ended_for_good, seconds):
-        data = json.dumps({**event.data, "at": event.at}, ensure_ascii=True)
+        data = json.dumps({**cleaned(event.data), "at": event.at}, ensure_ascii=True)
         yield ServerSentEvent(data, event=event.kind, id=str(event.id))

@@ -19,6 +19,7 @@ from c2b_ray.endpoint.api.reads import REPORT, Made, answer_of, finished, made_b
 from c2b_ray.endpoint.api.responses import Json, answers, errors, files, finite_json, router
 from c2b_ray.endpoint.api.tabular import csv_of_slices, json_rows, parquet_slices
 from c2b_ray.report.kit.export import parquet_of
+from c2b_ray.report.kit.redact import cleaned
 
 routes = router("results")
 Classifier = Annotated[
@@ -128,7 +129,7 @@ def export(request: Request, job_id: str, form: str, classifier: Classifier = No
 def answer(request: Request, job_id: str) -> Json:
     """The answer of a question that has finished."""
     made = _made(request, job_id)[2]
-    return finite_json(answer_of(made))
+    return finite_json(cleaned(answer_of(made)))
 
 
 def page_policy(page: bytes) -> str:

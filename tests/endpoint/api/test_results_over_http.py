@@ -127,8 +127,8 @@ def test_a_question_is_a_job_of_its_own(endpoint, client, audited):
     assert client.get(f"/v1/audits/{job['id']}/answer").status_code == 404
     folder = endpoint.run_path(job["id"])
     folder.mkdir(parents=True)
-    (folder / "answer.json").write_text('{"answers": []}')
-    assert client.get(f"/v1/audits/{job['id']}/answer").json() == {"answers": []}
+    (folder / "answer.json").write_text(f'{{"answers": [], "run": "{folder}"}}')
+    assert client.get(f"/v1/audits/{job['id']}/answer").json() == {"answers": [], "run": job["id"]}
     client.delete(answer.headers["location"])
 
 
