@@ -210,7 +210,14 @@ def test_odd_text_and_deep_nesting_are_refused(tenancy):
     deep = ["x"]
     for _ in range(500):
         deep = [deep]
-    for fields in ({"task": "a\0b"}, {"task": "a\rb"}, {"classes": ["\x1b[2J"]}, {"task": "\ud800"}, {"classes": deep}):
+    for fields in (
+        {"task": "a\0b"},
+        {"task": "a\rb"},
+        {"classes": ["\x1b[2J"]},
+        {"task": "\ud800"},
+        {"classes": deep},
+        {"task": "\u2028a"},
+    ):
         with pytest.raises(ConfigError):
             checked(tenancy, **fields)
 
