@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from hostile_site import CONFIG, LISTED, Site
 from onnx import TensorProto, helper
+from PIL import Image
 from safetensors.numpy import save
 
 
@@ -38,6 +39,38 @@ class Attack:
 
 def submitted(kind: str, config: dict[str, Any], job: str = "c2b") -> Attack:
     return Attack(kind, "POST", "/v1/audits", json={"kind": job, "config": config})
+
+
+def honest(site: Site) -> Iterator[Attack]:
+    """The same requests as an honest tenant sends them: they must be taken, or refusals would say nothing."""
+    yield submitted("honest", {**CONFIG, "classifier": f"{LISTED}classify", "language_model": f"openai:{LISTED}#m"})
+    yield Attack("honest", "POST", "/v1/webhooks", json={"url": "https://hooks.example.org/c2b/x"})
+    table = {"source": "labelled", "table": "data/t.csv"}
+    own = site.attacker
+    for fields in (
+        {"images": table, "attributes": None}, {"label_map": "data/t.csv"}, {"classifier": "onnx:data/t.csv"},
+        {"classifier": {"a": "timm:resnet18?weights=data/t.csv"}}, {"images": {"source": "retrieve",
+        "index": "data/t.csv"}},
+        {"classifier": f"timm:resnet18?weights=upload:{own['upload']}"}, {"task": "ein Kätzchen 🐈\nzweite Zeile"},
+    ):  # fmt: skip
+        yield submitted("honest", {**CONFIG, **fields})
+    failures = {"labels": ["bus"], "classifier": "world:clip", "images": {"labelled": {"table": "data/t.csv"}}}
+    yield submitted("honest", {**failures, "hierarchy": "data/t.csv"}, "failures")
+    captions = {"captions": {"file": "data/t.csv"}, "classifier": "world:clip"}
+    yield submitted("honest", {**captions, "images": {"generate": {"model": "world:renderer"}}}, "dataset")
+    yield submitted("honest", {"run": f"run:{own['formulas']}", "sentence": "a bus"}, "question")
+    yield upload("honest", graph(), "onnx")
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "PNG")
+    yield upload("honest", buffer.getvalue(), "image", **{"X-Upload-Name": "a%20bus.png"})
+    yield upload("honest", zipped(("bus/a.png", buffer.getvalue())), "images")
+    for path in ("", "/tables", "/tables/predictions", "/exports/csv"):
+        yield Attack("honest", "GET", f"/v1/audits/{own['formulas']}{path}")
+    yield Attack("honest", "GET", f"/v1/audits?limit=1&cursor={own['cursor']}")
+    yield Attack("honest", "GET", f"/v1/uploads/{own['upload']}")
+    yield Attack(
+        "honest", "POST", "/v1/audits", json={"kind": "c2b", "config": CONFIG}, headers={"Idempotency-Key": "k"}
+    )
 
 
 def server_side_requests(site: Site) -> Iterator[Attack]:
@@ -110,8 +143,7 @@ def traversals(site: Site) -> Iterator[Attack]:
     job = site.attacker["formulas"]
     for name in (
         "..%2f..%2f..%2fmanifest.json",
-        "%2e%2e",
-        "..",
+        "%2e%2e%2f",
         "....//manifest",
         "/etc/passwd",
         "predictions%00",

@@ -6,7 +6,8 @@ and how many it answers with an error of its own.
 An attacker with a valid key of one tenant tries what `hostile_cases` and `hostile_sessions` list: requests by the
 server to inner addresses, paths that lead out, bombs, pickles, another tenant's things, replays, injections. It has
 come through where a request that must be refused is taken, where an answer holds a secret, where the trap on this
-machine is asked, or where what the victim owns is not as it was. Wanted: 0 through, 0 answers of 5xx.
+machine is asked, or where what the victim owns is not as it was. Wanted: 0 through, 0 answers of 5xx. Honest requests
+of the same forms come first; of these, what is refused counts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-from hostile_cases import Attack, bombs, pickles, server_side_requests, traversals
+from hostile_cases import Attack, bombs, honest, pickles, server_side_requests, traversals
 from hostile_sessions import crossings, injections, raw_requests, replays
 from hostile_site import SECRET, Site, site
 
@@ -68,13 +69,11 @@ def ask(client: httpx.Client, made: Site, attack: Attack, tally: Tally) -> None:
     except httpx.TransportError as error:  # the server hung up
         tally.note(attack.kind, f"{what}: {error!r}", False, not _lives(made))
         return
+    what = f"{what} -> {answer.status_code} {answer.text[:200]}"
     taken = answer.status_code < 400
-    tally.note(
-        attack.kind,
-        f"{what} -> {answer.status_code} {answer.text[:200]}",
-        taken or leaks(answer),
-        answer.is_server_error,
-    )
+    # Of an honest request a refusal is what counts.
+    through = not taken if attack.kind == "honest" else taken or leaks(answer)
+    tally.note(attack.kind, what, through, answer.is_server_error)
 
 
 def _body(attack: Attack, headers: dict[str, bytes]) -> bytes | None:
@@ -179,6 +178,8 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="each request and its answer")
     tally = Tally(parser.parse_args().show)
     with tempfile.TemporaryDirectory() as folder, site(Path(folder)) as made, httpx.Client(timeout=60) as client:
+        for request in honest(made):
+            ask(client, made, request, tally)
         before, around = victims_state(made), sorted(path.name for path in Path(folder).iterdir())
         for attack in attacks(made):
             ask(client, made, attack, tally)
