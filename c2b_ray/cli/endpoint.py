@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from c2b_ray.endpoint.ledger.database import Database
 
 GRACE_S = 3
+Metrics = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus may read what this process counts.")
+]
 
 app = typer.Typer(
     help="Run a shared audit endpoint: submit audits over HTTP, watch them, read their reports.",
@@ -67,22 +70,28 @@ def api(config: Config = None) -> None:
 
 
 @app.command()
-def runner(config: Config = None) -> None:
+def runner(config: Config = None, metrics: Metrics = None) -> None:
     """Run jobs: each in a process of its own, as many at once as the file's slots say."""
+    from c2b_ray.endpoint.operate.metrics import served
     from c2b_ray.endpoint.work.runner import Runner, name_of_this_process
 
     settings = _settings(config)
-    Runner(_current(settings), settings, name_of_this_process()).run(threading.Event())
+    db = _current(settings)
+    with served(db, metrics):
+        Runner(db, settings, name_of_this_process()).run(threading.Event())
 
 
 @app.command()
-def dispatcher(config: Config = None) -> None:
+def dispatcher(config: Config = None, metrics: Metrics = None) -> None:
     """Share the runners between tenants; of several dispatchers one leads."""
+    from c2b_ray.endpoint.operate.metrics import served
     from c2b_ray.endpoint.work.dispatcher import Dispatcher
     from c2b_ray.endpoint.work.runner import name_of_this_process
 
     settings = _settings(config)
-    Dispatcher(_current(settings), settings, name_of_this_process()).run(threading.Event())
+    db = _current(settings)
+    with served(db, metrics):
+        Dispatcher(db, settings, name_of_this_process()).run(threading.Event())
 
 
 @app.command()

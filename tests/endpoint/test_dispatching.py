@@ -12,7 +12,8 @@ from sqlalchemy import update
 
 from c2b_ray.endpoint.ledger import jobs, leases, queue, tables, tenants
 from c2b_ray.endpoint.ledger.job import Progress
-from c2b_ray.endpoint.work.dispatcher import LEASE, SLOT, Dispatcher
+from c2b_ray.endpoint.ledger.leases import DISPATCHER, SLOT
+from c2b_ray.endpoint.work.dispatcher import Dispatcher
 
 CONFIG = {"classifier": "world:resnet"}
 
@@ -43,7 +44,7 @@ def test_one_leads_and_another_takes_over_when_it_is_silent(endpoint):
     job_id = endpoint.submit(CONFIG)
     assert second.step() is False
     assert granted(endpoint) == []
-    lapse(endpoint, LEASE)
+    lapse(endpoint, DISPATCHER)
     second._renewed = float("-inf")
     assert second.step() is True
     assert granted(endpoint) == [job_id]
@@ -54,7 +55,7 @@ def test_one_that_slept_decides_nothing(endpoint):
     first, second = dispatcher(endpoint, "first"), dispatcher(endpoint, "second")
     first.step()
     job_id = endpoint.submit(CONFIG)
-    lapse(endpoint, LEASE)
+    lapse(endpoint, DISPATCHER)
     second.step()
     assert granted(endpoint) == [job_id]
     leases.take(endpoint.db, f"{SLOT}r1/1", "r1", 60.0)

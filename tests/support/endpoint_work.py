@@ -19,7 +19,7 @@ from c2b_ray.config.endpoint import EndpointConfig, read_endpoint
 from c2b_ray.endpoint.ledger import events, jobs, keys, leases, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.work.dispatcher import LEASE
+from c2b_ray.endpoint.ledger.leases import DISPATCHER
 from c2b_ray.world import CLASSES
 
 PATIENCE_S = 120.0
@@ -56,7 +56,7 @@ class Site:
 
     def grant(self, job_id: str) -> None:
         """What a dispatcher would do."""
-        lease = leases.take(self.db, LEASE, "the test", 60.0)
+        lease = leases.take(self.db, DISPATCHER, "the test", 60.0)
         assert lease is not None
         assert jobs.grant(self.db, job_id, lease)
 
@@ -68,7 +68,7 @@ class Site:
         return due
 
     def ask_to_yield(self, job_id: str) -> None:
-        lease = leases.take(self.db, LEASE, "the test", 60.0)
+        lease = leases.take(self.db, DISPATCHER, "the test", 60.0)
         assert lease is not None
         assert jobs.ask_to_yield(self.db, job_id, lease)
 

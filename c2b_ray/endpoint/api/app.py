@@ -37,6 +37,7 @@ from c2b_ray.endpoint.ledger import migrations
 from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
+from c2b_ray.endpoint.operate.metrics import registry
 
 THREADS = 16
 """Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these."""
@@ -69,6 +70,7 @@ def context_for(config: EndpointConfig, db: Database) -> Context:
         remembered=Remembered(db, config.quotas, config.key_cache_seconds),
         signer=Signer(endpoint_secret(config.folder)),
         watch=Watch(db),
+        metrics=registry(db),
     )
 
 

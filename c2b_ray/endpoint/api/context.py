@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastapi import Request
+from prometheus_client import CollectorRegistry
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.api.pagination import Signer
@@ -26,6 +27,7 @@ class Context:
     remembered: Remembered
     signer: Signer
     watch: Watch
+    metrics: CollectorRegistry
 
     def tenant_root(self, tenant_id: str) -> str:
         return f"{self.config.storage_root.rstrip('/')}/tenants/{tenant_id}"

@@ -16,6 +16,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.api.problems import MEDIA_TYPE, ProblemError, encoded, problem_of
 from c2b_ray.text import HIDDEN
 
@@ -95,6 +96,7 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
+            self._count()
             headers = list(message.get("headers", ()))
             there = {name.lower() for name, _ in headers}
             headers += [(b"x-request-id", self._id.encode()), *_ALWAYS]
@@ -123,6 +125,11 @@ class _Exchange:
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": problem.status, "headers": pairs})
         await self.send({"type": "http.response.body", "body": content})
+
+    def _count(self) -> None:
+        """By the template of the route, never by the path, of which there are as many as clients like."""
+        template = getattr(self._scope.get("route"), "path", "")
+        counters.answered(self._scope["method"], template, self._status, time.perf_counter() - self._began)
 
     def log(self) -> None:
         """No query, which may hold a signature, and no header."""

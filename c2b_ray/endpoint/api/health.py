@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from starlette.responses import Response
 
 from c2b_ray.endpoint.api.context import context_of
 from c2b_ray.endpoint.api.models import Health
-from c2b_ray.endpoint.api.responses import Json, answers, errors
+from c2b_ray.endpoint.api.responses import Json, answers, errors, files
 from c2b_ray.endpoint.ledger import migrations
+from c2b_ray.endpoint.operate.metrics import CONTENT_TYPE, exposed
 
 routes = APIRouter(tags=["health"], responses=errors(413, 503))
 
@@ -23,3 +25,9 @@ def ready(request: Request) -> Json:
     """The ledger answers, and is of this release; else 503."""
     migrations.require_current(context_of(request).db)
     return Json({"status": "ok"})
+
+
+@routes.get("/metrics", response_class=Response, responses=files({"text/plain": "string"}, "For Prometheus."))
+def metrics(request: Request) -> Response:
+    """What this process counted, and gauges of the ledger, without a name of a tenant, a key or a model."""
+    return Response(exposed(context_of(request).metrics), headers={"Content-Type": CONTENT_TYPE})

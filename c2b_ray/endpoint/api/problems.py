@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError
 from c2b_ray.endpoint.ledger.outage import DatabaseDownError, SchemaError
 from c2b_ray.endpoint.ledger.quotas import Denied
@@ -79,6 +80,8 @@ def body_of(problem: ProblemError, request_id: str) -> dict[str, Any]:
 
 
 def encoded(problem: ProblemError, request_id: str) -> bytes:
+    """The body of an answer, which is counted by its code."""
+    counters.refused(problem.code)
     # ASCII, so that halves of surrogates in what a client sent cannot break the answer.
     return json.dumps(body_of(problem, request_id)).encode()
 

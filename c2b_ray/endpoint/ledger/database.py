@@ -56,6 +56,7 @@ class Transaction:
         self._database = database
         self.connection = connection
         self._now: float | None = None
+        self._after: list[Callable[[], object]] = []
 
     @property
     def now(self) -> float:
@@ -77,6 +78,14 @@ class Transaction:
     def locks_rows(self) -> bool:
         """Whether rows can be locked (PostgreSQL); in SQLite the whole database is, from the first statement."""
         return not self._database.is_sqlite
+
+    def after_commit(self, call: Callable[[], object]) -> None:
+        """`call` is called once what this transaction changed is kept, and never otherwise."""
+        self._after.append(call)
+
+    def kept(self) -> None:
+        for call in self._after:
+            call()
 
     def execute(
         self, statement: Executable, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
@@ -116,7 +125,9 @@ class Database:
         """Commits at the end, rolls back where an error leaves it. DatabaseDownError: nothing of it was kept, unless
         the connection was lost during the commit itself, of which nobody can tell."""
         with named(self.is_sqlite), self._turn(), self._writes.begin() as connection:
-            yield Transaction(self, connection)
+            transaction = Transaction(self, connection)
+            yield transaction
+        transaction.kept()
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:

@@ -16,6 +16,10 @@ from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, reco
 from c2b_ray.endpoint.ledger.job import FencedError
 
 AHEAD = 1.5
+DISPATCHER = "dispatcher"
+"""The lease of the dispatcher that leads."""
+SLOT = "slot/"
+"""Begins the names of the leases by which runners say that they have a slot."""
 _leases = tables.leases.c
 
 

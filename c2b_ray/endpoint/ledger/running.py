@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, and_, case, func, or_, select, update
 
+from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger import events, tables, usage
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
 from c2b_ray.endpoint.ledger.job import COLUMNS, Claim, Failure, FencedError, Job, Orders, Progress
@@ -89,6 +90,8 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders
     with db.transaction() as tx:
         row = _changed(tx, job_id, fence, values)
         usage.add_of_job(tx, record(Job, row), report_)
+        images, seconds = report_.images.values(), report_.model_seconds
+        tx.after_commit(lambda: counters.used(report_.stage, images, seconds))
         shown = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
         events.add(tx, job_id, "progress", shown)
     return Orders(row.cancel_requested, row.yield_requested)
@@ -144,6 +147,8 @@ def ended(tx: Transaction, row: Row[Any]) -> Job:
     """Tells those who watch and webhooks that the job of this row has ended, in the transaction that ended it."""
     data = {"state": row.state} | ({"failure": row.failure} if row.failure else {})
     announce(tx, row.tenant_id, row.id, events.add(tx, row.id, "state", data))
+    title = (row.failure or {}).get("title")
+    tx.after_commit(lambda: counters.ended(row.state, title))
     return record(Job, row)
 
 

@@ -16,14 +16,11 @@ from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.ledger import jobs, leases, queue, tenants, usage
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import FencedError, Job
-from c2b_ray.endpoint.ledger.leases import Lease
+from c2b_ray.endpoint.ledger.leases import DISPATCHER, SLOT, Lease
 from c2b_ray.endpoint.work.fairness import FairShare, Running, Waiting
 
-LEASE = "dispatcher"
 LEASE_S = 5.0
 EVERY_S = 0.5
-SLOT = "slot/"
-"""Begins the names of the leases by which runners say that they have a slot."""
 FORGOTTEN_S = 3600.0
 
 _log = logging.getLogger(__name__)
@@ -83,7 +80,7 @@ class Dispatcher:
             if self._lease is not None:
                 self._lease = leases.renew(self._db, self._lease)
             else:
-                self._lease = leases.take(self._db, LEASE, self._owner, LEASE_S)
+                self._lease = leases.take(self._db, DISPATCHER, self._owner, LEASE_S)
                 if self._lease is not None:
                     self._begin()
         except FencedError:

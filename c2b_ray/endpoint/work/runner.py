@@ -20,10 +20,9 @@ from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.ledger import jobs, leases
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
-from c2b_ray.endpoint.ledger.leases import Lease
+from c2b_ray.endpoint.ledger.leases import SLOT, Lease
 from c2b_ray.endpoint.work.accounting import Account, models_of
 from c2b_ray.endpoint.work.child import SPARE
-from c2b_ray.endpoint.work.dispatcher import SLOT
 from c2b_ray.endpoint.work.job import JobRun
 from c2b_ray.endpoint.work.process import JobProcess
 from c2b_ray.endpoint.work.protocol import Ended, Problem

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from c2b_ray.audits.kit.events import Event
+from c2b_ray.endpoint.counters import STAGES
 from c2b_ray.endpoint.work.protocol import Problem, Told, shortened
 from c2b_ray.errors import (
     BusyRunError,
@@ -27,8 +28,6 @@ from c2b_ray.errors import (
 from c2b_ray.text import visible, without_credentials
 
 EVERY_S = 0.5
-COUNTED = ("classify", "draw", "generalise", "look")
-"""How the steps begin whose rows are images that classifiers answer about."""
 _TITLES: tuple[tuple[type[BaseException], str], ...] = (
     (ConfigError, "A field of the config is wrong"),
     (SpecError, "A model's name is wrong"),
@@ -70,7 +69,7 @@ class Telling:
     def _count(self, event: Event) -> None:
         if event.kind == "begin":
             self._before[event.step] = 0  # a step may come again, and counts anew
-        if event.progress is not None and event.step.startswith(COUNTED):
+        if event.progress is not None and event.step.startswith(STAGES):
             answered = max(self._before.get(event.step, 0), event.progress.answered)
             self._images += answered - self._before.get(event.step, 0)
             self._before[event.step] = answered

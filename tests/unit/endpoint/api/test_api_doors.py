@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from c2b_ray.endpoint.api.uploads import PATH
 from c2b_ray.endpoint.ledger.outage import DatabaseDownError
 
-OPEN = {"/healthz", "/readyz", "/docs", "/openapi.json"}
+OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
 BODIES = {
     "/v1/audits": {"kind": "c2b", "config": {}},
     "/v1/audits/check": {"kind": "c2b", "config": {}},

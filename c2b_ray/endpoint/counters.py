@@ -1,0 +1,81 @@
+"""What this process has counted since it started, for Prometheus. Names are a contract with deployments/monitoring.
+
+Each process counts what it did itself, so sums over processes count nothing twice. Labels are of few values: a route
+is its template, a model the scheme of its name, and what strangers write is never a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import Counter, Histogram, disable_created_metrics
+from prometheus_client.metrics import MetricWrapperBase
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+OTHER = "other"
+STAGES = ("classify", "draw", "generalise", "look")
+"""How the steps begin whose rows are images that classifiers answer about."""
+_METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
+_SCHEMES = frozenset(
+    {"world", "onnx", "timm", "torchvision", "hf", "open_clip", "table", "http", "https", "diffusers", "vllm", "openai"}
+)
+_MOST = 50
+_titles: set[str] = set()
+
+IMAGES = Counter("c2b_images_total", "Images that models answered about, by step.", ["stage"], registry=None)
+MODEL_SECONDS = Counter(
+    "c2b_model_seconds_total", "Seconds that models computed, by the scheme of their name.", ["model"], registry=None
+)
+ENDED = Counter("c2b_jobs_ended_total", "Jobs that this process ended.", ["state"], registry=None)
+REJECTS = Counter(
+    "c2b_rejects_total", "Requests that were refused, by code, and jobs that failed, by title.", ["reason"],
+    registry=None,
+)  # fmt: skip
+REQUESTS = Counter(
+    "c2b_http_requests_total", "Requests by the template of their route.", ["method", "route", "status"], registry=None
+)
+REQUEST_SECONDS = Histogram(
+    "c2b_http_request_seconds",
+    "Seconds until an answer began.",
+    ["route"],
+    registry=None,
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+EVERY: tuple[MetricWrapperBase, ...] = (IMAGES, MODEL_SECONDS, ENDED, REJECTS, REQUESTS, REQUEST_SECONDS)
+
+for _state in ("finished", "failed", "cancelled"):  # a series that begins at 1 shows no increase
+    ENDED.labels(_state)
+for _stage in (*STAGES, OTHER):
+    IMAGES.labels(_stage)
+
+
+def used(stage: str | None, images: Iterable[int], seconds: Mapping[str, float]) -> None:
+    """Images of a step, and seconds by model, as they were booked on a job."""
+    named = next((name for name in STAGES if (stage or "").startswith(name)), OTHER)
+    IMAGES.labels(named).inc(sum(images))
+    for model, spent in seconds.items():
+        scheme = model.partition(":")[0]
+        MODEL_SECONDS.labels(scheme if scheme in _SCHEMES else OTHER).inc(max(0.0, spent))
+
+
+def ended(state: str, title: str | None) -> None:
+    """A job; `title`: of its failure, of which there are few as long as nobody writes what varies into one."""
+    ENDED.labels(state).inc()
+    if state == "failed":
+        if title is None or (title not in _titles and len(_titles) >= _MOST):
+            title = OTHER
+        _titles.add(title)
+        REJECTS.labels(title).inc()
+
+
+def refused(code: str) -> None:
+    """A request, by the code of its problem."""
+    REJECTS.labels(code).inc()
+
+
+def answered(method: str, route: str, status: int, seconds: float) -> None:
+    """`route`: its template, "" where none fits. `seconds`: until the answer began."""
+    named = route or "unknown"
+    REQUESTS.labels(method if method in _METHODS else OTHER, named, str(status)).inc()
+    REQUEST_SECONDS.labels(named).observe(seconds)

@@ -1,0 +1,1 @@
+"""What an endpoint needs to be operated: measurements, webhooks, retention, backups."""
