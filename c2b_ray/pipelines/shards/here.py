@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
-import pyarrow as pa
-
 from c2b_ray.pipelines.shards.counters import Counters
 from c2b_ray.pipelines.shards.workshop import Cancelled, Recipe, Task, Workshop
 from c2b_ray.pipelines.stage import cores
@@ -38,8 +36,6 @@ class Crews(Protocol):
 class CrewsHere:
     def __init__(self, recipe: Recipe, threads: int | None = None) -> None:
         self.lost = self.repeated = 0
-        self._memory = pa.default_memory_pool()
-        pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own allocator keeps what each of its threads let go
         self._stopped = threading.Event()
         self._counters = Counters()
         self._threads = threads or min(16, cores())
@@ -68,7 +64,6 @@ class CrewsHere:
         """Tasks that are under way end at their next batch."""
         self._stopped.set()
         self._pool.shutdown(cancel_futures=True)
-        pa.set_memory_pool(self._memory)
 
     def _check(self) -> None:
         if self._stopped.is_set():

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import ray
 import ray.exceptions
 
@@ -40,7 +39,6 @@ class Hand:
 
     def __init__(self, recipe: Recipe, precision: Precision | None) -> None:
         devices.assign(ray.get_gpu_ids(), precision)  # Ray hides no GPU from an actor that has none
-        pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own allocator keeps what each of its threads let go
         self._counters, self._recipe = Counters(), recipe
         self._workshop: Workshop | None = None
         self._making = threading.Lock()
