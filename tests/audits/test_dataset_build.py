@@ -121,10 +121,13 @@ def test_a_build_that_goes_on_says_how_far_it_is_of_all_draws(tmp_path):
 
 
 def labelled_images(folder):
-    """A folder of pictures with a table, and fields that name it by the folder's path."""
+    """A folder of pictures, some of them lighter copies of others, with a table and a hierarchy."""
     folder.mkdir()
-    for number, scene in enumerate(sample(60, 5)):
-        Image.fromarray(render(scene)).save(folder / f"{number}.png")
+    pictures = [render(scene) for scene in sample(60, 5)]
+    for number, picture in enumerate(pictures):
+        if number % 7 == 6:
+            picture = np.clip(pictures[number - 2].astype(int) + 6, 0, 255).astype(np.uint8)
+        Image.fromarray(picture).save(folder / f"{number}.png")
     lines = [f"{number}.png,{['boat', 'mug'][number % 2]}" for number in range(60)]
     (folder / "labels.csv").write_text("\n".join(["image,target_class", *lines]))
     (folder / "parents.yaml").write_text("boat: ship\nmug: cup\n")
@@ -138,7 +141,7 @@ def test_a_build_goes_on_where_its_folder_was_moved_to(tmp_path):
         fields = {"images": images, "captions": None, "hierarchy": str(folder / "parents.yaml"), "shard_draws": 10}
         return built(tmp_path, out, **fields)
 
-    built_in(tmp_path / "here", "whole")
+    assert built_in(tmp_path / "here", "whole").drops["near_duplicate"] >= 2
     with killed_after(6):
         built_in(tmp_path / "here", "here/out")
     assert (tmp_path / "here" / "out" / "dataset.json").exists()

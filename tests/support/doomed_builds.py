@@ -29,7 +29,7 @@ CONFIG = {
     "shard_draws": 48,
     "batch": 16,
 }
-"""Some of its failures stay, some are near-duplicates, some are more than the cap; captions cross shards."""
+"""Some of its failures stay, some are more than the cap; captions cross shards."""
 PATIENCE_S = 240.0
 LIBRARIES = ["torch", "timm", "pyarrow.parquet", "pyarrow.dataset", "yaml", "c2b_ray.cli", "c2b_ray.world.zoo"]
 WHOLE = ("captions.parquet", "shards", "drops")
