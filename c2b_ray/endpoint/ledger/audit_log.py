@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import bindparam, func, select, update
 
 from c2b_ray.endpoint.ledger import tables
-from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
 
 BEGINNING = "0" * 64
 """The `previous` of the first entry."""
@@ -70,6 +70,12 @@ class Break:
 
 _COLUMNS = [tables.audit_log.c[field.name] for field in fields(Logged)]
 
+# Built once: to build a statement takes as long as to execute it.
+_INSERT = tables.audit_log.insert()
+_HEAD = select(tables.audit_head.c.seq, tables.audit_head.c.hash)
+_LOCKED_HEAD = _HEAD.with_for_update()
+_ADVANCE = update(tables.audit_head).values(seq=bindparam("to_seq"), hash=bindparam("to_hash"))
+
 
 def append(tx: Transaction, entry: Entry) -> Logged:
     """Part of the caller's transaction: what was done and its entry are kept together. Append last of all: until the
@@ -80,15 +86,15 @@ def append(tx: Transaction, entry: Entry) -> Logged:
         head.seq + 1, tx.now, entry.actor, entry.tenant_id, entry.action, entry.subject, data, head.hash, ""
     )
     logged = replace(logged, hash=_digest(logged))
-    tx.execute(tables.audit_log.insert().values(vars(logged)))
-    tx.execute(update(tables.audit_head).values(seq=logged.seq, hash=logged.hash))
+    tx.execute(_INSERT, vars(logged))
+    tx.execute(_ADVANCE, {"to_seq": logged.seq, "to_hash": logged.hash})
     return logged
 
 
 def head(db: Database) -> Head:
     """What to keep elsewhere."""
     with db.reading() as tx:
-        row = tx.execute(select(tables.audit_head.c.seq, tables.audit_head.c.hash)).first()
+        row = tx.execute(_HEAD).first()
     return Head(0, BEGINNING) if row is None else record(Head, row)
 
 
@@ -155,8 +161,7 @@ def _behind_the_head(db: Database) -> bool:
 
 
 def _locked_head(tx: Transaction) -> Head:
-    statement = locked(tx, select(tables.audit_head.c.seq, tables.audit_head.c.hash))
-    row = tx.execute(statement).first()
+    row = tx.execute(_LOCKED_HEAD if tx.locks_rows else _HEAD).first()
     assert row is not None, "a migration writes the row"
     return record(Head, row)
 

@@ -30,7 +30,6 @@ from sqlalchemy import (
     event,
     exc,
     func,
-    literal,
     select,
 )
 
@@ -44,6 +43,8 @@ BUSY_SECONDS = 5.0
 """How long a statement waits for another's lock before the database counts as down."""
 IDLE_SECONDS = 2.0
 """A connection that has been idle longer is asked whether it lives before it is used."""
+_SQLITE_CLOCK: ColumnElement[float] = func.c2b_clock(type_=Double())
+_POSTGRES_CLOCK: ColumnElement[float] = cast(func.extract("epoch", func.clock_timestamp()), Double())
 _SESSION = (
     "-c timezone=UTC -c lock_timeout=10000 -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
 )
@@ -140,9 +141,7 @@ class Database:
 
         That of PostgreSQL's server; SQLite is part of this process, on the one host.
         """
-        if self.is_sqlite:
-            return literal(time.time(), Double())
-        return cast(func.extract("epoch", func.clock_timestamp()), Double())
+        return _SQLITE_CLOCK if self.is_sqlite else _POSTGRES_CLOCK
 
     def now(self, connection: Connection) -> float:
         """`clock()` as a number."""
@@ -198,6 +197,7 @@ def _sqlite(url: str, connections: int) -> Engine:
             raise StorageError(
                 f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
             )
+        connection.create_function("c2b_clock", 0, time.time)
         for pragma in ("synchronous = FULL", "foreign_keys = ON"):
             connection.execute(f"PRAGMA {pragma}")
 

@@ -27,14 +27,15 @@ class Event:
     at: float
 
 
+_INSERT = tables.events.insert().returning(tables.events.c.id)
 _COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
 
 
 def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
     """Part of the caller's transaction, which has changed or locked the job's row: PostgreSQL counts ids up before a
     transaction is committed, so that a reader would miss an event whose smaller id was committed later."""
-    statement = tables.events.insert().values(job_id=job_id, kind=kind, data=data, at=tx.now)
-    return int(tx.execute(statement.returning(tables.events.c.id)).scalar_one())
+    row = {"job_id": job_id, "kind": kind, "data": data, "at": tx.now}
+    return int(tx.execute(_INSERT, row).scalar_one())
 
 
 def append(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:

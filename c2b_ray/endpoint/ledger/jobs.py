@@ -5,9 +5,10 @@ queued → running → (queued again after a slice) → finished | failed | canc
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
@@ -53,6 +54,13 @@ __all__ = [
 ]  # fmt: skip
 
 _jobs = tables.jobs.c
+_BY_ID = select(*COLUMNS).where(_jobs.id == bindparam("job_id"))
+_INSERT = insert(tables.jobs)
+_ZERO = dict.fromkeys(("images", "model_seconds", "bytes", "attempt", "slices", "fence"), 0)
+_DEFAULTS: dict[str, Any] = (
+    dict.fromkeys(field.name for field in fields(Job)) | _ZERO | {"yield_requested": False, "cancel_requested": False}
+)
+"""Of a new row."""
 
 
 def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaults: Quotas) -> tuple[Job, bool]:
@@ -83,7 +91,7 @@ def get(db: Database, tenant_id: str | None, job_id: str) -> Job | None:
     if not is_id(job_id):
         return None
     with db.reading() as tx:
-        row = tx.execute(select(*COLUMNS).where(_jobs.id == job_id)).first()
+        row = tx.execute(_BY_ID, {"job_id": job_id}).first()
     if row is None or row.deleted is not None or tenant_id not in (None, row.tenant_id):
         return None
     return record(Job, row)
@@ -187,16 +195,11 @@ def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job 
 
 
 def _inserted(tx: Transaction, tenant_id: str, key_id: str | None, new: NewJob, job_id: str) -> Job:
-    values: dict[str, Any] = {
-        "id": job_id,
-        "tenant_id": tenant_id,
-        "key_id": key_id,
-        "kind": new.kind,
-        "name": new.name,
-    }
-    values |= {"name": new.name, "config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
-    values |= {"not_before": new.not_before}
-    return record(Job, tx.execute(insert(tables.jobs).values(values).returning(*COLUMNS)).one())
+    values = _DEFAULTS | {"id": job_id, "tenant_id": tenant_id, "key_id": key_id, "kind": new.kind, "name": new.name}
+    values |= {"config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
+    values["not_before"] = new.not_before
+    tx.execute(_INSERT, values)
+    return record(Job, (values[field.name] for field in fields(Job)))
 
 
 def _conditions(filters: Filters) -> list[ColumnElement[bool]]:

@@ -7,14 +7,15 @@ one tenant at once are checked one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Literal
 
-from sqlalchemy import func, select
+from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, func, select
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import tables, usage
-from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
-from c2b_ray.endpoint.ledger.job import OPEN, NewJob
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
+from c2b_ray.endpoint.ledger.job import NewJob
 from c2b_ray.endpoint.ledger.tenants import Tenant, tenant_columns
 from c2b_ray.errors import C2BError, InputError
 
@@ -23,6 +24,18 @@ ANY_MODEL = "*"
 JOB_SECONDS = 30.0
 """After what time it is worth another try where a job must end first, of which nobody knows when."""
 STORAGE_SECONDS = 3600.0
+
+
+def _held_statement() -> Select[Any]:
+    uploads, jobs = tables.uploads.c, tables.jobs.c
+    tenant_id: BindParameter[str] = bindparam("tenant_id")
+    open_jobs = select(func.count()).where(jobs.tenant_id == tenant_id, tables.OPEN)
+    of_uploads = select(func.coalesce(func.sum(uploads.bytes), 0)).where(uploads.tenant_id == tenant_id)
+    of_runs = select(func.coalesce(func.sum(jobs.bytes), 0)).where(jobs.tenant_id == tenant_id, tables.STORED)
+    return select(*(count.scalar_subquery() for count in (open_jobs, of_uploads, of_runs)))
+
+
+_HELD = _held_statement()
 
 
 class Denied(C2BError):
@@ -36,12 +49,18 @@ class Denied(C2BError):
 
 def locked_limits(tx: Transaction, tenant_id: str, defaults: Quotas) -> Quotas:
     """What the tenant may use. Until the transaction ends, no other one of this tenant gets here."""
-    statement = select(*tenant_columns(), tx.clock()).where(tables.tenants.c.id == tenant_id)
-    row = tx.execute(locked(tx, statement)).first()
+    row = tx.execute(_limits_statement(tx.clock(), tx.locks_rows), {"tenant_id": tenant_id}).first()
     if row is None:
         raise InputError(f"{tenant_id}: no such tenant")
     tx.now = row[-1]
     return record(Tenant, row[:-1]).limits(defaults)
+
+
+@lru_cache(maxsize=16)
+def _limits_statement(clock: ColumnElement[float], locks: bool) -> Select[Any]:
+    """Built once: to build a statement takes as long as to execute it."""
+    statement = select(*tenant_columns(), clock).where(tables.tenants.c.id == bindparam("tenant_id"))
+    return statement.with_for_update(key_share=True) if locks else statement
 
 
 def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quotas) -> None:
@@ -95,12 +114,7 @@ def check_storage(used: int, limits: Quotas, more: int = 1) -> None:
 
 def held(tx: Transaction, tenant_id: str) -> tuple[int, int]:
     """Jobs of a tenant that wait or run, and bytes of its uploads and runs."""
-    uploads, jobs = tables.uploads.c, tables.jobs.c
-    open_jobs = select(func.count()).where(jobs.tenant_id == tenant_id, jobs.state.in_(OPEN), tables.OPEN)
-    of_uploads = select(func.coalesce(func.sum(uploads.bytes), 0)).where(uploads.tenant_id == tenant_id)
-    of_runs = select(func.coalesce(func.sum(jobs.bytes), 0)).where(jobs.tenant_id == tenant_id, tables.STORED)
-    counts = tuple(count.scalar_subquery() for count in (open_jobs, of_uploads, of_runs))
-    row: Any = tx.execute(select(*counts)).one()
+    row: Any = tx.execute(_HELD, {"tenant_id": tenant_id}).one()
     return int(row[0]), int(row[1]) + int(row[2])
 
 

@@ -29,6 +29,8 @@ class Tenant:
 
     def limits(self, defaults: Quotas) -> Quotas:
         """What it may use, where `defaults` are the endpoint's."""
+        if not self.quotas:
+            return defaults
         return defaults.model_copy(update=_valid(self.quotas).model_dump(include=set(self.quotas)))
 
 
