@@ -16,9 +16,8 @@ from c2b_ray.endpoint.api.responses import Json, answers, errors, router
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.ledger import uploads
 from c2b_ray.endpoint.ledger.uploads import NewUpload
-from c2b_ray.endpoint.policy.uploads import Kind, Receiver, TooLargeError
+from c2b_ray.endpoint.policy.uploads import Kind, Receiver, TooLargeError, remove
 from c2b_ray.errors import ImageError, SourceError, WeightsError
-from c2b_ray.store import files
 
 routes = router("uploads")
 CHUNK = 1 << 20
@@ -86,7 +85,7 @@ def _kept(context: Context, caller: Caller, received: tuple[Receiver, Kind, str 
         upload, created = uploads.add(context.db, caller.tenant_id, caller.key.id, new, context.config.quotas)
     except Exception:
         if stored.new:  # no row names it
-            files.remove_file(stored.path)
+            remove(context.tenant_root(caller.tenant_id), stored.sha256, stored.kind)
         raise
     return Json(upload_body(upload), 201 if created else 200)
 

@@ -13,8 +13,7 @@ from c2b_ray.endpoint.api.problems import not_found
 from c2b_ray.endpoint.api.responses import Json, answers, errors, router
 from c2b_ray.endpoint.ledger import uploads
 from c2b_ray.endpoint.ledger.uploads import Upload
-from c2b_ray.endpoint.policy.paths import upload_path
-from c2b_ray.store import files
+from c2b_ray.endpoint.policy.uploads import remove as remove_stored
 
 PATH = "/v1/uploads"
 routes = router("uploads")
@@ -48,7 +47,7 @@ def remove(request: Request, sha256: str) -> Json:
     upload = uploads.get(context.db, caller.tenant_id, sha256)
     if upload is None or not uploads.remove(context.db, caller.tenant_id, sha256, caller.actor):
         raise not_found("upload")
-    files.remove_file(upload_path(context.tenant_root(caller.tenant_id), sha256, upload.kind))
+    remove_stored(context.tenant_root(caller.tenant_id), sha256, upload.kind)
     return Json(upload_body(upload))
 
 

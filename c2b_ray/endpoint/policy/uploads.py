@@ -101,7 +101,7 @@ class Receiver:
             self._file.flush()
             os.fsync(self._file.fileno())
         target = upload_path(self._root, digest, kind)
-        if files.exists(target):
+        if files.exists(_witness(target, kind)):
             return Stored(digest, kind, _bytes(target, self._size), target, False)
         kept = f"{self._path}.unpacked" if kind == "images" else self._path
         meta = _seen(self._path, kind, self._policy, kept)
@@ -120,12 +120,15 @@ class Receiver:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-def remove(root: str, sha256: str, kind: Kind) -> None:
-    """Deletes the file or folder of an upload; without effect where there is none."""
+def remove(root: str, sha256: str, kind: str) -> None:
+    """Deletes the file or folder of an upload; without effect where there is none. `kind`: one of `KINDS`."""
     path = upload_path(root, sha256, kind)
-    if not files.exists(path):
+    witness = _witness(path, kind)
+    if not files.exists(witness):
         return
     if kind == "images":
+        if witness != path:
+            files.remove_file(witness)
         files.remove_directory(path)
     else:
         files.remove_file(path)
@@ -143,6 +146,11 @@ def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
                     shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
                     removed += 1
     return removed
+
+
+def _witness(path: str, kind: str) -> str:
+    """What is there where the whole of an upload is: of a folder on a store, an object that is put last."""
+    return f"{path}.whole" if kind == "images" and "://" in path else path
 
 
 def _seen(path: str, kind: Kind, policy: Policy, kept: str) -> dict[str, Any]:
@@ -178,6 +186,8 @@ def _kept(path: str, target: str) -> bool:
             if os.path.isdir(path):
                 filesystem.create_dir(within, recursive=True)
             fs.copy_files(path, within, fs.LocalFileSystem(), filesystem)
+        if os.path.isdir(path):
+            files.write_bytes(_witness(target, "images"), b"")
         return True
     with _storage(target):
         try:

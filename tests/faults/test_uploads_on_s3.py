@@ -1,0 +1,60 @@
+"""A tenant whose root is on an object store: uploads go there and come back, as files, to the job that names them."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from safetensors.numpy import save
+
+from c2b_ray.config.audit import AuditConfig
+from c2b_ray.config.policy import Policy
+from c2b_ray.endpoint.policy.at_start import prepared
+from c2b_ray.endpoint.policy.paths import Tenancy
+from c2b_ray.endpoint.policy.specs import check
+from c2b_ray.endpoint.policy.uploads import Receiver, remove
+from c2b_ray.store import files
+
+ROOT = "s3://tests/endpoint/tenants/a"
+
+
+def receive(data, kind):
+    with Receiver(ROOT, Policy()) as receiver:
+        receiver.write(data)
+        return receiver.finish(kind)
+
+
+def test_uploads_on_a_store_are_kept_once_and_fetched_for_the_job(s3_proxy, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    weights = save({"w": np.ones(10, np.float32)})
+    first, again = receive(weights, "safetensors"), receive(weights, "safetensors")
+    assert (first.new, again.new) == (True, False)
+    assert files.read_bytes(first.path) == weights
+    picture, archive = io.BytesIO(), io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    with zipfile.ZipFile(archive, "w") as entries:
+        entries.writestr("bus/a.png", picture.getvalue())
+    images = receive(archive.getvalue(), "images")
+    files.write_under(f"{ROOT}/data/names.txt", b"bus\nboat\n")
+    tenancy = Tenancy(ROOT, Policy(), {first.sha256: "safetensors", images.sha256: "images"})
+    config = {
+        "task": "t",
+        "classes": ["bus"],
+        "classifier": f"timm:resnet18?weights=upload:{first.sha256}&labels=data/names.txt",
+        "images": {"source": "labelled", "table": f"upload:{images.sha256}"},
+    }
+    runs = prepared("c2b", check("c2b", config, AuditConfig, tenancy), ROOT)
+    assert runs["images"]["table"] == images.path
+    (spec,) = runs["classifier"].values()
+    paths = [part.partition("=")[2] for part in spec.partition("?")[2].split("&")]
+    assert [Path(path).read_bytes() for path in paths] == [weights, b"bus\nboat\n"]
+    assert runs == prepared("c2b", check("c2b", config, AuditConfig, tenancy), ROOT)  # the next slice finds the same
+    remove(ROOT, images.sha256, "images")
+    remove(ROOT, first.sha256, "safetensors")
+    assert not files.exists(f"{images.path}/bus/a.png")
+    assert not files.exists(first.path)
+    files.write_under(f"{images.path}/bus/a.png", b"half of it, before its process died")
+    assert receive(archive.getvalue(), "images").new
+    assert files.read_bytes(f"{images.path}/bus/a.png") == picture.getvalue()
+    assert not list(tmp_path.glob("c2b-upload-*"))
