@@ -83,14 +83,15 @@ def runner(config: Config = None, metrics: Metrics = None) -> None:
 
 @app.command()
 def dispatcher(config: Config = None, metrics: Metrics = None) -> None:
-    """Share the runners between tenants; of several dispatchers one leads."""
+    """Share the runners between tenants, and send webhooks; of several dispatchers one leads."""
     from c2b_ray.endpoint.operate.metrics import served
     from c2b_ray.endpoint.work.dispatcher import Dispatcher
     from c2b_ray.endpoint.work.runner import name_of_this_process
+    from c2b_ray.endpoint.work.upkeep import upkeep
 
     settings = _settings(config)
     db = _current(settings)
-    with served(db, metrics):
+    with served(db, metrics), upkeep(db, settings):
         Dispatcher(db, settings, name_of_this_process()).run(threading.Event())
 
 

@@ -2,5 +2,6 @@
 
 from c2b_ray.client.endpoint import Endpoint, Event
 from c2b_ray.client.errors import EndpointError
+from c2b_ray.client.webhooks import SignatureError, verify_webhook
 
-__all__ = ["Endpoint", "EndpointError", "Event"]
+__all__ = ["Endpoint", "EndpointError", "Event", "SignatureError", "verify_webhook"]

@@ -127,7 +127,8 @@ def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -
     with db.transaction() as tx:
         values: dict[str, Any] = {"attempts": _deliveries.attempts + 1, "last_error": error[:500]}
         values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + min(retry_in, LONGEST_WAIT)}
-        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(values))
+        here = _deliveries.id == delivery_id, _deliveries.state == "pending"
+        tx.execute(update(tables.deliveries).where(*here).values(values))
 
 
 def deliveries(db: Database, tenant_id: str, webhook_id: str, limit: int = 50) -> list[Delivery]:

@@ -5,8 +5,6 @@ It composes them, and knows none of what they do.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +14,10 @@ from c2b_ray.endpoint.ledger import keys, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.work.dispatcher import Dispatcher
 from c2b_ray.endpoint.work.runner import Runner, name_of_this_process
+from c2b_ray.endpoint.work.upkeep import running, upkeep
 
 FIRST_TENANT = "default"
 LOG = "jobs.log"
-_log = logging.getLogger(__name__)
 
 
 def prepared(config: EndpointConfig) -> Database:
@@ -40,25 +38,9 @@ def first_key(db: Database) -> str | None:
 
 @contextmanager
 def working(db: Database, config: EndpointConfig) -> Iterator[None]:
-    """A dispatcher and a runner in threads, while the body runs; afterwards all that they started has ended."""
-    owner, stop = name_of_this_process(), threading.Event()
+    """A dispatcher, its upkeep and a runner in threads, while the body runs; afterwards all that they started has
+    ended."""
+    owner = name_of_this_process()
     runner = Runner(db, config, owner, Path(config.folder) / LOG)
-    work = (Dispatcher(db, config, owner).run, runner.run)
-    threads = [threading.Thread(target=_guarded, args=(run, stop), name=run.__qualname__) for run in work]
-    for thread in threads:
-        thread.start()
-    try:
+    with upkeep(db, config), running([Dispatcher(db, config, owner).run, runner.run]):
         yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-
-
-def _guarded(run: object, stop: threading.Event) -> None:
-    assert callable(run)
-    try:
-        run(stop)
-    except Exception:
-        _log.exception("a thread of the endpoint ended; restart it")
-        raise

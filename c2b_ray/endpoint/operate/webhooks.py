@@ -1,0 +1,160 @@
+"""The sender of webhooks: tells each URL that a tenant named when a job of that tenant has ended.
+
+Any number of senders share a ledger; each attempt is one sender's. An event is sent until the receiver answers 2xx, so
+twice where a sender dies between answer and ledger: receivers know it again by its id. Only what the policy lists is
+asked, at addresses that were looked at, each redirect like a request of its own. No secret and no answer is logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+from c2b_ray import __version__
+from c2b_ray.client.webhooks import HEADER, signature
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.ledger import events, jobs, webhooks
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
+from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.ledger.webhooks import Delivery, Webhook
+from c2b_ray.endpoint.policy.addresses import webhook_client
+from c2b_ray.errors import AddressError
+from c2b_ray.text import visible
+
+EVERY_S = 1.0
+AT_ONCE = 8
+SECONDS = 10.0
+"""Of a request with its answer. All redirects included, an attempt ends within `ledger.webhooks.SENDING_SECONDS`."""
+REDIRECTS = 2
+ATTEMPTS = 12
+FIRST_S, FACTOR, LONGEST_S = 10.0, 4.0, 6 * 3600.0
+"""The attempts are spread over 17 to 34 hours."""
+
+_log = logging.getLogger(__name__)
+
+
+class Sender:
+    """`client`: of HTTP; by default the one that the policy of the endpoint allows."""
+
+    def __init__(self, db: Database, config: EndpointConfig, client: httpx.Client | None = None) -> None:
+        self._db, self._url = db, config.url
+        self._client = client or webhook_client(config.policy, SECONDS)
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhook")
+        self._sending: set[Future[None]] = set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop`; while the database is down it waits."""
+        try:
+            while not stop.wait(EVERY_S):
+                try:
+                    self.step()
+                except DatabaseDownError as error:
+                    _log.debug("%s; webhooks wait", error)
+        finally:
+            self.close()
+
+    def step(self) -> int:
+        """Begins to send what is due, as far as there is room; how many."""
+        self._sending = {future for future in self._sending if not future.done()}
+        room = AT_ONCE - len(self._sending)
+        due = webhooks.due(self._db, room) if room else []
+        self._sending |= {self._pool.submit(self._deliver, delivery, hook) for delivery, hook in due}
+        return len(due)
+
+    def wait(self) -> None:
+        """Until what was begun has ended."""
+        for future in self._sending:
+            future.result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._client.close()
+
+    def _deliver(self, delivery: Delivery, hook: Webhook) -> None:
+        try:
+            error, again = self._attempt(delivery, hook)
+            if error is None:
+                webhooks.delivered(self._db, delivery.id)
+                return
+            tried = delivery.attempts + 1
+            delay = retry_in(tried) if again and tried < ATTEMPTS else None
+            webhooks.failed(self._db, delivery.id, error, delay)
+            _log.info("%s to %s: attempt %d: %s", delivery.id, hook.id, tried, error)
+        except DatabaseDownError as error:
+            _log.warning("%s; %s is sent again", error, delivery.id)
+        except Exception:
+            _log.exception("%s to %s is sent again", delivery.id, hook.id)
+
+    def _attempt(self, delivery: Delivery, hook: Webhook) -> tuple[str | None, bool]:
+        """Why it was not delivered, None where it was; whether another attempt may help."""
+        body = self._body(delivery)
+        if body is None:
+            return "the job was deleted", False
+        try:
+            status = _post(self._client, hook, delivery.id, body)
+        except AddressError as error:
+            return visible(str(error))[:300], True
+        except httpx.HTTPError as error:
+            return f"no answer: {type(error).__name__}", True
+        if 200 <= status < 300:
+            return None, False
+        if 300 <= status < 400:
+            return f"status {status}: register the URL that it redirects to", True
+        return f"status {status}", status != HTTPStatus.GONE
+
+    def _body(self, delivery: Delivery) -> bytes | None:
+        job = jobs.get(self._db, None, delivery.job_id)
+        told = events.after(self._db, delivery.job_id, delivery.event_id - 1, 1)
+        if job is None:
+            return None
+        state = told[0].data.get("state", job.state) if told and told[0].id == delivery.event_id else job.state
+        content = {"id": delivery.id, "type": f"audit.{state}", "created": job.ended, "audit": _audit(job, self._url)}
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+def retry_in(tried: int, chance: Callable[[], float] = random.random) -> float:
+    """Seconds until the next attempt after `tried` of them: growing, and spread, so that receivers which come back are
+    not met by all at once."""
+    return float(min(LONGEST_S, FIRST_S * FACTOR ** (tried - 1)) * (0.5 + chance() / 2))
+
+
+def _post(client: httpx.Client, hook: Webhook, delivery_id: str, body: bytes) -> int:
+    """The status. Only redirects that keep method and body are followed: after others nothing would have been told."""
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": f"c2b-ray/{__version__}",
+        "C2B-Delivery": delivery_id,
+        HEADER: signature(hook.secret, body, int(time.time())),
+    }
+    request = client.build_request("POST", hook.url, headers=headers, content=body)
+    for _ in range(REDIRECTS + 1):
+        answer = client.send(request, follow_redirects=False)
+        following = answer.next_request
+        if answer.status_code not in (307, 308) or following is None:
+            break
+        request = following
+    return answer.status_code
+
+
+def _audit(job: Job, url: str) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "name": job.name,
+        "state": job.state,
+        "created": job.created,
+        "started": job.started,
+        "ended": job.ended,
+        "images": job.images,
+        "failure": job.failure,
+        "url": f"{url}/v1/audits/{job.id}",
+    }
