@@ -44,8 +44,8 @@ class Account:
     seconds: float = 0.0
     held: Held | None = None
     advanced: bool = False
-    _told: Told | None = None
-    _changed: bool = False
+    _told: Told = field(default=Told(step="start", kind="begin"))  # libraries and models that load cost, too
+    _changed: bool = True
     _booked_images: int = 0
     _booked_seconds: float = 0.0
     _pending: tuple[int, float] = field(default=(0, 0.0))
@@ -55,7 +55,7 @@ class Account:
         self.images = max(self.images, told.images)
         if told.kind == "warning":
             return
-        if told.kind == "end" and told.done is None and self._told is not None and self._told.step == told.step:
+        if told.kind == "end" and told.done is None and self._told.step == told.step:
             self._told = self._told.model_copy(update={"rate": None})
         else:
             self._told = told
@@ -76,7 +76,7 @@ class Account:
     def worth_writing(self) -> bool:
         """Whether those who watch would see something new, or much was used."""
         used = self.seconds - self._booked_seconds >= LEAST_SECONDS or self.images > self._booked_images
-        return self._changed or (used and self._told is not None)
+        return self._changed or used
 
     @property
     def complete(self) -> bool:
@@ -91,9 +91,6 @@ class Account:
         seconds = max(0.0, self.seconds - self._booked_seconds)
         told = self._told
         held = None if self.held is None else self.held.total
-        if told is None:
-            used = self._images(images), self._seconds(seconds)
-            return Progress(images=used[0], model_seconds=used[1], bytes=held, advanced=self.advanced)
         return Progress(
             stage=told.step,
             done=told.done,

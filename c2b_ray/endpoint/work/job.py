@@ -1,6 +1,6 @@
 """One slice of a job: the runner's side of its process, from the claim to what the ledger is told of its end.
 
-    every second     what is wanted of the job (cancel, yield), how far it is, what it used
+    a tick           what is wanted of the job (cancel, yield); each second how far it is, and what it used
     a third of it    the lease is renewed, and its key is looked at
     a commit         is granted where the ledger says that the job is still ours
     database down    the process ends its slice, and may commit while the lease lasts; then all waits
@@ -34,7 +34,9 @@ from c2b_ray.endpoint.work.protocol import (
 from c2b_ray.endpoint.work.settling import Settling, key_problem
 from c2b_ray.endpoint.work.stopping import now
 
-TICK_S = 1.0
+TICK_S = 0.5
+WRITE_S = 1.0
+"""How far it is, is written at most so often."""
 PATIENCE_S = 30.0
 """How long a process that was told to end may take before it is killed."""
 _WARNINGS = 50
@@ -53,6 +55,7 @@ class JobRun:
         self._account = Account(models_of(claim.job.config))
         self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
+        self._wrote = float("-inf")
         self._ticked = self._renewed = start.until - lease_seconds
         self._wanted: str | None = None
         self._wanted_since = 0.0
@@ -113,7 +116,7 @@ class JobRun:
         if self._ticked >= self._renewed + self._lease_s / 3:
             self._account.measure(self._start.out)
             self._attempted(self._hold)
-        if self._account.worth_writing:
+        if self._account.worth_writing and self._ticked >= self._wrote + WRITE_S:
             self._attempted(self._write)
         elif self._renewed < self._ticked:
             self._attempted(lambda: self._obey(jobs.check_fence(self._db, self._job.id, self._fence)))
@@ -152,7 +155,7 @@ class JobRun:
         self._obey(orders)
 
     def _write(self) -> None:
-        progress = self._account.progress()
+        progress, self._wrote = self._account.progress(), now()
         orders = jobs.progress(self._db, self._job.id, self._fence, progress)
         self._account.booked()
         self._obey(orders)

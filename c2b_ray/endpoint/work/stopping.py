@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from c2b_ray.endpoint.work.protocol import Ending, MayCommit
 
-GRACE_S = 3.0
+GRACE_S = 2.0
 FENCED_STATUS = 75
 """Exit status of a process that ended because it no longer holds its job."""
 

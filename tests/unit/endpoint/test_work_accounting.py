@@ -27,7 +27,10 @@ def test_what_is_new_is_reported_and_booked_once():
 def test_a_commit_of_which_nobody_heard_is_not_booked_again():
     account = Account(["a"], images=10, seconds=3.0)
     account.progress()
-    account.booked_are(10, 3.0)
+    account.booked()
+    account.images, account.seconds = 15, 4.0
+    account.progress()  # the answer to it is lost
+    account.booked_are(15, 4.0)
     assert account.complete
 
 
