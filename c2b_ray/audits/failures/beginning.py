@@ -64,8 +64,8 @@ def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps
 def write_candidates(work: Work) -> None:
     """The captions of the run, and of questions that were put to it."""
     mine = table(work.candidates.values())
-    asked = of_persons(work.run.candidates)
-    others = asked.filter(pc.invert(pc.is_in(asked["caption_id"], mine["caption_id"].combine_chunks())))
+    questions = of_persons(work.run.candidates)
+    others = questions.filter(pc.invert(pc.is_in(questions["caption_id"], mine["caption_id"].combine_chunks())))
     work.run.write("candidates", pa.concat_tables([mine, others]))
 
 

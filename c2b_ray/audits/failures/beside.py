@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH
-from c2b_ray.audits.failures.labelled import Place, answers_to, rows_of
+from c2b_ray.audits.failures.labelled import Output, answers_to, rows_of
 from c2b_ray.audits.failures.work import Work
 from c2b_ray.errors import ConfigError
 from c2b_ray.store.labelled import LabelledTable
@@ -26,8 +26,8 @@ def beside(work: Work) -> list[dict[str, Any]]:
         raise ConfigError("labelled", f"no row of {images.location} has one of the run's labels as its target_class")
     classifiers = work.drawing.stage.contenders
     with work.steps.step("classify labelled images") as on_progress:
-        place = Place(work.run, work.models.runner, on_progress)
-        answers = answers_to(images, rows, answered, classifiers, place)
+        output = Output(work.run, work.models.runner, on_progress)
+        answers = answers_to(images, rows, answered, classifiers, output)
     result: list[dict[str, Any]] = []
     for label, caption in work.baselines.items():
         of_label = answered.of_label(label)

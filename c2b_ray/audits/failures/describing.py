@@ -12,7 +12,7 @@ from c2b_ray.pipelines.rounds import describe_all
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import Captioner
 from c2b_ray.schemas import content_id
-from c2b_ray.steps.discovery.clauses import told
+from c2b_ray.steps.discovery.clauses import statements
 from c2b_ray.steps.discovery.sentences import usable
 from c2b_ray.store.failures_run import FailuresRun
 
@@ -69,7 +69,7 @@ class Describing:
         return self._known
 
     def _usable(self, text: str, label: str) -> tuple[str, ...]:
-        kept, dropped = usable(told(text, label), label)
+        kept, dropped = usable(statements(text, label), label)
         for one in dropped:
             self.drop(label, one.sentence, one.reason)
         return tuple(kept)

@@ -51,7 +51,7 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
     draw_baselines(work, at_baseline)
     purse = Purse(draws - sum(work.drawing.spent.values()))
     begun = purse.left
-    own = _of_the_config(work, purse)
+    configured = _of_the_config(work, purse)
     tried = _tried(work, purse, at_baseline)
     if purse.left > MUCH * begun and not work.config.captions:
         more = int(purse.left * BASELINE_SHARE)
@@ -60,7 +60,7 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
         wanted = [Wanted(caption, DISCOVERY, SEARCH, each, examples=2) for caption in work.baselines.values()]
         work.drawing.draw(wanted, work.steps, "draw more of the baselines")
         tried += _tried(work, purse, at_baseline + more)
-    return [*own, *affordable(work, chosen(work, tried), (work.config.budget.draws - draws) * TEST_SHARE)]
+    return [*configured, *affordable(work, chosen(work, tried), (work.config.budget.draws - draws) * TEST_SHARE)]
 
 
 def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:

@@ -48,22 +48,22 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
     rows, answered = rows_of(images, config, chosen(images.labels, None))
     with steps.step("classify labelled images") as on_progress:
-        answers = answers_to(images, rows, answered, classifiers, Place(run, models.runner, on_progress))
+        answers = answers_to(images, rows, answered, classifiers, Output(run, models.runner, on_progress))
     with steps.step("find conditions of failures"):
         claims = claims_of(answered, answers, config)
-        found = hypotheses(config, images.location, Halves(answered, answers), claims)
+        tested = hypotheses(config, images.location, Halves(answered, answers), claims)
     captions = [Condition(label).caption for label in dict.fromkeys(claim.condition.label for claim in claims)]
     run.write("candidates", table([*captions, *(claim.condition.caption for claim in claims)]))
     rounds = rounds_of(images, rows, answered, answers.tables, [claim.condition for claim in claims])
     with writing(run.location("rounds")) as parts:
         if not parts.names():
             parts.write(rounds, "round_id")
-    run.write("hypotheses", found)
+    run.write("hypotheses", tested)
     run.update({"spent": {"labelled images": len(rows)}})
 
 
 @dataclass(frozen=True)
-class Place:
+class Output:
     """Where answers go, and who runs the stage that makes them."""
 
     run: FailuresRun
@@ -85,7 +85,7 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
 
 
 def answers_to(
-    images: LabelledTable, rows: list[int], answered: Answered, classifiers: tuple[Contender, ...], place: Place
+    images: LabelledTable, rows: list[int], answered: Answered, classifiers: tuple[Contender, ...], output: Output
 ) -> Answers:
     """What the classifiers answer to these rows. SourceError where one answers hardly any of them."""
     names = [f"{images.revision} {row}" for row in rows]
@@ -94,12 +94,12 @@ def answers_to(
         [one.decider.round_id(name, label) for one in classifiers] for name, label in zip(names, labels, strict=True)
     ]
     columns = {"answer_id": pa.array(ids, pa.list_(pa.string())), "row": rows, "name": names, "label": labels}
-    place.run.begin_writing()
-    out = place.run.location("answers")
-    answer_all(place.runner, pa.table(columns), partial(_itself, images), classifiers, out, place.on_progress)
-    answers, current = place.run.read("answers"), pa.array([one for group in ids for one in group])
+    output.run.begin_writing()
+    out = output.run.location("answers")
+    answer_all(output.runner, pa.table(columns), partial(_itself, images), classifiers, out, output.on_progress)
+    answers, current = output.run.read("answers"), pa.array([one for group in ids for one in group])
     result = Answers.of(answers.filter(pc.is_in(answers["answer_id"], current)), rows, classifiers)
-    result.refuse_silence(place.run.path)
+    result.refuse_silence(output.run.path)
     return result
 
 

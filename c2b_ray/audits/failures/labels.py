@@ -60,11 +60,11 @@ def decider(config: FailuresConfig, name: str, known: Description, ancestry: Anc
 
 
 def _truth(config: FailuresConfig, positions: Sequence[int], labels: int, hierarchy: Hierarchy | None) -> Truth:
-    own = np.zeros(labels, bool)
-    own[list(positions)] = True
+    members = np.zeros(labels, bool)
+    members[list(positions)] = True
     if hierarchy is None or not needs_parents(config.rule):
-        return Truth(own)
-    return Truth(own, hierarchy.kin(positions))
+        return Truth(members)
+    return Truth(members, hierarchy.kin(positions))
 
 
 def _check_targets(config: FailuresConfig, classifier: str, names: Sequence[str]) -> None:

@@ -75,8 +75,8 @@ def _roots(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
 def _trials(work: Work, root: Hypothesis) -> list[Trial]:
     sentences = root.caption.sentences
     return [
-        Trial(root, _without(work, root, sentences[:place] + sentences[place + 1 :]), sentence)
-        for place, sentence in enumerate(sentences)
+        Trial(root, _without(work, root, sentences[:index] + sentences[index + 1 :]), sentence)
+        for index, sentence in enumerate(sentences)
     ]
 
 

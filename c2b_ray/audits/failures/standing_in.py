@@ -35,7 +35,7 @@ def rounds_of(
         ):
             places = np.flatnonzero(mask & half).tolist()
             for name, group in answers.items():
-                kept = [(rows[place], group[place]) for place in places]
+                kept = [(rows[index], group[index]) for index in places]
                 result.append(_round(condition, stage, part, name, images, kept))
     return pa.Table.from_pylist(result, ROUNDS)
 

@@ -113,7 +113,7 @@ def _superscript(number: int) -> str:
 
 def undecided_first(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Those that are no findings: undetermined ones first, those with more evidence before others."""
-    rest = [one for one in hypotheses if not one.found]
+    rest = [one for one in hypotheses if not one.confirmed]
     return sorted(
         rest,
         key=lambda one: (

@@ -39,7 +39,7 @@ class ComparedRate:
     interval: str
     baseline: str
     width: str
-    found: bool
+    confirmed: bool
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _mean(facts: Facts, classifier: str, captions: set[str]) -> float:
 def _row(one: Hypothesis, facts: Facts) -> ComparedRow:
     tallies = {name: facts.tallies.of(one.caption_id, name, one.generator) for name in facts.names}
     largest = max((share(each.towards(one.target), each.draws) for each in tallies.values() if each.draws), default=0.0)
-    found = {
+    confirmed = {
         each.classifier
         for finding in facts.findings
         for each in finding.captions
@@ -117,7 +117,7 @@ def _row(one: Hypothesis, facts: Facts) -> ComparedRow:
                 interval=words.rate_range(float(limits.low), float(limits.high)) if tally.draws else "",
                 baseline=words.rate(share(base.towards(one.target), base.draws)),
                 width=_width(share(failures, tally.draws), largest or 1.0),
-                found=name in found,
+                confirmed=name in confirmed,
             )
         )
     return ComparedRow(clean(one.label), target_of(one), says(one), tuple(entries))

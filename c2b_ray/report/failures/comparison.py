@@ -109,10 +109,10 @@ def alone_line(rows: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for side in "ab":
         alone = [row for row in rows if row["difference"] is None and row[f"draws_{side}"]]
-        found = sum(row[f"verdict_{side}"] == "failure" for row in alone)
+        findings = sum(row[f"verdict_{side}"] == "failure" for row in alone)
         if alone:
-            told = f"{words.plural(len(alone), 'hypothesis', 'hypotheses')} of {side.upper()} alone"
-            parts.append(f"{told} ({words.plural(found, 'finding')})")
+            counted = f"{words.plural(len(alone), 'hypothesis', 'hypotheses')} of {side.upper()} alone"
+            parts.append(f"{counted} ({words.plural(findings, 'finding')})")
     return f"Not compared: {words.listed(parts)}." if parts else ""
 
 

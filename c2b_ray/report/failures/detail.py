@@ -14,7 +14,7 @@ from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.families import Finding
 from c2b_ray.report.failures.mistakes import Panel, panels
 from c2b_ray.report.failures.rates_plot import rates_plot
-from c2b_ray.report.failures.sentences import Told
+from c2b_ray.report.failures.sentences import Statement
 from c2b_ray.report.failures.tallies import TallyKey
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import Gallery
@@ -36,7 +36,7 @@ class Elsewhere:
 class Detail:
     """`plot` is an <svg> element."""
 
-    told: Told
+    statement: Statement
     caption: str
     baseline: str
     plot: str
@@ -45,7 +45,7 @@ class Detail:
 
 
 def details(
-    facts: Facts, sentences: Sequence[Told], examples: Examples, thumbnails: Mapping[str, str]
+    facts: Facts, sentences: Sequence[Statement], examples: Examples, thumbnails: Mapping[str, str]
 ) -> tuple[Detail, ...]:
     """`sentences`: of the findings, in their order; `thumbnails`: by an example's key."""
     return tuple(
@@ -64,7 +64,7 @@ class _Pictures:
         return gallery(self.examples.of(key, target, most), self.thumbnails, self.about)
 
 
-def _detail(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictures) -> Detail:
+def _detail(finding: Finding, sentence: Statement, facts: Facts, pictures: _Pictures) -> Detail:
     lead = finding.lead
     key, base_key = (lead.caption_id, lead.classifier, lead.generator), facts.baseline_key(lead)
     base, with_caption = facts.at_baseline(lead), facts.tallies.of(*key)
@@ -76,7 +76,7 @@ def _detail(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictures)
         pictures.gallery(key, lead.target),
     )
     return Detail(
-        told=sentence,
+        statement=sentence,
         caption=clean(lead.caption),
         baseline=clean(baseline.text) if baseline else "",
         plot=rates_plot(finding, limits, sentence.link),
@@ -85,7 +85,7 @@ def _detail(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictures)
     )
 
 
-def _elsewhere(finding: Finding, sentence: Told, facts: Facts, pictures: _Pictures) -> Iterator[Elsewhere]:
+def _elsewhere(finding: Finding, sentence: Statement, facts: Facts, pictures: _Pictures) -> Iterator[Elsewhere]:
     lead = finding.lead
     for generator, name in facts.generators.items():
         key = lead.caption_id, lead.classifier, generator

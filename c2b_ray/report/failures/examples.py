@@ -66,13 +66,13 @@ class Examples:
 
 
 def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], row: Mapping[str, Any]) -> None:
-    for number, found in enumerate(row["examples"]):
-        if found["image"] is None:
+    for number, example_row in enumerate(row["examples"]):
+        if example_row["image"] is None:
             continue
-        label = found["predicted"] or UNDECIDED
-        key = hashlib.sha256(found["image"]).hexdigest()[:16]
+        label = example_row["predicted"] or UNDECIDED
+        key = hashlib.sha256(example_row["image"]).hexdigest()[:16]
         several = by_label.setdefault(label if label in targets else _OTHERS, [])
-        example = Example(row["stage"], key, label, found["confidence"], found["image"])
+        example = Example(row["stage"], key, label, example_row["confidence"], example_row["image"])
         several.append((row["stage"] != CONFIRMATION, row["first"], number, example))
         several.sort(key=lambda placed: placed[:3])
         del several[MOST_SHOWN:]

@@ -38,13 +38,13 @@ class Finding:
 
 def findings_of(hypotheses: Sequence[Hypothesis]) -> list[Finding]:
     """The confirmed failures as findings, those with the largest excess over the baseline first."""
-    found = [one for one in hypotheses if one.found]
-    towards = {_where(one): one for one in found if one.target is not None}
+    confirmed = [one for one in hypotheses if one.confirmed]
+    towards = {_where(one): one for one in confirmed if one.target is not None}
     groups: dict[Key, list[Hypothesis]] = {}
-    for one in found:
+    for one in confirmed:
         if one.target is not None or _where(one) not in towards:
             groups.setdefault((one.classifier, one.generator, one.label, one.target), []).append(one)
-    anyhow = {_where(one): one for one in found if one.target is None}
+    anyhow = {_where(one): one for one in confirmed if one.target is None}
     findings = [finding for group in groups.values() for finding in _folded(group)]
     findings = [
         Finding(each.lead, each.alike, anyhow.get(_where(each.lead)) if each.lead.target is not None else None)

@@ -51,7 +51,7 @@ def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
     """With what it is ordered by."""
     stage, counts = at_baseline(facts, label, classifier)
     tried = {one.caption_id for one in facts.hypotheses if (one.label, one.classifier) == (label, classifier)}
-    found = sum((each.lead.label, each.lead.classifier) == (label, classifier) for each in facts.findings)
+    findings = sum((each.lead.label, each.lead.classifier) == (label, classifier) for each in facts.findings)
     rate = failure_rates(counts.failures, counts.draws, facts.confidence)
     row = LabelRow(
         classifier=facts.names[classifier],
@@ -62,7 +62,7 @@ def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
         stage=stage,
         taken_for=_taken(counts),
         captions=words.count(len(tried)),
-        findings=words.count(found),
+        findings=words.count(findings),
     )
     return -float(rate.value) if counts.draws else 1.0, row
 

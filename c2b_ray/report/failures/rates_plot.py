@@ -40,10 +40,10 @@ def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str
 def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, float]) -> str:
     """What a reader who cannot see the plot is told."""
     lead = captions[0]
-    told = [f"{says(one)} {words.rate(one.rate)}" for one in captions]
+    parts = [f"{says(one)} {words.rate(one.rate)}" for one in captions]
     return (
         f"How often {clean(lead.label)} is taken for {target_of(lead)}: baseline {words.rate(baseline[0])}; "
-        f"{'; '.join(told)}."
+        f"{'; '.join(parts)}."
     )
 
 

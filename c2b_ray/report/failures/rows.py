@@ -56,7 +56,7 @@ class Hypothesis:
     doubts: tuple[str, ...]
 
     @property
-    def found(self) -> bool:
+    def confirmed(self) -> bool:
         return self.verdict == FAILURE
 
     @property

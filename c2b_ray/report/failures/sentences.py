@@ -31,7 +31,7 @@ class Also:
 
 
 @dataclass(frozen=True)
-class Told:
+class Statement:
     """A finding in words. `says`: what its caption adds to the baseline; `classifiers`: its own, and those of `also`,
     a line each."""
 
@@ -77,10 +77,10 @@ LABELLED = Wording(
 )
 
 
-def told(finding: Finding, name: str, link: str, wording: Wording) -> Told:
+def statement(finding: Finding, name: str, link: str, wording: Wording) -> Statement:
     """`name`: what the classifier is called."""
     lead = finding.lead
-    return Told(
+    return Statement(
         link=link,
         classifier=name,
         label=clean(lead.label),
@@ -92,9 +92,9 @@ def told(finding: Finding, name: str, link: str, wording: Wording) -> Told:
     )
 
 
-def together(findings: Sequence[Finding], sentences: Sequence[Told]) -> list[Told]:
+def together(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
     """The sentences, that of several classifiers and one caption told once: the first has the others beneath it."""
-    first: dict[tuple[str, str | None, str], Told] = {}
+    first: dict[tuple[str, str | None, str], Statement] = {}
     for finding, sentence in zip(findings, sentences, strict=True):
         one = finding.lead
         key = one.caption_id, one.target, one.generator
@@ -166,7 +166,7 @@ def _beneath(finding: Finding) -> Sequence[str]:
 
 def measured_alike(one: Hypothesis) -> bool:
     """Whether a finding's measured rate, by itself, could be the baseline's."""
-    return one.found and not one.ratio_low > 1
+    return one.confirmed and not one.ratio_low > 1
 
 
 def _rate_of(one: Hypothesis, lead: Hypothesis) -> str:

@@ -72,11 +72,11 @@ def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
 def _dropped(counts: Mapping[str, Any]) -> str:
     """Which of the captioner's sentences no caption could have; empty where all could. Repeats lose nothing."""
     known = {why: counts.get(reason) for reason, why in _DROPPED.items()}
-    told = [f"{words.count(number)} {why}" for why, number in known.items() if isinstance(number, int)]
-    if not told:
+    parts = [f"{words.count(number)} {why}" for why, number in known.items() if isinstance(number, int)]
+    if not parts:
         return ""
     return (
-        f"Of what the captioner said of images, some stands in no caption: {words.listed(told)}. A failure that only "
+        f"Of what the captioner said of images, some stands in no caption: {words.listed(parts)}. A failure that only "
         "such sentences describe is not found."
     )
 
@@ -95,12 +95,12 @@ def _line(images: int, manifest: Mapping[str, Any]) -> str:
     if isinstance(budget, int) and 0 < images < budget and manifest.get("status") == "finished":
         line += f", {words.count(budget - images)} were not drawn, for nothing was left to choose, decide or measure"
     estimate = mapping(manifest.get("estimate"))
-    told = []
+    parts = []
     if draws := _limits(estimate.get("draws")):
-        told.append(_between([words.count(int(draws[0])), words.plural(int(draws[1]), "image")]))
+        parts.append(_between([words.count(int(draws[0])), words.plural(int(draws[1]), "image")]))
     if seconds := _limits(estimate.get("seconds")):
-        told.append(f"{_between([words.duration(one) for one in seconds])} of one process")
-    return f"{line}; before the run {words.listed(told)} were expected." if told else f"{line}."
+        parts.append(f"{_between([words.duration(one) for one in seconds])} of one process")
+    return f"{line}; before the run {words.listed(parts)} were expected." if parts else f"{line}."
 
 
 def _limits(value: Any) -> list[float]:

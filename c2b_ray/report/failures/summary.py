@@ -88,6 +88,6 @@ def findings(several: Sequence[Finding]) -> list[Mapping[str, Any]]:
 def _numbers(one: Hypothesis) -> Mapping[str, Any]:
     """The hypothesis's row, with null for what is not known."""
     row: Mapping[str, Any] = finite(
-        {name: getattr(one, name) for name in Hypothesis.__dataclass_fields__ if name not in ("stage", "found")}
+        {name: getattr(one, name) for name in Hypothesis.__dataclass_fields__ if name != "stage"}
     )
     return row

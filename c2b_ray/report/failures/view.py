@@ -19,7 +19,7 @@ from c2b_ray.report.failures.headline import Headline
 from c2b_ray.report.failures.labels import Labels, labels
 from c2b_ray.report.failures.method import method, rule_line
 from c2b_ray.report.failures.reliability import Reliability, reliability
-from c2b_ray.report.failures.sentences import Told, says, together, told
+from c2b_ray.report.failures.sentences import Statement, says, statement, together
 from c2b_ray.report.failures.spending import Spending, spending
 from c2b_ray.report.failures.transfers import Transfers, transfers
 from c2b_ray.report.kit import words
@@ -37,7 +37,7 @@ class View:
     interval_name: str
     alpha: str
     rule: str
-    findings: tuple[Told, ...]
+    findings: tuple[Statement, ...]
     findings_line: str
     findings_more: int
     captions: tuple[CaptionRow, ...]
@@ -58,12 +58,12 @@ class View:
 def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) -> View:
     """`thumbnails`: a data: URI by an example's key; those that are absent are told in words."""
     sentences = [
-        told(finding, facts.names[finding.lead.classifier], link, facts.wording)
+        statement(finding, facts.names[finding.lead.classifier], link, facts.wording)
         for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)
     ]
     shown = together(facts.findings, sentences)
-    found = list(dict.fromkeys(one for finding in facts.findings for one in finding.confirmed))
-    found += [one for one in facts.hypotheses if one.found and one not in set(found)]
+    confirmed = list(dict.fromkeys(one for finding in facts.findings for one in finding.confirmed))
+    confirmed += [one for one in facts.hypotheses if one.confirmed and one not in set(confirmed)]
     rest = undecided_first(facts.hypotheses)
     return View(
         headline=headline.headline(facts),
@@ -76,8 +76,8 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         findings=tuple(shown[:MOST_SENTENCES]),
         findings_line=headline.order_line(len(facts.findings), len(shown), facts.confidence),
         findings_more=max(len(shown) - MOST_SENTENCES, 0),
-        captions=tuple(caption_row(one, facts) for one in found[:MOST_ROWS]),
-        captions_more=max(len(found) - MOST_ROWS, 0),
+        captions=tuple(caption_row(one, facts) for one in confirmed[:MOST_ROWS]),
+        captions_more=max(len(confirmed) - MOST_ROWS, 0),
         details=details(facts, sentences, examples, thumbnails),
         compared=compared(facts),
         labels=labels(facts),

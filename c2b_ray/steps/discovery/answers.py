@@ -42,10 +42,10 @@ def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
     result = []
     for classifier, decider in models.classifiers:
         logits, undecoded = files.logits(range(len(rows)), keys, classifier)
-        for place, (row, name, label) in enumerate(zip(rows, names, labels, strict=True)):
+        for index, (row, name, label) in enumerate(zip(rows, names, labels, strict=True)):
             answer_id = decider.round_id(name, label)
-            if answer_id in ids[place]:
-                answer = _answer(decider, logits[place : place + 1], label, errors[place] or undecoded[place])
+            if answer_id in ids[index]:
+                answer = _answer(decider, logits[index : index + 1], label, errors[index] or undecoded[index])
                 result.append({"answer_id": answer_id, "row": row, "classifier": decider.classifier, **answer})
     return pa.Table.from_pylist(result, ANSWERS)
 
@@ -60,7 +60,7 @@ def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> 
     return {
         "failed": bool(decisions.failed[0]),
         "predicted": None if position < 0 else decider.names[position],
-        "top3": [decider.names[place] for place in decisions.top3[0].tolist() if place >= 0],
+        "top3": [decider.names[index] for index in decisions.top3[0].tolist() if index >= 0],
         "confidence": float(decisions.confidence[0]),
         "error": None,
     }

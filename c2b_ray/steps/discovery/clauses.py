@@ -54,10 +54,10 @@ _ADJECTIVES = _INTENSIFIERS | {"and", "distant", "close-up", "stripy", "nearby"}
 
 def sentences_of(text: str, label: str, others: Collection[str] = ()) -> tuple[list[str], list[Dropped]]:
     """The sentences of a captioner's caption that may stand behind a prompt, and why each other one may not."""
-    return usable(told(text, label), label, others)
+    return usable(statements(text, label), label, others)
 
 
-def told(text: str, label: str) -> list[str]:
+def statements(text: str, label: str) -> list[str]:
     """The sentences about the image that a caption holds, in its order; nothing for a caption of the label alone."""
     owned = re.compile(rf"(?:\b(?:an?|the|this)\s+)?{name_pattern(label).pattern}['’]s?(?=\s)", re.IGNORECASE)
     sentences = (

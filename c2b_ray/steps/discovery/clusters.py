@@ -195,9 +195,9 @@ def silhouette(distances: Distances, labels: NDArray[np.integer]) -> float:
         return 0.0
     member = np.eye(len(names))[at]
     sizes, sums = member.sum(axis=0), distances @ member
-    own = sizes[at]
-    a = sums[np.arange(len(at)), at] / np.maximum(own - 1, 1)
+    members = sizes[at]
+    a = sums[np.arange(len(at)), at] / np.maximum(members - 1, 1)
     b = np.where(member > 0, np.inf, sums / sizes).min(axis=1)
     larger = np.maximum(a, b)
-    values = np.where((own > 1) & (larger > 0), (b - a) / np.where(larger > 0, larger, 1), 0.0)
+    values = np.where((members > 1) & (larger > 0), (b - a) / np.where(larger > 0, larger, 1), 0.0)
     return float(values.mean())

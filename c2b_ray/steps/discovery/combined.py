@@ -51,11 +51,11 @@ def described(sentences: Sequence[Sequence[str]]) -> Floats:
     is; a row of NaN for an image of which nothing is said."""
     said = [set(re.findall(r"[\w'-]+", " ".join(one).casefold())) for one in sentences]
     counts = Counter(word for words in said for word in words)
-    place = {word: number for number, word in enumerate(sorted(counts))}
-    result = np.zeros((len(said), max(len(place), 1)), np.float32)
+    column = {word: number for number, word in enumerate(sorted(counts))}
+    result = np.zeros((len(said), max(len(column), 1)), np.float32)
     for row, words in zip(result, said, strict=True):
         for word in words:
-            row[place[word]] = math.log((1 + len(said)) / counts[word])
+            row[column[word]] = math.log((1 + len(said)) / counts[word])
     norms = np.linalg.norm(result, axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return np.asarray(result / norms, np.float32)

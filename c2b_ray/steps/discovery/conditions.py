@@ -112,9 +112,9 @@ def conditions(answered: Answered, label: str, failed: Mask, among: Mask) -> lis
     scored = []
     for values in _values(answered, answered.of_label(label) & among & failed):
         condition = Condition(label, values)
-        found = sides(answered, condition, failed, among)
-        if found.is_promising:
-            scored.append((-found.gain, len(values), values, condition))
+        split = sides(answered, condition, failed, among)
+        if split.is_promising:
+            scored.append((-split.gain, len(values), values, condition))
     return [condition for *_, condition in sorted(scored, key=lambda item: item[:3])[:MOST]]
 
 

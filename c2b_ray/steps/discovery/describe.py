@@ -16,14 +16,14 @@ def describe(images: pa.Table, captioner: Captioner) -> pa.Table:
     An image that cannot be decoded, and one of which the captioner says nothing usable, is an error of its row.
     """
     decoded = [_pixels(data) for data in images["image"].to_pylist()]
-    good = [place for place, pixels in enumerate(decoded) if not isinstance(pixels, str)]
+    good = [index for index, pixels in enumerate(decoded) if not isinstance(pixels, str)]
     labels = images["label"].to_pylist()
     replies = [CaptionReply(None, pixels if isinstance(pixels, str) else None) for pixels in decoded]
     if good:
         shown = [pixels for pixels in decoded if not isinstance(pixels, str)]
-        answered = captioner.caption(shown, [labels[place] for place in good])
-        for place, reply in zip(good, answered, strict=True):
-            replies[place] = reply
+        answered = captioner.caption(shown, [labels[index] for index in good])
+        for index, reply in zip(good, answered, strict=True):
+            replies[index] = reply
     columns = {
         "description_id": images["description_id"],
         "text": pa.array([reply.text for reply in replies], pa.string()),

@@ -183,19 +183,19 @@ def measure_draws(race: Race, most: int, left: int | None = None) -> Draws:
     """
     captions, labels = _sizes(race)
     chosen = race.standing == "failure"
-    own, base = np.zeros(captions), np.zeros(labels)
+    tested, base = np.zeros(captions), np.zeros(labels)
     for numbers, seen, of, spare in (
-        (race.caption, race.evidence.seen.failed, own, 1),  # the test stopped at a failure: (k - 1)/(n - 1)
+        (race.caption, race.evidence.seen.failed, tested, 1),  # the test stopped at a failure: (k - 1)/(n - 1)
         (race.label, race.evidence.seen.baseline, base, 0),
     ):
         rates = np.maximum(seen.failures - spare, 0.5) / np.maximum(seen.draws - spare, 1)
         np.maximum.at(of, numbers[chosen], np.ceil(race.terms.measured / rates[chosen]))
     if left is not None:
-        sizes, fits = np.concatenate([own, base]), 0
+        sizes, fits = np.concatenate([tested, base]), 0
         while fits < most:  # the largest size that all can be cut to
             middle = (fits + most + 1) // 2
             fits, most = (middle, most) if np.minimum(sizes, middle).sum() <= left else (fits, middle - 1)
-    return Draws(*(np.minimum(of, most).astype(np.int64) for of in (own, base)))
+    return Draws(*(np.minimum(of, most).astype(np.int64) for of in (tested, base)))
 
 
 def estimated_draws(race: Race, rates: ArrayLike, baseline_rates: ArrayLike) -> Draws:
@@ -215,13 +215,13 @@ def estimated_draws(race: Race, rates: ArrayLike, baseline_rates: ArrayLike) -> 
             p1[rows], p0[rows], shares[label], race.threshold, race.terms.worth, race.terms.risk
         )
     needed = np.where(np.isfinite(needed), needed, 0.0)
-    own, base, measured, measured_base = np.zeros(captions), np.zeros(labels), np.zeros(captions), np.zeros(labels)
-    np.maximum.at(own, race.caption, needed)
+    tested, base, measured, measured_base = np.zeros(captions), np.zeros(labels), np.zeros(captions), np.zeros(labels)
+    np.maximum.at(tested, race.caption, needed)
     np.maximum.at(base, race.label, needed * shares[race.label])
     shown = p1 >= race.terms.worth * p0
     for sizes, numbers, p in ((measured, race.caption, p1), (measured_base, race.label, p0)):
         np.maximum.at(sizes, numbers[shown & (p > 0)], race.terms.measured / p[shown & (p > 0)])
-    return Draws(*(np.ceil(side).astype(np.int64) for side in (own + measured, base + measured_base)))
+    return Draws(*(np.ceil(side).astype(np.int64) for side in (tested + measured, base + measured_base)))
 
 
 def _remaining(race: Race, rows: Ints) -> tuple[Floats, Floats]:

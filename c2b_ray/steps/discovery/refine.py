@@ -69,8 +69,8 @@ def without_adjectives(candidate: Candidate) -> list[Candidate]:
 def rewrite_request(candidate: Candidate, seed: int) -> ChatRequest:
     """What a language model is asked, for shorter captions of the same label; greedy."""
     values = {"label": noun(candidate.label), "caption": candidate.text, "prompt": finished(candidate.prompt)}
-    asked = prompts.messages("shorten", most=str(MOST_REWRITES), **values)
-    return ChatRequest(asked, SHORTEN_SCHEMA, max_tokens=256, seed=seed_of("shorten", seed, candidate.caption_id))
+    messages = prompts.messages("shorten", most=str(MOST_REWRITES), **values)
+    return ChatRequest(messages, SHORTEN_SCHEMA, max_tokens=256, seed=seed_of("shorten", seed, candidate.caption_id))
 
 
 def rewrites(

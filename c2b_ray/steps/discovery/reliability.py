@@ -45,7 +45,7 @@ def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Seque
     blue", two or more and none empty. OTHER is always a choice."""
     others = [other for other in labels if normalise(other) != normalise(label) and normalise(other) != OTHER]
     said = {name: f"a photo of {_counted(name)}" for name in dict.fromkeys((label, *others))} | {OTHER: THING}
-    asked = {
+    questions = {
         name: Question(
             f"Which {name} does the picture of {_counted(label)} show?",
             tuple(values),
@@ -53,7 +53,7 @@ def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Seque
         )
         for name, values in (attributes or {}).items()
     }
-    return Inspection(label, Question("What does the picture show?", tuple(said), _distinct(said)), asked)
+    return Inspection(label, Question("What does the picture show?", tuple(said), _distinct(said)), questions)
 
 
 def _counted(label: str) -> str:
@@ -78,12 +78,12 @@ def reliability(
     lacks a label.
     """
     rows: list[dict[str, Any]] = []
-    for asked, images in zip(inspections, answers, strict=True):
-        shown = [weighed(image[0], asked.shown).choice for image in images]
-        rows.append(_row(generator, asked.label, None, Counter(shown), hierarchy))
-        for place, (name, question) in enumerate(asked.attributes.items(), 1):
-            counted = Counter(image[place].choice for image in images)
-            rows += [_row(generator, asked.label, (name, value), counted, None) for value in question.choices]
+    for inspection, images in zip(inspections, answers, strict=True):
+        shown = [weighed(image[0], inspection.shown).choice for image in images]
+        rows.append(_row(generator, inspection.label, None, Counter(shown), hierarchy))
+        for number, (name, question) in enumerate(inspection.attributes.items(), 1):
+            counted = Counter(image[number].choice for image in images)
+            rows += [_row(generator, inspection.label, (name, value), counted, None) for value in question.choices]
     return pa.Table.from_pylist(rows, RELIABILITY)
 
 

@@ -131,7 +131,7 @@ class Decider:
         kin = None if truth.kin is None else np.flatnonzero(truth.kin).tolist()
         settings = (
             list(self.names),
-            np.flatnonzero(truth.own).tolist(),
+            np.flatnonzero(truth.members).tolist(),
             kin,
             self.rule,
             self.confidence,
@@ -205,25 +205,25 @@ def _count(
     if not decisions.answered.all():
         tally.reasons["the classifier gave no answer (its logits are not numbers)"] = None
     is_sample = order["part"] == SAMPLE
-    for place in range(len(usable)) if is_sample else np.flatnonzero(decisions.failed).tolist():
-        position = int(decisions.predicted[place])
+    for index in range(len(usable)) if is_sample else np.flatnonzero(decisions.failed).tolist():
+        position = int(decisions.predicted[index])
         name = None if position < 0 else decider.names[position]
-        if name is not None and decisions.failed[place]:
+        if name is not None and decisions.failed[index]:
             tally.taken_for[name] += 1
         if is_sample:
-            tally.examples.append(_example(usable[place], name, decisions, place, decider))
+            tally.examples.append(_example(usable[index], name, decisions, index, decider))
         elif tally.kept[name] < order["examples"] and kind_of(decider.classifier, name) not in order["enough"]:
             tally.kept[name] += 1
-            tally.examples.append(_example(usable[place], name, decisions, place, decider))
+            tally.examples.append(_example(usable[index], name, decisions, index, decider))
 
 
-def _example(drawn: Drawn, name: str | None, decisions: Decisions, place: int, decider: Decider) -> dict[str, Any]:
+def _example(drawn: Drawn, name: str | None, decisions: Decisions, index: int, decider: Decider) -> dict[str, Any]:
     assert drawn.pixels is not None
     return {
         "seed": drawn.seed,
         "predicted": name,
-        "top3": [decider.names[label] for label in decisions.top3[place].tolist() if label >= 0],
-        "confidence": float(decisions.confidence[place]),
+        "top3": [decider.names[label] for label in decisions.top3[index].tolist() if label >= 0],
+        "confidence": float(decisions.confidence[index]),
         "image": _encoded(drawn.pixels),
     }
 

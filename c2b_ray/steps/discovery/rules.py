@@ -31,17 +31,17 @@ Mask = NDArray[np.bool_]
 class Truth:
     """A class in a classifier's label space: bool (labels,), or (images, labels) where images differ in their class.
 
-    `own`: the class's labels. `kin`: those that share a parent with one of them; None without a hierarchy.
+    `members`: the class's labels. `kin`: those that share a parent with one of them; None without a hierarchy.
     """
 
-    own: Mask
+    members: Mask
     kin: Mask | None = None
 
     @staticmethod
     def stacked(truths: Sequence[Truth]) -> Truth:
         """The truths of a batch of images, one each; all of one label space, all with a hierarchy or all without."""
         kin = [truth.kin for truth in truths if truth.kin is not None]
-        return Truth(np.stack([truth.own for truth in truths]), np.stack(kin) if kin else None)
+        return Truth(np.stack([truth.members for truth in truths]), np.stack(kin) if kin else None)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def check_rule(rule: FailureRule, truth: Truth, name: str) -> None:
     """ConfigError where no answer about class `name` could fail: too few labels, or all of them are right or akin."""
     if needs_parents(rule) and truth.kin is None:
         raise ConfigError("hierarchy", f"the rule {rule} needs one: world, imagenet, a file or a WordNet folder")
-    places, labels = _PLACES[rule], truth.own.shape[-1]
+    places, labels = _PLACES[rule], truth.members.shape[-1]
     if labels <= places:
         raise ConfigError("rule", f"{rule} is always right among {labels} labels; use top1")
     wrong = int((~_good(rule, truth)).sum())
@@ -92,7 +92,7 @@ def decide(
     rows = np.where(answered[:, None], rows, -np.inf)
     best = rows.max(axis=1, initial=-np.inf)
     likeliest, several = rows.argmax(axis=1), (rows == best[:, None]).sum(axis=1) > 1
-    sure, true = _probabilities(rows, best, truth.own)
+    sure, true = _probabilities(rows, best, truth.members)
     failed = answered & ~_hit(rows, _good(rule, truth), _PLACES[rule])
     failed &= (sure >= confidence - SAME) & (true <= true_below + SAME)
     return Decisions(
@@ -107,7 +107,7 @@ def decide(
 
 def _good(rule: FailureRule, truth: Truth) -> Mask:
     """The labels that keep an answer from failing."""
-    return truth.own | truth.kin if needs_parents(rule) and truth.kin is not None else truth.own
+    return truth.members | truth.kin if needs_parents(rule) and truth.kin is not None else truth.members
 
 
 def _hit(rows: NDArray[np.float64], good: Mask, places: int) -> Mask:
@@ -133,19 +133,19 @@ def _top3(rows: NDArray[np.float64]) -> NDArray[np.int64]:
     certain |= fit[:, None] & (rows == last)
     certain &= rows > -np.inf
     result = np.full((len(rows), TOP), -1, np.int64)
-    for place in range(min(TOP, rows.shape[1])):
+    for rank in range(min(TOP, rows.shape[1])):
         left = certain.any(axis=1)
         position = np.where(certain, rows, -np.inf).argmax(axis=1)
-        result[left, place] = position[left]
+        result[left, rank] = position[left]
         certain[left, position[left]] = False
     return result
 
 
 def _probabilities(
-    rows: NDArray[np.float64], best: NDArray[np.float64], own: Mask
+    rows: NDArray[np.float64], best: NDArray[np.float64], members: Mask
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Of the likeliest label and of the class's labels together; 0 where no label has any."""
     top = np.where(best > -np.inf, best, 0.0)
     parts = np.exp(rows - top[:, None])
     whole = np.maximum(parts.sum(axis=1), np.finfo(np.float64).tiny)
-    return np.where(best > -np.inf, 1 / np.maximum(whole, 1), 0.0), np.where(own, parts, 0).sum(axis=1) / whole
+    return np.where(best > -np.inf, 1 / np.maximum(whole, 1), 0.0), np.where(members, parts, 0).sum(axis=1) / whole

@@ -77,9 +77,9 @@ def baseline(template: str, label: str, parent: str | None) -> str:
     name = noun(label)
 
     def filled(match: re.Match[str]) -> str:
-        given = match.group(1)
-        chosen = words.article(name) if given else ""
-        return f"{chosen.capitalize() if given and given[0] == 'A' else chosen}{name}"
+        article = match.group(1)
+        new_article = words.article(name) if article else ""
+        return f"{new_article.capitalize() if article and article[0] == 'A' else new_article}{name}"
 
     return finished(" ".join(re.sub(r"(\b[Aa]n?\s+)?\{label\}", filled, text).split()))
 

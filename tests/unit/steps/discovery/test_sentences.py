@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.discovery.clauses import sentences_of, told
+from c2b_ray.steps.discovery.clauses import sentences_of, statements
 from c2b_ray.steps.discovery.sentences import (
     PROMPT,
     baseline,
@@ -144,7 +144,7 @@ def test_sentences_that_leak_a_class_or_say_nothing_new_are_dropped_and_counted(
     ],
 )
 def test_what_a_captioner_says_becomes_sentences(text, label, sentences):
-    assert told(text, label) == sentences
+    assert statements(text, label) == sentences
 
 
 def test_a_captioner_that_repeats_itself_without_end_says_nothing():
