@@ -25,7 +25,7 @@ LANES = (
         ("serve",),
         ("faults",),
     ),
-    (("ray",), ("nodes",), ("endpoint",)),
+    (("ray",), ("nodes",), ("endpoint",), ("pods",)),
 )
 _printing = threading.Lock()
 

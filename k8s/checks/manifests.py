@@ -77,6 +77,15 @@ class Pod:
     spec: Manifest
 
 
+def is_object(manifest: Any) -> bool:
+    """Whether it has what every object has: a kind, and a name in its metadata."""
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("kind"), str):
+        return False
+    metadata = manifest.get("metadata")
+    named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+    return named and isinstance(manifest.get("apiVersion"), str) and isinstance(manifest.get("spec", {}), dict)
+
+
 def subject(manifest: Manifest) -> str:
     return f"{manifest.get('kind')}/{(manifest.get('metadata') or {}).get('name')}"
 
@@ -121,9 +130,14 @@ def pods(value: Any, kind: str, location: str = "") -> Iterator[Pod]:
     elif isinstance(value, dict):
         spec = value.get("spec")
         if isinstance(spec, dict) and spec.get("containers"):
-            yield Pod(kind, location, (value.get("metadata") or {}).get("labels") or {}, spec)
+            yield Pod(kind, location, _labels(value.get("metadata")), spec)
         for key, item in value.items():
             yield from pods(item, kind, f"{location}.{key}" if location else key)
+
+
+def _labels(metadata: Any) -> Mapping[str, str]:
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else {}
 
 
 def selects(selector: Manifest | None, labels: Mapping[str, str]) -> bool:

@@ -151,12 +151,12 @@ def _is_cron(fields: list[str]) -> bool:
 
 def upgrade(manifest: Manifest) -> Iterator[str]:
     strategy = at(manifest, ("spec", "upgradeStrategy")) if manifest["kind"] == "RayService" else None
-    if not strategy or strategy.get("type") != "NewClusterWithIncrementalUpgrade":
-        return
-    options = strategy.get("clusterUpgradeOptions") or {}
+    options = (strategy or {}).get("clusterUpgradeOptions") or {}
     surge, step = options.get("maxSurgePercent", 100), options.get("stepSizePercent", 0)
     if not 0 <= step <= surge <= 100:
         yield f"stepSizePercent {step} and maxSurgePercent {surge}: expected 0 ≤ step ≤ surge ≤ 100"
+    if (strategy or {}).get("type") != "NewClusterWithIncrementalUpgrade":
+        return
     if not at(manifest, ("spec", "rayClusterConfig", "enableInTreeAutoscaling")):
         yield "an incremental upgrade needs the autoscaler"
     if not options.get("gatewayClassName") or not options.get("intervalSeconds"):

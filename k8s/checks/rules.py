@@ -9,27 +9,33 @@ from typing import TypeVar
 from . import house_clusters, operator_clusters, operator_jobs, schemas
 from .house_platform import PLATFORM_RULES
 from .house_pods import POD_RULES
-from .manifests import Manifest, Violation, cluster_of, job_of, pods, subject
+from .manifests import Manifest, Violation, cluster_of, is_object, job_of, pods, subject
 
 CLUSTER_RULES = {**operator_clusters.CLUSTER_RULES, **house_clusters.CLUSTER_RULES}
 JOB_RULES = {**operator_jobs.JOB_RULES, **house_clusters.JOB_RULES}
 OBJECT_RULES = operator_jobs.OBJECT_RULES
-RULES = (*CLUSTER_RULES, *JOB_RULES, *OBJECT_RULES, *POD_RULES, *PLATFORM_RULES)
+RULES = ("object", *CLUSTER_RULES, *JOB_RULES, *OBJECT_RULES, *POD_RULES, *PLATFORM_RULES)
 SCHEMAS = ("schema", "cel", "core-schema")
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 T = TypeVar("T")
 
 
 def violations(manifests: Sequence[Manifest], definitions: Path | None) -> list[Violation]:
     """What is wrong with the objects of one render; without definitions, KubeRay's schemas are left out."""
-    found = [violation for manifest in manifests for violation in schemas.core(manifest)]
+    sound = [manifest for manifest in manifests if is_object(manifest)]
+    found = [violation for manifest in sound for violation in schemas.core(manifest)]
     if definitions is not None:
-        found += [violation for manifest in manifests for violation in schemas.custom(manifest, definitions)]
+        found += [violation for manifest in sound for violation in schemas.custom(manifest, definitions)]
     return found + list(meaning(manifests))
 
 
 def meaning(manifests: Sequence[Manifest]) -> Iterator[Violation]:
     """What schemas do not say."""
-    for manifest in manifests:
+    sound = [manifest for manifest in manifests if is_object(manifest)]
+    yield from (
+        Violation("object", "?", f"is no object of Kubernetes: {m!r:.200}") for m in manifests if not is_object(m)
+    )
+    for manifest in sound:
         name = subject(manifest)
         yield from _broken(OBJECT_RULES, manifest, name)
         if (cluster := cluster_of(manifest)) is not None:
@@ -39,7 +45,10 @@ def meaning(manifests: Sequence[Manifest]) -> Iterator[Violation]:
         for pod in pods(manifest, manifest["kind"]):
             yield from _broken(POD_RULES, pod, name, f"{pod.location}: ")
     for rule, check in PLATFORM_RULES.items():
-        yield from (Violation(rule, name, message) for name, message in check(manifests))
+        try:
+            yield from [Violation(rule, name, message) for name, message in check(sound)]
+        except MALFORMED as error:
+            yield Violation(rule, "all objects", f"cannot be read: {type(error).__name__}: {error}")
 
 
 def _broken(
@@ -48,6 +57,6 @@ def _broken(
     for rule, check in rules.items():
         try:
             yield from [Violation(rule, name, where + message) for message in check(what)]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             # What has another shape than its schema says can be judged by no rule, and must not pass for it.
             yield Violation(rule, name, f"{where}cannot be read: {type(error).__name__}: {error}")

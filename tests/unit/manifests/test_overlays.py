@@ -91,6 +91,8 @@ Fault = Callable[[Objects], object]
 
 # The rule that must catch it, the fault, and other rules that the same fault breaks.
 FAULTS: list[tuple[str, Fault, tuple[str, ...]]] = [
+    ("object", lambda o: o.all.append({"apiVersion": "v1", "metadata": {"name": "a"}}), ()),
+    ("object", lambda o: o.all.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": None}), ()),
     ("suspend-needs-shutdown", lambda o: o.job.update(suspend=True, shutdownAfterJobFinishes=False, ttlSecondsAfterFinished=0), ("ends-its-cluster",)),
     ("cluster-or-selector", lambda o: o.job.pop("rayClusterSpec"), ()),
     ("selector-excludes-suspend", lambda o: o.job.update(clusterSelector={"ray.io/cluster": "a"}, suspend=True, backoffLimit=0, activeDeadlineSeconds=9), ()),

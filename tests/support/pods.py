@@ -1,0 +1,276 @@
+"""Pods without Kubernetes: processes in network, mount, process and IPC namespaces of their own, joined by a bridge.
+
+A pod's files are those of this machine, read-only, below an overlay of its own; what its manifest mounts is empty and
+its own, so no two pods share a disk. It runs as the user 1000 without capabilities and cannot gain any. Killing a pod
+kills all of it at once. It knows namespaces, and nothing of Ray or c2b-ray. Not there: cgroups (no limit is enforced),
+seccomp, DNS (names are in /etc/hosts), network policies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+USER = 1000
+CLONE_NEWNET = 0x40000000
+SUBNET = "10.201.77"
+TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount", "wget")
+RESOLVER = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
+"""Nobody answers there, and that is known at once: names are in /etc/hosts."""
+AS_USER = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
+
+
+@dataclass(frozen=True)
+class Container:
+    """What one pod runs first, and what it sees.
+
+    `empty`: folders that are its own and empty; `files`: contents by path, read-only; `volumes`: folders of this
+    machine by the path at which the pod has them, which outlive it.
+    """
+
+    command: str
+    environment: Mapping[str, str]
+    empty: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, Path] = field(default_factory=dict)
+
+
+def refusal() -> str:
+    """Why this process cannot make pods; empty where it can."""
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        return f"there is no {', '.join(missing)}"
+    if os.geteuid() != 0:
+        return "that takes root"
+    with tempfile.TemporaryDirectory(prefix="c2b-pod-", dir="/tmp") as folder:
+        inside = f"{_overlay(Path(folder))}; ip link add br0 type bridge; ip link add v0 type veth peer name v1"
+        command = ["unshare", "--mount", "--pid", "--net", "--ipc", "--fork", "sh", "-c", inside]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip() or "unshare failed" if done.returncode else ""
+
+
+def _overlay(folder: Path) -> str:
+    quoted = shlex.quote(str(folder))
+    return (
+        f"set -e; mount -t tmpfs none {quoted}; cd {quoted}; mkdir upper work root; "
+        "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root"
+    )
+
+
+@dataclass
+class Pod:
+    """One pod that runs."""
+
+    name: str
+    address: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    environment: Mapping[str, str]
+
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def first_process(self) -> int:
+        """Its process 1, as this machine numbers it."""
+        children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children")
+        while not (forked := children.read_text().split()):
+            if not self.alive():
+                raise ProcessLookupError(f"{self.name} has ended")
+            time.sleep(0.01)
+        return int(forked[0])
+
+    def ready(self) -> bool:
+        """Whether its process 1 is the container's own, and no longer what makes its mounts."""
+        with suppress(OSError):
+            status = Path(f"/proc/{self.first_process()}/status").read_text()
+            return f"\nUid:\t{USER}\t" in status
+        return False
+
+    def command(self, command: str) -> list[str]:
+        """The command that runs another one inside this pod, as its user."""
+        inner = f"cd /home/c2b 2>/dev/null; exec {AS_USER} bash -c {shlex.quote(command)}"
+        return ["nsenter", "--target", str(self.first_process()), "--all", "--root", "--wd", "sh", "-c", inner]
+
+    def run(self, command: str, timeout: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(command), env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
+        )
+
+    def start(self, container: Container) -> subprocess.Popen[bytes]:
+        """Another container, of which the command and environment are its own; it dies with the pod."""
+        with open(self.log, "ab") as said:
+            return subprocess.Popen(
+                self.command(container.command), env=container.environment, stdout=said, stderr=said
+            )
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes at once."""
+        with suppress(ProcessLookupError, IndexError, FileNotFoundError):
+            os.kill(self.first_process(), signal.SIGKILL)  # the kernel ends a namespace with its process 1
+        self.popen.kill()
+        self.popen.wait()
+
+
+class Pods:
+    """Pods on one bridge. Addresses are of the test's own subnet; a name keeps its address when its pod comes back."""
+
+    def __init__(self, folder: Path, names: Mapping[str, str]) -> None:
+        """`names`: which further names a pod's name has, as Services give them: name → pod."""
+        self.folder = folder
+        self._started = 0
+        self.pods: dict[str, Pod] = {}
+        self._services = dict(names)
+        self._addresses: dict[str, str] = {}
+        self._mark = f"c2b{os.getpid() % 10**6}"
+        self.gateway = f"{SUBNET}.1"
+        # A network of its own, for what this machine filters on its own bridges is not ours to change.
+        _ip("netns", "add", self._mark)
+        self._in_network("link", "add", "br0", "type", "bridge")
+        self._in_network("addr", "add", f"{self.gateway}/24", "dev", "br0")
+        for link in ("lo", "br0"):
+            self._in_network("link", "set", link, "up")
+
+    def _in_network(self, *arguments: str) -> None:
+        _ip("-n", self._mark, *arguments)
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """The calling thread, and what it starts, is at the gateway's address for as long as this lasts."""
+        with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{self._mark}") as inside:
+            _setns(inside.fileno())
+            try:
+                yield
+            finally:
+                _setns(before.fileno())
+
+    def address(self, name: str) -> str:
+        return self._addresses.setdefault(name, f"{SUBNET}.{len(self._addresses) + 2}")
+
+    def start(self, name: str, container: Container) -> Pod:
+        address, network = self.address(name), f"{self._mark}-{name}"
+        self._join(address, network)
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        script = home / "start.sh"
+        script.write_text(self._script(home, container))
+        log = home / "log"
+        command = ["ip", "netns", "exec", network, "unshare", "--mount", "--pid", "--ipc", "--uts", "--fork"]
+        command += ["--kill-child", "--propagation", "private", "sh", str(script)]
+        with open(log, "ab") as said:
+            popen = subprocess.Popen(command, env=container.environment, stdout=said, stderr=said)
+        self.pods[name] = pod = Pod(name, address, popen, log, dict(container.environment))
+        return pod
+
+    def _join(self, address: str, network: str) -> None:
+        """A network namespace with one interface on the bridge. The route is never used: Ray asks it which address the
+        machine has."""
+        subprocess.run(["ip", "netns", "del", network], capture_output=True, check=False)
+        _ip("netns", "add", network)
+        outer = f"v{address.rpartition('.')[2]}"
+        subprocess.run(["ip", "-n", self._mark, "link", "del", outer], capture_output=True, check=False)
+        self._in_network("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", network)
+        self._in_network("link", "set", outer, "master", "br0", "up")
+        for arguments in (
+            ("addr", "add", f"{address}/24", "dev", "eth0"),
+            ("link", "set", "eth0", "up"),
+            ("link", "set", "lo", "up"),
+            ("route", "add", "default", "via", self.gateway),
+        ):
+            _ip("-n", network, *arguments)
+
+    def _script(self, home: Path, container: Container) -> str:
+        files = home / "files"
+        shutil.rmtree(files, ignore_errors=True)
+        self._started += 1
+        host = f"{home.name}-{self._started}"  # a name of its own, also where a pod replaces another one
+        lines = [f"hostname {host}", _overlay_at(home), "cd root", "mount -t proc proc proc", "mount --rbind /dev dev"]
+        lines.append("chmod 755 root")  # Python itself may live there; of the pod's overlay alone
+        hosts = {"localhost": "127.0.0.1", host: self.address(home.name), **self._addresses}
+        hosts |= {name: self.address(pod) for name, pod in self._services.items()}
+        for path, text in {**container.files, "/etc/hosts": _lines(hosts), "/etc/resolv.conf": RESOLVER}.items():
+            source = files / path.lstrip("/")
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.write_text(text)
+            target = shlex.quote(path.lstrip("/"))
+            lines += [f"mkdir -p $(dirname {target})", f"cp {shlex.quote(str(source))} {target}", f"chmod 644 {target}"]
+        for path, source in container.volumes.items():
+            os.chown(source, USER, USER)
+            lines += [f"mkdir -p .{path}", f"mount --bind {shlex.quote(str(source))} .{path}"]
+        for path in sorted(container.empty):
+            lines += [f"mkdir -p .{path}", f"mount -t tmpfs -o mode=1777 none .{path}"]
+        lines += [
+            "mount -o remount,ro .",
+            f"exec {shutil.which('chroot')} . {AS_USER} bash -c {shlex.quote(container.command)}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def kill(self, name: str) -> None:
+        self.pods.pop(name).kill()
+
+    def close(self) -> None:
+        for name in list(self.pods):
+            self.kill(name)
+        for network in [*(f"{self._mark}-{name}" for name in self._addresses), self._mark]:
+            subprocess.run(["ip", "netns", "del", network], capture_output=True, check=False)
+
+    def logs(self) -> str:
+        """The end of what each pod printed, for a failing test's message."""
+        said = {file.parent.name: file.read_text(errors="replace")[-1500:] for file in self.folder.glob("*/log")}
+        return "\n".join(f"== {name}\n{text}" for name, text in said.items())
+
+
+def _overlay_at(home: Path) -> str:
+    work = home / "overlay"
+    work.mkdir(exist_ok=True)
+    return _overlay(work)
+
+
+def _lines(hosts: Mapping[str, str]) -> str:
+    return "".join(f"{address} {name}\n" for name, address in hosts.items())
+
+
+def _setns(descriptor: int) -> None:
+    """Puts the calling thread into a network namespace (os.setns is there from Python 3.12 on)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"ip {shlex.join(arguments)}: {done.stderr.strip()}")
+
+
+def await_success(pod: Pod, command: str, patience_s: float) -> None:
+    """Waits until the command, such as a readiness probe, succeeds inside the pod."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        assert pod.alive(), f"{pod.name} has ended: {pod.log.read_text(errors='replace')[-3000:]}"
+        said = "its files are not mounted"
+        if pod.ready():
+            done = pod.run(command, patience_s)
+            if done.returncode == 0:
+                return
+            said = done.stdout + done.stderr
+        assert time.monotonic() < deadline, f"{pod.name}: {command}: {said} {pod.log.read_text()[-3000:]}"
+        time.sleep(0.5)
+
+
+@contextmanager
+def pods(folder: Path, names: Mapping[str, str]) -> Iterator[Pods]:
+    """Pods and their network; nothing of them is left afterwards."""
+    made = Pods(folder, names)
+    try:
+        yield made
+    finally:
+        made.close()
