@@ -38,6 +38,7 @@ def test_it_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
         r"c2b_ray/prompts/propose\.txt",
         r"c2b_ray/models/vocabulary\.txt",
         r"c2b_ray/world/weights/lm/model\.safetensors",
+        r"c2b_ray/endpoint/ledger/migrations/versions/r0001_ledger\.py",
         r"c2b_ray/deployments/laptop\.yaml",
         r"c2b_ray/deployments/placement/one-gpu\.yaml",
         r"c2b_ray-.+\.dist-info/licenses/LICENSE",
@@ -68,6 +69,15 @@ def test_its_metadata_has_ranges_extras_and_classifiers(wheel: zipfile.ZipFile) 
     needed = metadata.get_all("Requires-Dist", [])
     assert [line for line in needed if "==" in line.split(";")[0]] == []
     assert not any(line.startswith(("boto3", "diffusers", "onnx")) and "extra ==" not in line for line in needed)
-    assert set(metadata.get_all("Provides-Extra", [])) == {"all", "generate", "llm", "onnx", "s3", "serve", "vllm"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "all",
+        "endpoint",
+        "generate",
+        "llm",
+        "onnx",
+        "s3",
+        "serve",
+        "vllm",
+    }
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert metadata["License-Expression"] == "Apache-2.0"

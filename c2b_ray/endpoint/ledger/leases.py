@@ -71,10 +71,7 @@ def give_back(db: Database, lease: Lease) -> None:
 
 def holder(db: Database, name: str) -> Lease | None:
     """Who holds it; None where nobody does."""
-    with db.reading() as tx:
-        now = db.now(tx.connection)
-        row = tx.execute(select(*_COLUMNS).where(_leases.name == name, _leases.until > now)).first()
-    return None if row is None else record(Lease, row)
+    return next((lease for lease in live(db, name) if lease.name == name), None)
 
 
 def live(db: Database, prefix: str) -> list[Lease]:
