@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from c2b_ray.endpoint import counters
@@ -113,6 +114,8 @@ class _Exchange:
 
     async def answer(self, error: Exception) -> None:
         problem = problem_of(error)
+        if isinstance(error, ClientDisconnect):  # nobody reads this answer; it is no fault of the endpoint
+            problem = ProblemError(400, "disconnected", "the client hung up before its request was whole")
         if problem is None:
             ERRORS.error("request %s failed", self._id, exc_info=error)
             problem = ProblemError(
