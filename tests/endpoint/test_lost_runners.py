@@ -6,8 +6,10 @@ import os
 import signal
 
 from endpoint_work import Site, alive, children
+from sqlalchemy import update
 
 from c2b_ray import load_run
+from c2b_ray.endpoint.ledger import tables
 
 ROWS = 1600
 
@@ -63,6 +65,22 @@ def test_a_runner_that_slept_past_its_lease_is_fenced_off(endpoint, slow):
     endpoint.grant(again)
     slow.service.delay_s = 0.0
     endpoint.wait_for(again, "finished")
+
+
+def test_a_clock_that_jumps_costs_a_job_nothing(endpoint, slow):
+    """The lease seems to have passed long ago; it is its holder's as long as nobody took it."""
+    job_id = endpoint.submit(slow.audit(endpoint))
+    endpoint.grant(job_id)
+    endpoint.runner()
+    for step in (1, 2):
+        endpoint.wait(lambda step=step: endpoint.job(job_id).images >= 200 * step, "the job to answer")
+        with endpoint.db.transaction() as tx:
+            tx.execute(update(tables.jobs).values(lease_until=tx.now - 3600 * step))
+    slow.service.delay_s = 0.0
+    endpoint.wait_for(job_id, "finished")
+    check_whole(endpoint, job_id)
+    job = endpoint.job(job_id)
+    assert (job.fence, job.attempt, job.images) == (1, 0, ROWS)
 
 
 def test_a_killed_process_is_replaced_and_its_rows_are_kept(endpoint, slow):

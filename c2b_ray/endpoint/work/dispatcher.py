@@ -65,7 +65,7 @@ class Dispatcher:
         self._charge(weights)
         waiting, running = jobs.waiting(self._db), self._running()
         slots = len(leases.live(self._db, SLOT))
-        decision = self._share.decide([_waiting(job) for job in waiting], running, slots, weights, time.monotonic())
+        decision = self._share.decide([_waiting(job) for job in waiting], running, slots, weights)
         for job_id in decision.grants:
             jobs.grant(self._db, job_id, lease)
         for job_id in decision.yields:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 EXPRESS_S = 2.0
 """How long a slice lasts at least, before it ends for a tenant that nothing runs of: its first slice comes soon."""
+MOST_SHORT = 5
+"""How often a job's slice may end so early before it gets a whole one: each new slice first loads and reads again."""
 LEAST_SECONDS = 0.01
 """What a job that is granted is expected to use at least, so that of equals each gets a slot."""
 
@@ -55,7 +57,7 @@ class FairShare:
     slice_seconds: float
     served: dict[str, float] = field(default_factory=dict)
     _active: frozenset[str] = frozenset()
-    _turns: dict[str, float] = field(default_factory=dict)
+    _short: dict[str, int] = field(default_factory=dict)
 
     def charge(self, used: Mapping[str, float], weights: Mapping[str, float]) -> None:
         """Adds model seconds that tenants used since the last call."""
@@ -68,9 +70,8 @@ class FairShare:
         running: Sequence[Running],
         slots: int,
         weights: Mapping[str, float],
-        now: float,
     ) -> Decision:
-        """`now`: seconds of any clock that only goes on."""
+        self._forget(waiting, running)
         self._arrive({job.tenant_id for job in waiting} | {job.tenant_id for job in running})
         left = sorted(waiting, key=self._turn_of)
         expected = dict(self.served)
@@ -82,18 +83,21 @@ class FairShare:
             left.remove(chosen)
             grants.append(chosen.job_id)
             expected[chosen.tenant_id] += self._slice(chosen.tenant_id, weights)
-            self._turns[chosen.tenant_id] = now
         coming = sum(job.ending for job in running)
-        yields = self._yields(left, running, now) if left and not grants and not coming else ()
+        yields = self._yields(left, running) if left and not grants and not coming else ()
         return Decision(tuple(grants), yields)
 
-    def _yields(self, left: Sequence[Waiting], running: Sequence[Running], now: float) -> tuple[str, ...]:
+    def _yields(self, left: Sequence[Waiting], running: Sequence[Running]) -> tuple[str, ...]:
         """The job of the most-served tenant, where a less-served one waits and its slice was long enough."""
         for waits in sorted(left, key=lambda job: (self.served[job.tenant_id], self._turn_of(job))):
-            long_enough = [job for job in running if job.seconds >= self._least(waits, running, now)]
+            new = waits.slices == 0 and all(job.tenant_id != waits.tenant_id for job in running)
+            long_enough = [job for job in running if job.seconds >= self._least(job, new)]
             able = [job for job in long_enough if self._before(waits, job)]
             if able:
-                return (max(able, key=lambda job: (self.served[job.tenant_id], job.seconds)).job_id,)
+                chosen = max(able, key=lambda job: (self.served[job.tenant_id], job.seconds))
+                if chosen.seconds < self.slice_seconds:
+                    self._short[chosen.job_id] = self._short.get(chosen.job_id, 0) + 1
+                return (chosen.job_id,)
         return ()
 
     def _before(self, waits: Waiting, runs: Running) -> bool:
@@ -102,11 +106,16 @@ class FairShare:
         after = Waiting(runs.job_id, runs.tenant_id, runs.created, runs.slices + 1)
         return self._turn_of(waits) < self._turn_of(after)
 
-    def _least(self, waits: Waiting, running: Sequence[Running], now: float) -> float:
-        """How long a slice must have lasted to end for this job: hardly, for a tenant's first job in a while."""
-        new = waits.slices == 0 and all(job.tenant_id != waits.tenant_id for job in running)
-        rested = now - self._turns.get(waits.tenant_id, float("-inf")) >= self.slice_seconds
-        return min(EXPRESS_S, self.slice_seconds) if new and rested else self.slice_seconds
+    def _least(self, runs: Running, new: bool) -> float:
+        """How long its slice must have lasted: hardly, where the first job waits of a tenant that nothing runs of."""
+        soon = new and self._short.get(runs.job_id, 0) < MOST_SHORT
+        return min(EXPRESS_S, self.slice_seconds) if soon else self.slice_seconds
+
+    def _forget(self, waiting: Sequence[Waiting], running: Sequence[Running]) -> None:
+        """A job that has had a whole slice may have short ones again."""
+        whole = {job.job_id for job in running if job.seconds >= self.slice_seconds}
+        there = {job.job_id for job in waiting} | {job.job_id for job in running}
+        self._short = {job: count for job, count in self._short.items() if job in there - whole}
 
     def _turn_of(self, job: Waiting) -> tuple[float, str]:
         return job.created + job.slices * self.slice_seconds, job.job_id
@@ -128,4 +137,3 @@ class FairShare:
                 tenant for tenant, time in self.served.items() if tenant not in now_active and time <= floor
             ]:
                 del self.served[tenant]  # it would begin at the floor all the same
-                self._turns.pop(tenant, None)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from c2b_ray.endpoint.work.fairness import EXPRESS_S, FairShare, Running, Waiting
+from c2b_ray.endpoint.work.fairness import EXPRESS_S, MOST_SHORT, FairShare, Running, Waiting
 
 SLICE = 10.0
 
@@ -25,7 +25,7 @@ class Machine:
     def tick(self) -> None:
         waiting = [Waiting(f"{tenant}-{self.count}", tenant, 0.0, 1) for tenant in sorted(self.busy)]
         running = [Running(job, tenant, 0.0, 1, age, end) for job, (tenant, age, end) in self.running.items()]
-        decision = self.share.decide(waiting, running, self.slots, self.weights, self.time)
+        decision = self.share.decide(waiting, running, self.slots, self.weights)
         for job in decision.grants:
             tenant = job.partition("-")[0]
             self.running[job] = (tenant, 0.0, False)
@@ -82,58 +82,61 @@ def test_a_tenant_that_was_idle_comes_back_without_a_hoard():
 
 def test_one_that_used_much_and_left_does_not_begin_anew():
     share, weights = FairShare(SLICE), {}
-    share.decide([], [Running("j1", "greedy", 0), Running("j2", "modest", 0)], 2, weights, 0)
+    share.decide([], [Running("j1", "greedy", 0), Running("j2", "modest", 0)], 2, weights)
     share.charge({"greedy": 1000.0, "modest": 10.0}, weights)
-    share.decide([], [Running("j2", "modest", 0)], 2, weights, 1)
-    decision = share.decide([Waiting("j3", "greedy", 1), Waiting("j4", "modest", 2)], [], 1, weights, 2)
+    share.decide([], [Running("j2", "modest", 0)], 2, weights)
+    decision = share.decide([Waiting("j3", "greedy", 1), Waiting("j4", "modest", 2)], [], 1, weights)
     assert decision.grants == ("j4",)
 
 
 def test_the_first_job_of_a_tenant_soon_ends_a_slice_that_is_young():
     share = FairShare(60.0)
     big = Running("big", "a", 0.0, slices=7, seconds=EXPRESS_S)
-    share.decide([], [big], 1, {}, 0.0)
+    share.decide([], [big], 1, {})
     share.charge({"a": 5.0}, {})
-    share.decide([Waiting("small", "b", 9.0)], [big], 1, {}, 1.0)
+    share.decide([Waiting("small", "b", 9.0)], [big], 1, {})
     share.charge({"a": 0.5}, {})
-    assert share.decide([Waiting("small", "b", 9.0)], [big], 1, {}, 2.0).yields == ("big",)
+    assert share.decide([Waiting("small", "b", 9.0)], [big], 1, {}).yields == ("big",)
 
 
-def test_a_stream_of_first_jobs_ends_a_slice_no_sooner_than_others_do():
-    """Else a tenant could have any other's job interrupted every two seconds."""
-    machine, interrupted = FairShare(60.0), []
-    big_since = 0.0
-    for second in range(600):
-        big = Running("big", "a", 0.0, slices=1, seconds=second - big_since)
-        decision = machine.decide([Waiting(f"s{second}", "b", second)], [big], 1, {}, float(second))
-        machine.charge({"a": 1.0}, {})
+def test_a_stream_of_first_jobs_leaves_a_large_one_whole_slices():
+    """Else a tenant could have any other's job interrupted every two seconds, and it would only ever load and read."""
+    share, slices, since = FairShare(60.0), [], 0
+    for second in range(1200):
+        big = Running("big", "a", 0.0, slices=len(slices), seconds=second - since)
+        decision = share.decide([Waiting(f"s{second}", "b", second)], [big], 1, {})
+        share.charge({"a": 1.0}, {})
         if decision.yields:
-            interrupted.append(second)
-            machine.decide([Waiting(f"s{second}", "b", second)], [], 1, {}, float(second))
-            big_since = second + 1
-    assert 2 <= len(interrupted) <= 11
+            slices.append(second - since)
+            since = second + 1
+            share.decide([Waiting(f"s{second}", "b", second), Waiting("big", "a", 0.0, 1)], [], 1, {})
+    assert min(slices) >= EXPRESS_S
+    assert (
+        max(sum(length < 60 for length in slices[start : start + MOST_SHORT + 1]) for start in range(10)) == MOST_SHORT
+    )
+    assert sum(length for length in slices if length >= 60) > 0.7 * 1200
 
 
 def test_a_running_job_of_the_least_served_is_never_asked():
     share = FairShare(SLICE)
     running = [Running("x", "small", 0.0, 1, 1000.0)]
-    share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {}, 0.0)
+    share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {})
     share.charge({"large": 500.0, "small": 1.0}, {})
-    assert share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {}, 1.0).yields == ()
+    assert share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {}).yields == ()
 
 
 def test_a_tenants_own_jobs_take_turns():
     share = FairShare(SLICE)
     big = Running("big", "a", created=0.0, slices=0, seconds=SLICE)
-    assert share.decide([Waiting("next", "a", created=5.0)], [big], 1, {}, 0.0).yields == ("big",)
+    assert share.decide([Waiting("next", "a", created=5.0)], [big], 1, {}).yields == ("big",)
     late = Waiting("next", "a", created=100.0)
-    assert share.decide([late], [big], 1, {}, 0.0).yields == (), "in the order of their submission, slice by slice"
+    assert share.decide([late], [big], 1, {}).yields == (), "in the order of their submission, slice by slice"
 
 
 def test_one_job_yields_at_a_time_and_nobody_where_nobody_waits():
     share = FairShare(SLICE)
     running = [Running("x", "a", 0.0, 1, 99.0, ending=True), Running("y", "a", 0.0, 1, 99.0)]
-    share.decide([], running, 2, {}, 0.0)
+    share.decide([], running, 2, {})
     share.charge({"a": 99.0}, {})
-    assert share.decide([Waiting("w", "b", 0.0)], running, 2, {}, 0.0).yields == ()
-    assert share.decide([], [Running("y", "a", 0.0, 1, 99.0)], 1, {}, 0.0).yields == ()
+    assert share.decide([Waiting("w", "b", 0.0)], running, 2, {}).yields == ()
+    assert share.decide([], [Running("y", "a", 0.0, 1, 99.0)], 1, {}).yields == ()

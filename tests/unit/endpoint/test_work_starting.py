@@ -1,0 +1,54 @@
+"""Where the models of a job answer, and what its process may reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.config.policy import Policy
+from c2b_ray.endpoint.ledger import jobs, migrations, tenants
+from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.ledger.job import Job, NewJob
+from c2b_ray.endpoint.work.starting import Starting, names_uploads
+from c2b_ray.errors import ServiceError
+
+UPLOADED = {"classifier": f"onnx:upload:{'0' * 64}"}
+
+
+@pytest.fixture
+def job(tmp_path) -> Job:
+    db = Database(f"sqlite:///{tmp_path}/ledger.db")
+    migrations.prepare(db)
+    tenant = tenants.create(db, "alpha").id
+    new = NewJob("c2b", {"classifier": "world:resnet"}, {"classifier": "world:resnet"})
+    made, _ = jobs.submit(db, tenant, None, new, EndpointConfig().quotas)
+    db.close()
+    return made
+
+
+def starting(**fields: object) -> Starting:
+    return Starting(EndpointConfig.model_validate({"storage": "/srv/storage", **fields}), "/tmp", None)
+
+
+def test_on_a_shared_cluster_models_answer_behind_serve(job):
+    start = starting(serve="ray://head:10001").start(job, until=5.0)
+    assert (start.via, start.until) == ("serve", 5.0)
+    assert start.out == f"/srv/storage/tenants/{job.tenant_id}/runs/{job.id}"
+    assert starting(via="here").start(job, 5.0).via == "here"
+
+
+def test_uploaded_weights_load_in_the_jobs_own_process_alone(job):
+    """Never in an app of a cluster, which answers other tenants, too, and has a network."""
+    uploaded = replace(job, config=UPLOADED)
+    assert names_uploads(uploaded)
+    assert not names_uploads(job)
+    assert starting(serve="ray://head:10001").start(uploaded, 5.0).via == "here"
+
+
+def test_a_policy_that_requires_isolation_refuses_what_needs_a_store():
+    """Before any process is started."""
+    strict = starting(storage="s3://bucket/runs", policy=Policy(require_isolation=True).model_dump())
+    with pytest.raises(ServiceError, match="keep runs on a file system"):
+        strict.process(network=False)
