@@ -10,7 +10,7 @@ import ledger_contract as contract
 import ledgers
 import postgres
 import pytest
-from sqlalchemy import text
+from sqlalchemy import exc, text
 
 from c2b_ray.endpoint.ledger import audit_log, jobs, keys, leases, migrations, tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
@@ -130,6 +130,19 @@ class TestOutages:
         with open_db().transaction() as tx:
             tx.execute(text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"))
         assert jobs.page(db, who.tenant_id).items == []
+
+    @pytest.mark.parametrize(
+        ("code", "down"),
+        [("53100", True), ("53300", True), ("57P03", True), ("40001", True), ("25006", True), ("58030", True),
+         ("23514", False)],
+    )  # fmt: skip
+    def test_what_the_server_cannot_do_now_is_told_from_what_is_wrong(
+        self, db: ledgers.SetDatabase, code: str, down: bool
+    ) -> None:
+        """A full disk, too many connections, a start, a conflict, a standby, a disk that fails; a constraint."""
+        with pytest.raises(DatabaseDownError if down else exc.DBAPIError) as raised, db.transaction() as tx:
+            tx.execute(text(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}'; END $$"))
+        assert isinstance(raised.value, DatabaseDownError) == down
 
     def test_nothing_listens_there(self) -> None:
         db = Database("postgresql://nobody:swordfish@127.0.0.1:1/ledger")

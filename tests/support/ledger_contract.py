@@ -178,6 +178,14 @@ class JobsContract:
             [row] = tx.execute(select(tables.jobs)).mappings()
             assert "birds" not in str(dict(row))
 
+    def test_the_idempotency_key_of_a_deleted_job_is_a_new_one(self, db: Database) -> None:
+        who = member(db)
+        first = submit(db, who, idempotency_key="k", body_hash="a")
+        jobs.request_cancel(db, who.tenant_id, first.id)
+        assert submit(db, who, idempotency_key="k", body_hash="a").state == "cancelled"
+        jobs.set_deleted(db, who.tenant_id, first.id)
+        assert submit(db, who, idempotency_key="k", body_hash="b").id != first.id
+
     @pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", "nul\0", "\ud800"])
     def test_a_name_that_a_database_or_a_page_would_not_take_is_refused(self, db: Database, name: str) -> None:
         with pytest.raises(ConfigError, match="name"):

@@ -143,8 +143,8 @@ def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "oper
 
 
 def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operator") -> Job | None:
-    """Takes an ended job from every list and forgets its events and texts; a row without content remains, of what was
-    used. None where the tenant has no such job, RunError where it has not ended."""
+    """Takes an ended job from every list and forgets its events, texts and Idempotency-Key; a row without content
+    remains, of what was used. None where the tenant has no such job, RunError where it has not ended."""
     if not is_id(job_id):
         return None
     here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
@@ -157,6 +157,8 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
         if not gone:
             raise RunError(f"{job_id} has not ended; cancel it first")
         tx.execute(delete(tables.events).where(tables.events.c.job_id == job_id))
+        used = tables.idempotency.c
+        tx.execute(delete(tables.idempotency).where(used.tenant_id == tenant_id, used.job_id == job_id))
         audit_log.append(tx, audit_log.Entry(actor, "job.delete", tenant_id, job_id))
     return record(Job, before)
 

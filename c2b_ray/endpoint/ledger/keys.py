@@ -14,13 +14,14 @@ import string
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from sqlalchemy import or_, select, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
-from c2b_ray.endpoint.ledger.database import Database, Transaction
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction
 from c2b_ray.endpoint.ledger.ids import is_id, new_id
 from c2b_ray.errors import ConfigError, InputError
 
@@ -136,7 +137,8 @@ class KeyRing:
             if due:
                 self._touched[key.id] = began
         if due:
-            used(self._db, key.id)
+            with suppress(DatabaseDownError):  # who only reads is served while nothing can be written
+                used(self._db, key.id)
         return key
 
     def forget(self) -> None:
