@@ -38,6 +38,7 @@ from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
 from c2b_ray.endpoint.operate.metrics import registry
+from c2b_ray.endpoint.operate.signatures import UrlSigner
 
 THREADS = 16
 """Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these."""
@@ -62,13 +63,15 @@ def create_app(config: EndpointConfig, db: Database | None = None) -> FastAPI:
 
 
 def context_for(config: EndpointConfig, db: Database) -> Context:
+    secret = endpoint_secret(config.folder)
     return Context(
         config=config,
         db=db,
         keys=KeyRing(db, config.key_cache_seconds),
         throttle=Throttle(db),
         remembered=Remembered(db, config.quotas, config.key_cache_seconds),
-        signer=Signer(endpoint_secret(config.folder)),
+        signer=Signer(secret),
+        links=UrlSigner(secret),
         watch=Watch(db),
         metrics=registry(db),
     )

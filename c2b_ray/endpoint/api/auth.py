@@ -46,15 +46,8 @@ def admit(request: Request, text: str, scope: Scope) -> tuple[Context, Caller]:
     key = context.keys.verify(text) if text else None
     if key is None:
         raise _unauthenticated(bool(text))
-    state = request.scope["state"]
-    state["tenant_id"], state["key_id"] = key.tenant_id, key.id
-    limits = context.remembered.limits(key.tenant_id)
-    allowance = context.throttle.take(f"requests:{key.tenant_id}", limits.requests_per_second, limits.burst)
-    state["headers"] |= {
-        "RateLimit-Limit": str(allowance.limit),
-        "RateLimit-Remaining": str(allowance.remaining),
-        "RateLimit-Reset": str(max(0, math.ceil(allowance.reset))),
-    }
+    request.scope["state"]["key_id"] = key.id
+    _throttle(request, context, key.tenant_id)
     if not key.allows(scope):
         detail = f"this key may not {scope}: it has the scopes {', '.join(key.scopes)}"
         raise ProblemError(403, "missing_scope", detail)
@@ -65,6 +58,34 @@ def enter_operator(request: Request) -> tuple[Context, Caller, str | None]:
     """As `enter` with the scope admin; the tenant that the caller administers, None for operators: every one."""
     context, caller = enter(request, "admin")
     return context, caller, None if context.remembered.operates(caller.tenant_id) else caller.tenant_id
+
+
+def enter_artifact(request: Request) -> tuple[Context, str]:
+    """Whose artifact may be read: by a key with the scope read, or without one by the signature of a signed URL."""
+    signature = request.query_params.get("signature")
+    if signature is None or "authorization" in request.headers:
+        context, caller = enter(request, "read")
+        return context, caller.tenant_id
+    context = context_of(request)
+    tenant_id = context.links.tenant(request.scope["path"], signature)
+    if tenant_id is None:
+        detail = "the signature is not of this URL, or it has expired; ask for another at /v1/audits/…/signed"
+        raise ProblemError(401, "not_authenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="c2b-ray"'})
+    _throttle(request, context, tenant_id)
+    return context, tenant_id
+
+
+def _throttle(request: Request, context: Context, tenant_id: str) -> None:
+    """429 where the tenant asks too often."""
+    state = request.scope["state"]
+    state["tenant_id"] = tenant_id
+    limits = context.remembered.limits(tenant_id)
+    allowance = context.throttle.take(f"requests:{tenant_id}", limits.requests_per_second, limits.burst)
+    state["headers"] |= {
+        "RateLimit-Limit": str(allowance.limit),
+        "RateLimit-Remaining": str(allowance.remaining),
+        "RateLimit-Reset": str(max(0, math.ceil(allowance.reset))),
+    }
 
 
 def _unauthenticated(sent: bool) -> ProblemError:

@@ -14,6 +14,7 @@ from c2b_ray.endpoint.api.watch import Watch
 from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
+from c2b_ray.endpoint.operate.signatures import UrlSigner
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Context:
     throttle: Throttle
     remembered: Remembered
     signer: Signer
+    links: UrlSigner
     watch: Watch
     metrics: CollectorRegistry
 

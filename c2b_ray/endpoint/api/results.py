@@ -10,20 +10,27 @@ import pyarrow as pa
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.auth import Caller, enter, enter_artifact
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, of_tenant
-from c2b_ray.endpoint.api.models import TableList, TablePage
-from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.api.models import Answer, TableList, TablePage
+from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.api.reads import REPORT, Made, answer_of, finished, made_by, readable
 from c2b_ray.endpoint.api.responses import Json, answers, errors, files, finite_json, router
 from c2b_ray.endpoint.api.tabular import csv_of_slices, json_rows, parquet_slices
+from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.report.kit.export import parquet_of
 from c2b_ray.report.kit.redact import cleaned
 
 routes = router("results")
 Classifier = Annotated[
     str | None, Query(min_length=1, max_length=500, description="One of the run's classifiers; by default all.")
+]
+REPORT_PATH = "report"
+Signature = Annotated[str | None, Query(max_length=200, description="Of a signed URL, in place of a key.")]
+Artifact = Annotated[
+    str,
+    Query(max_length=500, pattern=r"^(report|(tables|images)/[^/?#\s]+)$", description="report, tables/…, images/…"),
 ]
 OCTETS, CSV, PARQUET = "application/octet-stream", "text/csv", "application/vnd.apache.parquet"
 MEDIA = {"csv": CSV, "failures": CSV, "json": "application/json", "parquet": PARQUET, "model-card": "text/markdown"}
@@ -36,6 +43,13 @@ PICTURES = {
     b"BM": "image/bmp",
 }
 _POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"<>]{1,2000})">')
+
+
+class SignedUrl(Answer):
+    """It works without a key until `expires`, in seconds since 1970."""
+
+    url: str
+    expires: int
 
 
 @routes.get("/audits/{job_id}/tables", responses={**answers(TableList), **errors(409)})
@@ -65,11 +79,12 @@ def table(
     format: Literal["json", "csv", "parquet"] = "json",
     limit: Annotated[int, Query(ge=1, le=10_000, description="Rows of a page of JSON.")] = 1000,
     cursor: Cursor = None,
+    signature: Signature = None,
 ) -> Response:
     """A table: JSON by pages, CSV or Parquet as a whole. JSON and CSV leave out the bytes of images."""
-    context, caller, made = _made(request, job_id)
+    context, made = _artifact(request, job_id)
     if format == "json":
-        about = ("table", caller.tenant_id, job_id, name)
+        about = ("table", made.job.tenant_id, job_id, name)
         start = int(context.signer.open(cursor, *about) or 0)
         page = made.page(name, start, limit)
         more = start + page.num_rows < made.rows(name)
@@ -90,9 +105,9 @@ def table(
         **errors(409),
     },
 )
-def image(request: Request, job_id: str, image_id: str) -> Response:
+def image(request: Request, job_id: str, image_id: str, signature: Signature = None) -> Response:
     """An image of the run, by the id that tables have, as it was encoded."""
-    data = _made(request, job_id)[2].image(image_id)
+    data = _artifact(request, job_id)[1].image(image_id)
     headers = {"Cache-Control": "private, max-age=86400, immutable", "Content-Security-Policy": CLOSED}
     return Response(data, media_type=picture_type(data), headers=headers)
 
@@ -105,10 +120,20 @@ def image(request: Request, job_id: str, image_id: str) -> Response:
         **errors(409),
     },
 )
-def report(request: Request, job_id: str) -> Response:
+def report(request: Request, job_id: str, signature: Signature = None) -> Response:
     """The report of a finished job."""
-    page = _made(request, job_id)[2].document(REPORT)
+    page = _artifact(request, job_id)[1].document(REPORT)
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
+
+
+@routes.get("/audits/{job_id}/signed", responses={**answers(SignedUrl), **errors(422)})
+def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> Json:
+    """A URL of the report, of a table or of an image of the job, which works without a key for some minutes."""
+    context, caller = enter(request, "read")
+    job = of_tenant(context, caller, job_id)
+    seconds = context.config.signed_url_seconds
+    path, expires = context.links.url(f"/v1/audits/{job.id}/{artifact}", caller.tenant_id, seconds)
+    return Json({"url": f"{context.config.url}{path}", "expires": expires})
 
 
 @routes.get(
@@ -158,6 +183,15 @@ def read(context: Context, caller: Caller, job_id: str) -> Made:
     """What a job of the caller has made. 404 for another tenant's."""
     job = of_tenant(context, caller, job_id)
     return made_by(job, job.run_path or context.run_path(caller.tenant_id, job.id))
+
+
+def _artifact(request: Request, job_id: str) -> tuple[Context, Made]:
+    """Of a job, for who has a key or a signed URL."""
+    context, tenant_id = enter_artifact(request)
+    job = jobs.get(context.db, tenant_id, job_id)
+    if job is None:
+        raise not_found("audit")
+    return context, made_by(job, job.run_path or context.run_path(tenant_id, job.id))
 
 
 def _made(request: Request, job_id: str) -> tuple[Context, Caller, Made]:
