@@ -1,0 +1,114 @@
+"""A model and images that a tenant uploads, audited by a process without network; and files that changed since."""
+
+import io
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from endpoint_app import Endpoint, started
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from c2b_ray.endpoint.ledger import events, jobs, leases
+from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.policy.isolation import can_cut_off
+from c2b_ray.endpoint.work.runner import Runner
+
+SIDE, EACH = 32, 40
+
+
+def model() -> bytes:
+    """The mean of each colour, times random weights."""
+    weights = numpy_helper.from_array(np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["image"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["logits"]),
+    ]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 2])
+    graph = helper.make_graph(nodes, "g", [image], [logits], [weights])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    helper.set_model_props(made, {"labels": '["bus", "boat"]'})
+    return made.SerializeToString()
+
+
+def images() -> bytes:
+    archive, rows = io.BytesIO(), ["file_name,weather"]
+    with zipfile.ZipFile(archive, "w") as entries:
+        for name in ("bus", "boat"):
+            for number in range(EACH):
+                pixels, picture = np.random.default_rng(number).integers(0, 255, (SIDE, SIDE, 3)), io.BytesIO()
+                Image.fromarray(pixels.astype(np.uint8)).save(picture, "PNG")
+                entries.writestr(f"{name}/{number}.png", picture.getvalue())
+                rows.append(f"{name}/{number}.png,{'clear' if number % 2 else 'snow'}")
+        entries.writestr("metadata.csv", "\n".join(rows))
+    return archive.getvalue()
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory):
+    runners = {"poll_seconds": 0.05, "spare": False}
+    endpoint = started(tmp_path_factory.mktemp("endpoint"), {"via": "here", "runners": runners})
+    yield endpoint
+    endpoint.db.close()
+
+
+def sent(endpoint: Endpoint, content: bytes, kind: str) -> str:
+    answer = endpoint.as_("a").post("/v1/uploads", content=content, headers={"X-Upload-Kind": kind})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["spec"])
+
+
+def submitted(endpoint: Endpoint, config: dict[str, object]) -> str:
+    return str(endpoint.submit(config={"task": "t", "classes": ["bus", "boat"], **config})["id"])
+
+
+def ended(endpoint: Endpoint, job: str) -> Job:
+    """The job, once a runner has ended it."""
+    lease = leases.take(endpoint.db, "dispatcher", "tests", 60.0)
+    assert lease is not None
+    jobs.grant(endpoint.db, job, lease)
+    stop = threading.Event()
+    thread = threading.Thread(target=Runner(endpoint.db, endpoint.config, "tests").run, args=(stop,))
+    thread.start()
+    try:
+        deadline = time.monotonic() + 120
+        while (now := jobs.get(endpoint.db, endpoint.tenants["a"], job)).state not in ("finished", "failed"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        thread.join()
+    return now
+
+
+def test_an_uploaded_model_is_audited_on_uploaded_images_in_its_cell(endpoint):
+    classifier, table = sent(endpoint, model(), "onnx"), sent(endpoint, images(), "images")
+    config = {"classifier": classifier, "images": {"source": "labelled", "table": table}}
+    job = ended(endpoint, submitted(endpoint, config))
+    assert job.state == "finished", job.failure
+    warned = [event.data for event in events.after(endpoint.db, job.id) if event.kind == "warning"]
+    assert any("network" in str(data) for data in warned) is not can_cut_off()
+    page = endpoint.as_("a").get(f"/v1/audits/{job.id}/report").text
+    assert classifier in page
+    assert endpoint.config.folder not in page  # a stranger learns nothing of the server's folders
+
+
+def test_a_table_that_became_a_link_after_it_was_submitted_is_not_read(endpoint, tmp_path):
+    secret = tmp_path / "secret.csv"
+    secret.write_text("image,target_class\nthe-secret-of-another,bus\n")
+    data = Path(endpoint.context.tenant_root(endpoint.tenants["a"]), "data")
+    data.mkdir(parents=True)
+    (data / "t.csv").write_text("image,target_class\na.png,bus\n")
+    config = {"classifier": "world:clip", "images": {"source": "labelled", "table": "data/t.csv"}}
+    job_id = submitted(endpoint, config)
+    (data / "t.csv").unlink()
+    (data / "t.csv").symlink_to(secret)
+    job = ended(endpoint, job_id)
+    assert job.state == "failed"
+    assert "no longer leads to this tenant's files" in str(job.failure)
+    assert "the-secret" not in str(job.failure)
