@@ -5,7 +5,10 @@
 Both serve from one uvicorn process each, over a database of their own (SQLite: WAL, each commit synced). k6 asks them
 in turn, with 50 clients that never pause: GET of one job's status, and POST of a job. The bare application checks no
 key, no quota and no config, and writes one row; the endpoint does all that, and keeps an event and an entry of the
-audit log. Printed: p50 and p99 of each in ms, the medians over rounds, and their ratios.
+audit log. Printed: mean, p50 and p99 of each in ms, the medians over rounds, and their ratios.
+
+Of SQLite the bare application's writers overtake each other at random (its lock is polled for), so that its median is
+short and its p99 long, while the endpoint's queue: there the mean compares what each takes.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ CONFIG = {
 SCRIPT = """
 import http from 'k6/http';
 import { check } from 'k6';
-export const options = { vus: %(clients)d, duration: '%(seconds)ds', summaryTrendStats: ['med', 'p(99)', 'count'] };
+export const options = { vus: %(clients)d, duration: '%(seconds)ds', summaryTrendStats: ['avg', 'med', 'p(99)'] };
 const params = { headers: { Authorization: 'Bearer %(key)s', 'Content-Type': 'application/json' } };
 const body = %(body)s;
 export default function () {
@@ -54,7 +57,7 @@ class Base(DeclarativeBase):
 
 
 class Row(Base):
-    __tablename__ = "jobs"
+    __tablename__ = "bare_jobs"
     id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str]
     state: Mapped[str]
@@ -77,12 +80,12 @@ def bare_app(database: str) -> object:
     """As a tutorial would write it."""
     from fastapi import FastAPI, HTTPException
 
-    engine = create_engine(database, pool_size=20, max_overflow=20)
+    engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"), pool_size=20, max_overflow=20)
     if database.startswith("sqlite"):
 
         @event.listens_for(engine, "connect")
         def _settings(connection: object, record: object) -> None:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 60000"):
                 connection.execute(f"PRAGMA {pragma}")  # type: ignore[attr-defined]
 
     Base.metadata.create_all(engine)
@@ -152,7 +155,7 @@ def started(which: str, folder: Path, database: str, port: int) -> Iterator[str]
 
 
 def measured(folder: Path, fields: dict[str, object]) -> dict[str, float]:
-    """p50 and p99 in ms, requests a second; raises where an answer was no success."""
+    """Mean, p50 and p99 in ms, requests a second; raises where an answer was no success."""
     script, summary = folder / "load.js", folder / "summary.json"
     script.write_text(SCRIPT % fields)
     run = ["k6", "run", "--quiet", "--summary-export", str(summary), str(script)]
@@ -164,7 +167,7 @@ def measured(folder: Path, fields: dict[str, object]) -> dict[str, float]:
     if failed := metrics["checks"]["fails"]:
         raise SystemExit(f"{failed} answers of {fields['url']} were no success")
     times = metrics["http_req_duration"]
-    return {"p50": times["med"], "p99": times["p(99)"], "rate": metrics["http_reqs"]["rate"]}
+    return {"mean": times["avg"], "p50": times["med"], "p99": times["p(99)"], "rate": metrics["http_reqs"]["rate"]}
 
 
 def urls_of(folder: Path, bare: str, endpoint: str) -> tuple[dict[str, dict[str, str]], str]:
@@ -200,10 +203,12 @@ def compare(arguments: argparse.Namespace) -> dict[str, object]:
 
 def summarised(by: dict[str, list[dict[str, float]]]) -> dict[str, object]:
     medians = {
-        whose: {name: round(statistics.median(one[name] for one in rounds), 2) for name in ("p50", "p99", "rate")}
+        whose: {
+            name: round(statistics.median(one[name] for one in rounds), 2) for name in ("mean", "p50", "p99", "rate")
+        }
         for whose, rounds in by.items()
     }
-    ratios = {name: round(medians["endpoint"][name] / medians["bare"][name], 2) for name in ("p50", "p99")}
+    ratios = {name: round(medians["endpoint"][name] / medians["bare"][name], 2) for name in ("mean", "p50", "p99")}
     return {**medians, "ratio": ratios}
 
 
