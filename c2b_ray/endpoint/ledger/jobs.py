@@ -44,6 +44,7 @@ from c2b_ray.endpoint.ledger.running import (
     report,
     retry,
 )
+from c2b_ray.endpoint.ledger.together import together
 from c2b_ray.errors import ConfigError, RunError
 
 __all__ = [
@@ -71,19 +72,7 @@ def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaul
     another body; ConfigError names a field that cannot be.
     """
     _check(new)
-    with db.transaction() as tx:
-        limits = quotas.locked_limits(tx, tenant_id, defaults)
-        job_id = new_id("job")
-        if new.idempotency_key is not None:
-            original = _original(tx, tenant_id, new, job_id)
-            if original is not None:
-                return original, False
-        quotas.check_submission(tx, tenant_id, new, limits)
-        job = _inserted(tx, tenant_id, key_id, new, job_id)
-        events.add(tx, job_id, "state", {"state": "queued"})
-        data = {"kind": new.kind}
-        audit_log.append(tx, audit_log.Entry(key_id or "operator", "job.submit", tenant_id, job_id, data))
-    return job, True
+    return together(db, tenant_id, lambda tx: _submitted(tx, (tenant_id, key_id), new, defaults))
 
 
 def get(db: Database, tenant_id: str | None, job_id: str) -> Job | None:
@@ -175,6 +164,22 @@ def _check(new: NewJob) -> None:
     key = new.idempotency_key
     if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
         raise ConfigError("Idempotency-Key", "expected 1 to 255 printable ASCII characters")
+
+
+def _submitted(tx: Transaction, who: tuple[str, str | None], new: NewJob, defaults: Quotas) -> tuple[Job, bool]:
+    tenant_id, key_id = who
+    limits = quotas.locked_limits(tx, tenant_id, defaults)
+    job_id = new_id("job")
+    if new.idempotency_key is not None:
+        original = _original(tx, tenant_id, new, job_id)
+        if original is not None:
+            return original, False
+    quotas.check_submission(tx, tenant_id, new, limits)
+    job = _inserted(tx, tenant_id, key_id, new, job_id)
+    events.add(tx, job_id, "state", {"state": "queued"})
+    data = {"kind": new.kind}
+    audit_log.append(tx, audit_log.Entry(key_id or "operator", "job.submit", tenant_id, job_id, data))
+    return job, True
 
 
 def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job | None:

@@ -1,0 +1,78 @@
+"""Writes that share a commit: each is kept or refused as if it were alone."""
+
+import threading
+from contextlib import contextmanager
+
+import ledgers
+from sqlalchemy import event
+
+from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.ledger import audit_log, jobs
+from c2b_ray.endpoint.ledger.job import IdempotencyConflictError, NewJob
+from c2b_ray.endpoint.ledger.outage import DatabaseDownError
+from c2b_ray.endpoint.ledger.quotas import Denied
+
+PLENTY = Quotas(concurrent_jobs=1000)
+
+
+def at_once(db, who, news, limits=PLENTY):
+    """What came of each, submitted while a first write holds all of them up."""
+    results = [None] * len(news)
+
+    def one(number):
+        try:
+            results[number] = jobs.submit(db, who, None, news[number], limits)
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(news))]
+    with db.transaction():
+        for thread in threads:
+            thread.start()
+        threads[0].join(0.3)
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@contextmanager
+def commits(db):
+    count = []
+    event.listen(db.engine, "commit", lambda connection: count.append(1))
+    yield count
+
+
+def new(key=None, body="body", name=None):
+    return NewJob("c2b", {}, {}, name=name, idempotency_key=key, body_hash=body)
+
+
+def test_one_that_is_refused_disturbs_no_other(db):
+    who = ledgers.member(db).tenant_id
+    news = [new(name=str(number)) for number in range(8)] + [new("once"), new("once"), new("once", "another body")]
+    with commits(db) as count:
+        results = at_once(db, who, news, Quotas(concurrent_jobs=9))
+    made = [result[0].id for result in results if isinstance(result, tuple) and result[1]]
+    assert len(made) == len(set(made)) == 9
+    kinds = {type(result) for result in results if not isinstance(result, tuple)}
+    assert kinds <= {Denied, IdempotencyConflictError}
+    assert {job.id for job in jobs.page(db, who).items} == set(made)
+    assert audit_log.verify(db) is None
+    assert len(count) < len(news)
+
+
+def test_a_commit_that_fails_is_told_to_each_and_nothing_is_kept(db, monkeypatch):
+    who = ledgers.member(db).tenant_id
+    whole = audit_log.append
+
+    def full(tx, entry):
+        whole(tx, entry)
+        tx.connection.exec_driver_sql("PRAGMA query_only = ON")
+        tx.connection.exec_driver_sql("DELETE FROM buckets")
+
+    monkeypatch.setattr(audit_log, "append", full)
+    results = at_once(db, who, [new() for _ in range(4)])
+    assert {type(result) for result in results} == {DatabaseDownError}
+    monkeypatch.undo()
+    db.engine.dispose()
+    assert jobs.page(db, who).items == []
+    assert jobs.submit(db, who, None, new(), PLENTY)[1]
