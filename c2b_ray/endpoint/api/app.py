@@ -40,7 +40,7 @@ from c2b_ray.endpoint.ledger.keys import KeyRing
 from c2b_ray.endpoint.operate.metrics import registry
 from c2b_ray.endpoint.operate.signatures import UrlSigner
 
-THREADS = 16
+THREADS = 8
 """Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these."""
 ROUTES = (jobs, events, results, judging, receiving, uploads, keys, webhooks, catalog, health)
 

@@ -23,6 +23,7 @@ class Remembered:
     def __init__(self, db: Database, defaults: Quotas, seconds: float) -> None:
         self._db, self._defaults, self._seconds = db, defaults, seconds
         self._known: dict[str, tuple[Quotas, bool, float]] = {}
+        self._renewing: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def limits(self, tenant_id: str) -> Quotas:
@@ -35,11 +36,22 @@ class Remembered:
     def forget(self) -> None:
         with self._lock:
             self._known.clear()
+            self._renewing.clear()
+
+    def _renews(self, tenant_id: str, until: float, now: float) -> bool:
+        """Whether this thread is to ask again, as one does in the second half of the time; else all would at its
+        end."""
+        if until - now > self._seconds / 2:
+            return False
+        with self._lock:
+            first = self._renewing.get(tenant_id) != until
+            self._renewing[tenant_id] = until
+        return first
 
     def _of(self, tenant_id: str) -> tuple[Quotas, bool, float]:
         known = self._known.get(tenant_id)
         now = time.monotonic()
-        if known is None or now >= known[2]:
+        if known is None or now >= known[2] or self._renews(tenant_id, known[2], now):
             tenant = tenants.get(self._db, tenant_id)
             limits = self._defaults if tenant is None else tenant.limits(self._defaults)
             known = limits, tenant is not None and tenant.name == OPERATORS, now + self._seconds

@@ -114,6 +114,7 @@ class KeyRing:
         self._db, self._seconds = db, seconds
         self._known: dict[str, tuple[Key, float]] = {}
         self._touched: dict[str, float] = {}
+        self._renewing: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def verify(self, text: str) -> Key | None:
@@ -121,7 +122,7 @@ class KeyRing:
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         began = time.monotonic()
         known = self._known.get(digest)
-        if known is not None and began < known[1]:
+        if known is not None and began < known[1] and not self._renews(digest, began, known[1]):
             return known[0]
         key, now = _verified(self._db, text)
         with self._lock:
@@ -140,6 +141,19 @@ class KeyRing:
             with suppress(DatabaseDownError):  # who only reads is served while nothing can be written
                 used(self._db, key.id)
         return key
+
+    def _renews(self, digest: str, now: float, until: float) -> bool:
+        """Whether this thread is to look again, as one does in the second half of the time; else all would at its
+        end."""
+        if until - now > self._seconds / 2:
+            return False
+        with self._lock:
+            if self._renewing.get(digest) == until:
+                return False
+            if len(self._renewing) >= _REMEMBERED:
+                self._renewing.clear()
+            self._renewing[digest] = until
+        return True
 
     def forget(self) -> None:
         """What this process revokes works no longer here."""
