@@ -40,8 +40,9 @@ from c2b_ray.endpoint.ledger.keys import KeyRing
 from c2b_ray.endpoint.operate.metrics import registry
 from c2b_ray.endpoint.operate.signatures import UrlSigner
 
-THREADS = 8
-"""Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these."""
+THREADS, THREADS_OF_SQLITE = 16, 8
+"""Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these. SQLite
+is asked in the process itself, where more threads only wait for each other."""
 ROUTES = (jobs, events, results, judging, receiving, uploads, keys, webhooks, catalog, health)
 
 
@@ -80,7 +81,9 @@ def context_for(config: EndpointConfig, db: Database) -> Context:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
-    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+    anyio.to_thread.current_default_thread_limiter().total_tokens = (
+        THREADS_OF_SQLITE if context.db.is_sqlite else THREADS
+    )
     await anyio.to_thread.run_sync(migrations.prepare, context.db)
     yield
     await context.watch.close()
