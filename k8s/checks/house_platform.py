@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from ipaddress import ip_address, ip_network
@@ -9,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from .manifests import CLUSTER_API, LEDGER, RAY, Manifest, Pod, pods, selects, subject
+from .house_pods import quantity
+from .manifests import CLUSTER_API, LEDGER, RAY, Manifest, Pod, containers_of, pod_of, pods, selects, subject
 from .render import LOADER
 from .serve import SOURCES, serve_config
 
@@ -142,6 +144,35 @@ def serve_in_step(platform: Platform) -> Iterator[tuple[str, str]]:
             yield subject(manifest), "serveConfigV2 is not in step with deployments/: run python k8s/serve_config.py"
 
 
+def serve_fits_nodes(platform: Platform) -> Iterator[tuple[str, str]]:
+    """Each replica fits a worker of some group: its labels, CPUs, GPUs, other resources. Else Serve waits for ever."""
+    for manifest in _of(platform, "RayService"):
+        config = yaml.load(manifest["spec"].get("serveConfigV2") or "{}", LOADER)  # noqa: S506 — safe
+        groups = manifest["spec"]["rayClusterConfig"].get("workerGroupSpecs") or []
+        for application in (config or {}).get("applications") or []:
+            for deployment in application.get("deployments") or []:
+                options = deployment.get("ray_actor_options") or {}
+                if not any(_fits(options, group) for group in groups):
+                    name = f"{application['name']}/{deployment['name']}"
+                    yield subject(manifest), f"no group has workers for a replica of {name}: {options}"
+
+
+def _fits(options: Mapping[str, Any], group: Manifest) -> bool:
+    if not (containers := containers_of(pod_of(group))):
+        return False
+    labels, limits = group.get("labels") or {}, containers[0]["resources"]["limits"]
+    there = {
+        "CPU": float(limits["cpu"]),
+        "GPU": sum(float(count) for name, count in limits.items() if name.endswith("/gpu")),
+        "memory": quantity(limits["memory"]),
+        **json.loads(((group.get("rayStartParams") or {}).get("resources") or "{}").strip('"').replace('\\"', '"')),
+    }
+    wanted = {"CPU": options.get("num_cpus", 0), "GPU": options.get("num_gpus", 0), "memory": options.get("memory", 0)}
+    wanted |= options.get("resources") or {}
+    chosen = all(labels.get(key) == value for key, value in (options.get("label_selector") or {}).items())
+    return chosen and all(there.get(name, 0) >= amount for name, amount in wanted.items())
+
+
 @cache
 def _made() -> list[dict[str, object]]:
     return [serve_config(overlay) for overlay in SOURCES]
@@ -153,5 +184,6 @@ PLATFORM_RULES: Mapping[str, Callable[[Platform], Iterator[tuple[str, str]]]] = 
     "references": references,
     "no-secrets": no_secrets,
     "serve-config-in-step": serve_in_step,
+    "serve-fits-nodes": serve_fits_nodes,
 }
 """Rules of all objects together; each yields the object and what is wrong with it."""

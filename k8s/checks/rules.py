@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import yaml
+
 from . import house_clusters, operator_clusters, operator_jobs, schemas
 from .house_platform import PLATFORM_RULES
 from .house_pods import POD_RULES
@@ -16,7 +18,7 @@ JOB_RULES = {**operator_jobs.JOB_RULES, **house_clusters.JOB_RULES}
 OBJECT_RULES = operator_jobs.OBJECT_RULES
 RULES = ("object", *CLUSTER_RULES, *JOB_RULES, *OBJECT_RULES, *POD_RULES, *PLATFORM_RULES)
 SCHEMAS = ("schema", "cel", "core-schema")
-MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError, yaml.YAMLError)
 T = TypeVar("T")
 
 

@@ -39,7 +39,7 @@ KUSTOMIZATION = """apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: c2b-ray
 resources: [{overlay}/cluster]
-components: [{components}/nightly-raycronjob, {components}/rayjobs, {components}/kueue]
+components: [{components}/nightly-raycronjob, {components}/rayjobs, {components}/kueue, {components}/ingress]
 images: [{{name: c2b-ray-cpu, newName: registry.example.org/c2b-ray, newTag: 0.1.0-cpu}}]
 patches: [{{target: {{kind: RayJob}}, path: ends.yaml}}]
 """

@@ -108,7 +108,7 @@ FAULTS: list[tuple[str, Fault, tuple[str, ...]]] = [
     ("runtime-env", lambda o: o.job.update(runtimeEnvYAML="- a list"), ()),
     ("backoff-or-deadline", lambda o: o.job.update(backoffLimit=2, activeDeadlineSeconds=60), ()),
     ("ends-its-cluster", lambda o: o.job.update(ttlSecondsAfterFinished=0), ()),
-    ("has-containers", lambda o: o.worker["template"]["spec"].update(containers=[]), ()),
+    ("has-containers", lambda o: o.worker["template"]["spec"].update(containers=[]), ("serve-fits-nodes",)),
     ("resources-once", lambda o: o.head.update(resources={"CPU": "1"}), ()),
     ("labels-at-top-level", lambda o: o.worker["rayStartParams"].update(labels="pool=gpu"), ()),
     ("replica-bounds", lambda o: o.worker.pop("minReplicas"), ()),
@@ -168,6 +168,8 @@ FAULTS: list[tuple[str, Fault, tuple[str, ...]]] = [
     ("references", lambda o: o.of("Service", "c2b-api")["spec"]["selector"].update(app="x"), ()),
     ("references", lambda o: o.all.remove(o.of("PriorityClass", "c2b-ray-batch")), ()),
     ("no-secrets", lambda o: o.all.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}}), ()),
+    ("serve-fits-nodes", lambda o: o.service["spec"].update(serveConfigV2=o.service["spec"]["serveConfigV2"].replace("num_cpus: ", "num_cpus: 90", 1)), ("serve-config-in-step",)),
+    ("serve-fits-nodes", lambda o: [g.update(labels={"pool": "other"}) or g["template"]["spec"]["containers"][0]["resources"]["limits"].update(cpu="0") for g in o.cluster["workerGroupSpecs"]], ()),
     ("serve-config-in-step", lambda o: o.service["spec"].update(serveConfigV2=o.service["spec"]["serveConfigV2"].replace("max_ongoing_requests: 100", "max_ongoing_requests: 5")), ()),
 ]  # fmt: skip
 
