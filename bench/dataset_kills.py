@@ -78,7 +78,7 @@ class Driver:
         self._log.close()
 
     def end(self) -> None:
-        if status := self.popen.wait(PATIENCE_S):
+        if status := self.popen.wait(6 * PATIENCE_S):
             raise RuntimeError(f"exit status {status}: {Path(f'{self.out}.said').read_text()[-4000:]}")
 
 
