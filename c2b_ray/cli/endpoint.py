@@ -83,7 +83,7 @@ def runner(config: Config = None, metrics: Metrics = None) -> None:
 
 @app.command()
 def dispatcher(config: Config = None, metrics: Metrics = None) -> None:
-    """Share the runners between tenants, and send webhooks; of several dispatchers one leads."""
+    """Share the runners between tenants, send webhooks, delete what is old; of several dispatchers one leads."""
     from c2b_ray.endpoint.operate.metrics import served
     from c2b_ray.endpoint.work.dispatcher import Dispatcher
     from c2b_ray.endpoint.work.runner import name_of_this_process
@@ -91,8 +91,30 @@ def dispatcher(config: Config = None, metrics: Metrics = None) -> None:
 
     settings = _settings(config)
     db = _current(settings)
-    with served(db, metrics), upkeep(db, settings):
-        Dispatcher(db, settings, name_of_this_process()).run(threading.Event())
+    owner = name_of_this_process()
+    with served(db, metrics), upkeep(db, settings, owner):
+        Dispatcher(db, settings, owner).run(threading.Event())
+
+
+@app.command()
+def purge(
+    config: Config = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Delete all of this tenant, for ever: runs, uploads, keys, what it used.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --tenant: really.")] = False,
+) -> None:
+    """Delete now what the file's `retention` says is old, or all of a tenant; the audit log keeps ids."""
+    from c2b_ray.endpoint.operate import retention
+
+    settings = _settings(config)
+    db = _current(settings)
+    if tenant is None:
+        show.line(f"deleted: {retention.purge(db, settings)}")
+        return
+    if not yes:
+        raise ConfigError("tenant", f"all of {tenant} would be deleted, for ever; say --yes to do it")
+    show.line(f"deleted {retention.remove_tenant(db, settings, tenant)} and all of it")
 
 
 @app.command()

@@ -30,7 +30,7 @@ class Upload:
     created: float
 
 
-_COLUMNS = [_uploads[field.name] for field in fields(Upload)]
+COLUMNS = [_uploads[field.name] for field in fields(Upload)]
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
     insert = sqlite.insert(tables.uploads) if db.is_sqlite else postgresql.insert(tables.uploads)
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
-        before = tx.execute(select(*_COLUMNS).where(*_here(tenant_id, new.sha256))).first()
+        before = tx.execute(select(*COLUMNS).where(*_here(tenant_id, new.sha256))).first()
         if before is not None:
             return record(Upload, before), False
         quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, new.bytes)
         values = vars(new) | {"tenant_id": tenant_id, "created": tx.now}
-        row = tx.execute(insert.values(values).returning(*_COLUMNS)).one()
+        row = tx.execute(insert.values(values).returning(*COLUMNS)).one()
         data = {"kind": new.kind, "bytes": new.bytes}
         audit_log.append(tx, audit_log.Entry(key_id or "operator", "upload.add", tenant_id, new.sha256, data))
     return record(Upload, row), True
@@ -71,7 +71,7 @@ def get(db: Database, tenant_id: str, sha256: str) -> Upload | None:
     if not _SHA256.fullmatch(sha256):
         return None
     with db.reading() as tx:
-        row = tx.execute(select(*_COLUMNS).where(*_here(tenant_id, sha256))).first()
+        row = tx.execute(select(*COLUMNS).where(*_here(tenant_id, sha256))).first()
     return None if row is None else record(Upload, row)
 
 
@@ -79,7 +79,7 @@ def page(
     db: Database, tenant_id: str, cursor: tuple[float, str] | None = None, limit: int = 50
 ) -> tuple[list[Upload], tuple[float, str] | None]:
     """The latest first, and what to ask with for those that follow."""
-    statement = select(*_COLUMNS).where(_uploads.tenant_id == tenant_id)
+    statement = select(*COLUMNS).where(_uploads.tenant_id == tenant_id)
     if cursor is not None:
         statement = statement.where(tuple_(_uploads.created, _uploads.sha256) < tuple_(*cursor))
     with db.reading() as tx:

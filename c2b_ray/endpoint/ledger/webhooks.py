@@ -131,6 +131,13 @@ def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -
         tx.execute(update(tables.deliveries).where(*here).values(values))
 
 
+def forget(db: Database, before: float) -> int:
+    """Deletes deliveries that were settled before then; how many."""
+    with db.transaction() as tx:
+        settled = _deliveries.state != "pending", _deliveries.next_at < before
+        return tx.execute(delete(tables.deliveries).where(*settled)).rowcount
+
+
 def deliveries(db: Database, tenant_id: str, webhook_id: str, limit: int = 50) -> list[Delivery]:
     """The latest of a tenant's webhook, for who wonders where they are."""
     where = _deliveries.webhook_id == webhook_id, _webhooks.tenant_id == tenant_id

@@ -42,5 +42,5 @@ def working(db: Database, config: EndpointConfig) -> Iterator[None]:
     ended."""
     owner = name_of_this_process()
     runner = Runner(db, config, owner, Path(config.folder) / LOG)
-    with upkeep(db, config), running([Dispatcher(db, config, owner).run, runner.run]):
+    with upkeep(db, config, owner), running([Dispatcher(db, config, owner).run, runner.run]):
         yield

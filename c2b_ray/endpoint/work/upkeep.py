@@ -1,4 +1,4 @@
-"""What runs beside a dispatcher, in threads of its process: the sender of webhooks.
+"""What runs beside a dispatcher, in threads of its process: the sender of webhooks, and retention.
 
 It composes; what they do is in `operate`.
 """
@@ -12,15 +12,16 @@ from contextlib import contextmanager
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.operate.retention import Retention
 from c2b_ray.endpoint.operate.webhooks import Sender
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def upkeep(db: Database, config: EndpointConfig) -> Iterator[None]:
-    """While the body runs; afterwards all has ended."""
-    with running([Sender(db, config).run]):
+def upkeep(db: Database, config: EndpointConfig, owner: str) -> Iterator[None]:
+    """While the body runs; afterwards all has ended. `owner`: a name of this process that no other has."""
+    with running([Sender(db, config).run, Retention(db, config, owner).run]):
         yield
 
 

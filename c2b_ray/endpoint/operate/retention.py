@@ -1,0 +1,181 @@
+"""What is kept no longer: runs, uploads, events and Idempotency-Keys by age, and all of a tenant who leaves.
+
+The ledger goes first: nobody reads half of a run, and a job that is not ended is refused there. Files follow. Where a
+process dies in between, the next pass finds what the ledger or its audit log says was deleted and still lies in the
+storage. A file that neither speaks of is never deleted: the database may be a wrong one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pyarrow import fs
+
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.ledger import aged, events, jobs, leases, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
+from c2b_ray.endpoint.ledger.ids import is_id
+from c2b_ray.endpoint.policy import uploads as stored_uploads
+from c2b_ray.errors import C2BError, InputError
+from c2b_ray.filesystems import resolve
+from c2b_ray.store import files
+
+ACTOR = "retention"
+EVERY_S = 900.0
+CLOCK_S = 3600.0
+"""How far the database's clock may move against this process's between two passes: setting it ahead deletes nothing."""
+DAY_S, HOUR_S = 86_400.0, 3600.0
+AT_ONCE = 200
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Deleted:
+    """What a pass deleted; `leftovers`: what an earlier one had begun."""
+
+    runs: int = 0
+    uploads: int = 0
+    events: int = 0
+    deliveries: int = 0
+    idempotency_keys: int = 0
+    leftovers: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        counts = [f"{value} {name.replace('_', ' ')}" for name, value in vars(self).items() if isinstance(value, int)]
+        return ", ".join(counts) + "".join(f"; {failure}" for failure in self.failures)
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+
+class Retention:
+    """Passes every quarter of an hour; of several processes one, by a lease."""
+
+    def __init__(self, db: Database, config: EndpointConfig, owner: str) -> None:
+        self._db, self._config, self._owner = db, config, owner
+        self._clocks: tuple[float, float] | None = None
+
+    def run(self, stop: threading.Event, every: float = EVERY_S) -> None:
+        """Until `stop`. The first pass is a while after the start, when the clock has been watched for so long."""
+        while True:
+            try:
+                if self.clock_is_steady() and leases.take(self._db, ACTOR, self._owner, every / 2) is not None:
+                    deleted = purge(self._db, self._config)
+                    if deleted:
+                        _log.info("deleted: %s", deleted)
+            except DatabaseDownError as error:
+                _log.debug("%s; retention waits", error)
+            except C2BError as error:
+                _log.warning("retention waits: %s", error)
+            if stop.wait(every):
+                return
+
+    def clock_is_steady(self) -> bool:
+        """Whether the database's clock went as this process's since the last look; not at the first."""
+        with self._db.reading() as tx:
+            now = self._db.now(tx.connection), time.monotonic()
+        before, self._clocks = self._clocks, now
+        if before is None:
+            return False
+        off = (now[0] - before[0]) - (now[1] - before[1])
+        if abs(off) > CLOCK_S:
+            _log.warning("the database's clock was set by %.0f s; nothing is deleted in this pass", off)
+        return abs(off) <= CLOCK_S
+
+
+def purge(db: Database, config: EndpointConfig) -> Deleted:
+    """One pass."""
+    kept, deleted = config.retention, Deleted()
+    with db.reading() as tx:
+        now = db.now(tx.connection)
+    if kept.runs_days is not None:
+        deleted.runs = _purge_runs(db, config, now - kept.runs_days * DAY_S)
+    if kept.uploads_days is not None:
+        deleted.uploads = _purge_uploads(db, config, now - kept.uploads_days * DAY_S)
+    deleted.events = events.forget(db, now - kept.events_days * DAY_S)
+    deleted.deliveries = webhooks.forget(db, now - kept.events_days * DAY_S)
+    deleted.idempotency_keys = jobs.forget_idempotency(db, now - kept.idempotency_hours * HOUR_S)
+    for root in _roots(config):
+        try:
+            deleted.leftovers += _leftovers(db, config, root)
+        except C2BError as error:  # one tenant's folder must not keep others' from being looked at
+            deleted.failures.append(str(error))
+    return deleted
+
+
+def remove_tenant(db: Database, config: EndpointConfig, name: str, actor: str = "operator") -> str:
+    """Deletes all of a tenant, for ever: rows, keys, runs, uploads, data; its id. The audit log keeps ids.
+
+    InputError where there is no such tenant; RunError while jobs of it wait or run.
+    """
+    tenant = tenants.by_name(db, name)
+    if tenant is None or not tenants.remove(db, tenant.id, actor):
+        raise InputError(f"there is no tenant {name!r}")
+    _remove_folder(_root(config, tenant.id))
+    return tenant.id
+
+
+def _purge_runs(db: Database, config: EndpointConfig, before: float) -> int:
+    count = 0
+    while old := aged.ended_before(db, before, AT_ONCE):
+        for tenant_id, job_id in old:
+            if jobs.set_deleted(db, tenant_id, job_id, ACTOR) is not None:
+                _remove_folder(f"{_root(config, tenant_id)}/runs/{job_id}")
+                count += 1
+    return count
+
+
+def _purge_uploads(db: Database, config: EndpointConfig, before: float) -> int:
+    count = 0
+    for upload in aged.unused_uploads(db, before):
+        if uploads.remove(db, upload.tenant_id, upload.sha256, ACTOR):
+            stored_uploads.remove(_root(config, upload.tenant_id), upload.sha256, upload.kind)
+            count += 1
+    return count
+
+
+def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
+    """Of what was deleted before and still lies in a tenant's folder."""
+    root = _root(config, tenant_id)
+    if aged.tenant_was_removed(db, tenant_id):
+        _remove_folder(root)
+        return 1
+    runs = [name for name in files.entries(f"{root}/runs") if is_id(name)]
+    gone = aged.deleted_jobs(db, runs)
+    for job_id in gone:
+        _remove_folder(f"{root}/runs/{job_id}")
+    orphans = aged.removed_uploads(db, tenant_id, sorted(set(_old_files(f"{root}/uploads"))))
+    for sha256 in orphans:
+        for kind in stored_uploads.KINDS:
+            stored_uploads.remove(root, sha256, kind)
+    return len(gone) + len(orphans) + stored_uploads.sweep(root)
+
+
+def _old_files(folder: str) -> Iterator[str]:
+    """SHA-256 of uploads that lie there for a day: one that arrives now gets its row in a moment."""
+    filesystem, path = resolve(folder)
+    with files.answers(folder):
+        infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    for info in infos:
+        sha256 = info.base_name.partition(".")[0]
+        if len(sha256) == 64 and (info.mtime_ns or 0) / 1e9 < time.time() - DAY_S:
+            yield sha256
+
+
+def _roots(config: EndpointConfig) -> list[str]:
+    return [name for name in files.entries(f"{config.storage_root.rstrip('/')}/tenants") if is_id(name)]
+
+
+def _root(config: EndpointConfig, tenant_id: str) -> str:
+    return f"{config.storage_root.rstrip('/')}/tenants/{tenant_id}"
+
+
+def _remove_folder(path: str) -> None:
+    if files.entries(path):
+        files.remove_directory(path)
