@@ -156,13 +156,13 @@ def _server(settings: EndpointConfig) -> Callable[[], None]:
     """Serves the API until a signal; requests that are under way then have a few seconds to end."""
     import uvicorn
 
-    from c2b_ray.endpoint.api.app import create_app
     from c2b_ray.endpoint.api.envelope import log_to_stderr
+    from c2b_ray.endpoint.application import create_application
 
     log_to_stderr()
 
     config = uvicorn.Config(
-        create_app(settings),
+        create_application(settings),
         host=settings.host,
         port=settings.port,
         log_config=None,

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from c2b_ray.config.endpoint import EndpointConfig, read_endpoint
-from c2b_ray.endpoint.api.app import create_app
 from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.application import create_application
 from c2b_ray.endpoint.ledger import jobs, keys, leases, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.job import Job, NewJob
@@ -92,5 +92,5 @@ def started(folder: Path, changes: Mapping[str, Any] | None = None) -> Endpoint:
         "operator": ("operators", ("submit", "read", "admin")),
     }
     texts = {name: keys.create(db, made[tenant], name, scopes).text for name, (tenant, scopes) in wanted.items()}
-    app = create_app(config, db)
+    app = create_application(config, db)
     return Endpoint(app, TestClient(app, raise_server_exceptions=False), config, db, made, texts)

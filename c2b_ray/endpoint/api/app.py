@@ -43,6 +43,8 @@ from c2b_ray.endpoint.operate.signatures import UrlSigner
 THREADS, THREADS_OF_SQLITE = 16, 8
 """Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these. SQLite
 is asked in the process itself, where more threads only wait for each other."""
+UPLOADS = uploads.PATH, "/ui/uploads"
+"""Where files are sent: by clients, and by a form of the pages."""
 ROUTES = (jobs, events, results, judging, receiving, uploads, keys, webhooks, catalog, health)
 
 
@@ -97,4 +99,4 @@ def _methods(path: str) -> set[str]:
 
 
 def _largest(config: EndpointConfig, path: str) -> int:
-    return config.policy.upload_bytes if path == uploads.PATH else config.policy.body_bytes
+    return config.policy.upload_bytes if path in UPLOADS else config.policy.body_bytes

@@ -36,22 +36,22 @@ class Caller:
 
 def enter(request: Request, scope: Scope) -> tuple[Context, Caller]:
     """401 without a key that works, 403 where it has not the scope, 429 where its tenant asks too often."""
-    scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    return admit(request, text.strip() if scheme.lower() == "bearer" else "", scope)
-
-
-def admit(request: Request, text: str, scope: Scope) -> tuple[Context, Caller]:
-    """As `enter`, for a key that came in another way, such as a page's cookie."""
     context = context_of(request)
-    key = context.keys.verify(text) if text else None
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    key = context.keys.verify(text.strip()) if scheme.lower() == "bearer" else None
     if key is None:
         raise _unauthenticated(bool(text))
+    return context, admitted(request, context, key, scope)
+
+
+def admitted(request: Request, context: Context, key: Key, scope: Scope) -> Caller:
+    """As `enter`, of a key that was verified in another way, such as by a page's session."""
     request.scope["state"]["key_id"] = key.id
     _throttle(request, context, key.tenant_id)
     if not key.allows(scope):
         detail = f"this key may not {scope}: it has the scopes {', '.join(key.scopes)}"
         raise ProblemError(403, "missing_scope", detail)
-    return context, Caller(key, key.tenant_id)
+    return Caller(key, key.tenant_id)
 
 
 def enter_operator(request: Request) -> tuple[Context, Caller, str | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -15,7 +17,7 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 from c2b_ray.endpoint.api.responses import Json, answers, errors, router
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.ledger import uploads
-from c2b_ray.endpoint.ledger.uploads import NewUpload
+from c2b_ray.endpoint.ledger.uploads import NewUpload, Upload
 from c2b_ray.endpoint.policy.uploads import Kind, Receiver, TooLargeError, remove
 from c2b_ray.errors import ImageError, SourceError, WeightsError
 
@@ -52,18 +54,16 @@ async def upload(
     shown = _shown(name)
     receiver = await to_thread.run_sync(Receiver, context.tenant_root(caller.tenant_id), context.config.policy)
     try:
-        waiting = bytearray()
-        async for part in request.stream():
-            waiting += part
-            if len(waiting) >= CHUNK:
-                await to_thread.run_sync(receiver.write, bytes(waiting))
-                waiting.clear()
-        await to_thread.run_sync(receiver.write, bytes(waiting))
-        return await to_thread.run_sync(_kept, context, caller, (receiver, kind, sha256, shown))
-    except TooLargeError as error:
-        raise ProblemError(413, "too_large", str(error), headers={"Connection": "close"}) from error
-    except (WeightsError, ImageError, SourceError) as error:
-        raise ProblemError(422, "refused_upload", str(error), [FieldError("body", str(error))]) from error
+        with refusals():
+            waiting = bytearray()
+            async for part in request.stream():
+                waiting += part
+                if len(waiting) >= CHUNK:
+                    await to_thread.run_sync(receiver.write, bytes(waiting))
+                    waiting.clear()
+            await to_thread.run_sync(receiver.write, bytes(waiting))
+            upload, created = await to_thread.run_sync(kept, context, caller, (receiver, kind, sha256, shown))
+        return Json(upload_body(upload), 201 if created else 200)
     finally:
         receiver.abort()
 
@@ -77,17 +77,31 @@ def _admitted(request: Request) -> tuple[Context, Caller]:
     return context, caller
 
 
-def _kept(context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]) -> Json:
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What is wrong with a file, in HTTP."""
+    try:
+        yield
+    except TooLargeError as error:
+        raise ProblemError(413, "too_large", str(error), headers={"Connection": "close"}) from error
+    except (WeightsError, ImageError, SourceError) as error:
+        raise ProblemError(422, "refused_upload", str(error), [FieldError("body", str(error))]) from error
+
+
+def kept(
+    context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]
+) -> tuple[Upload, bool]:
+    """What was received, and whether it was not there before. `received`: its kind, sha256 and name, as far as the
+    client said."""
     receiver, kind, sha256, name = received
     stored = receiver.finish(kind, sha256)
     new = NewUpload(stored.sha256, stored.kind, stored.bytes, name, stored.meta)
     try:
-        upload, created = uploads.add(context.db, caller.tenant_id, caller.key.id, new, context.config.quotas)
+        return uploads.add(context.db, caller.tenant_id, caller.key.id, new, context.config.quotas)
     except Exception:
         if stored.new:  # no row names it
             remove(context.tenant_root(caller.tenant_id), stored.sha256, stored.kind)
         raise
-    return Json(upload_body(upload), 201 if created else 200)
 
 
 def _shown(name: str | None) -> str | None:

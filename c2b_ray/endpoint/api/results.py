@@ -147,7 +147,7 @@ def export(request: Request, job_id: str, form: str, classifier: Classifier = No
     if form not in made.exports:
         raise ProblemError(404, "not_found", f"this job has no such export; it has {', '.join(made.exports) or 'none'}")
     headers = {"Content-Disposition": attachment(f"{job_id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED}
-    return Response(_exported(made, form, classifier), media_type=MEDIA[form], headers=headers)
+    return Response(exported_as(made, form, classifier), media_type=MEDIA[form], headers=headers)
 
 
 @routes.get("/audits/{job_id}/answer", responses={200: {"description": "As `c2b ask --json`."}, **errors(409)})
@@ -199,7 +199,8 @@ def _made(request: Request, job_id: str) -> tuple[Context, Caller, Made]:
     return context, caller, read(context, caller, job_id)
 
 
-def _exported(made: Made, form: str, classifier: str | None) -> bytes | Any:
+def exported_as(made: Made, form: str, classifier: str | None) -> bytes | Any:
+    """The document of one of `made.exports`."""
     if made.dataset is None:
         run = finished(made)
         return run.kind.export(run, form, classifier)

@@ -6,7 +6,8 @@ from typing import Any
 
 from fastapi import Request
 
-from c2b_ray.endpoint.api.auth import enter
+from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import UploadBody, UploadList
 from c2b_ray.endpoint.api.problems import not_found
@@ -44,11 +45,16 @@ def read(request: Request, sha256: str) -> Json:
 def remove(request: Request, sha256: str) -> Json:
     """Forget an upload; audits that name it and have not begun fail."""
     context, caller = enter(request, "submit")
+    return Json(upload_body(removed(context, caller, sha256)))
+
+
+def removed(context: Context, caller: Caller, sha256: str) -> Upload:
+    """The upload as it was. 404 for another tenant's."""
     upload = uploads.get(context.db, caller.tenant_id, sha256)
     if upload is None or not uploads.remove(context.db, caller.tenant_id, sha256, caller.actor):
         raise not_found("upload")
     remove_stored(context.tenant_root(caller.tenant_id), sha256, upload.kind)
-    return Json(upload_body(upload))
+    return upload
 
 
 def upload_body(upload: Upload) -> dict[str, Any]:

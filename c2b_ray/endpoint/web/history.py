@@ -1,0 +1,120 @@
+"""A classifier over time: the φ of each of its cells, from audit to audit.
+
+A classifier goes by the name that its audits give it, so that one which is trained anew keeps its history; where its
+weights changed, the pages say so. Scores are read as the audits wrote them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.problems import ProblemError, not_found
+from c2b_ray.endpoint.api.results import read
+from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.job import Filters, Job
+from c2b_ray.endpoint.web.plots import Point, sparkline
+from c2b_ray.endpoint.web.rendering import shown, trusted
+from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.errors import C2BError
+from c2b_ray.report.kit.redact import clean_setting
+
+LATEST, AUDITS, PANELS = 200, 24, 60
+
+
+@dataclass(frozen=True)
+class Series:
+    """One cell over the audits, the oldest first; a point is None where the audit has no φ of it."""
+
+    target_class: str
+    attribute: str
+    bias_class: str
+    points: tuple[Point | None, ...]
+
+    @property
+    def strength(self) -> float:
+        return max((abs(point.phi) for point in self.points if point is not None), default=-1.0)
+
+
+def classifiers_page(visit: Visit) -> Response:
+    """Every classifier that the latest audits name."""
+    by_name: dict[str, list[Job]] = defaultdict(list)
+    for job in _audits(visit):
+        for name in classifiers_of(job.resolved):
+            by_name[name].append(job)
+    rows = [
+        {"name": name, "shown": clean_setting(name), "audits": len(of), "latest": of[0],
+         "weights": len({job.classifier_hash for job in of})}
+        for name, of in sorted(by_name.items())
+    ]  # fmt: skip
+    return shown(visit, "classifiers.html.j2", {"rows": rows, "latest": LATEST})
+
+
+def history_page(visit: Visit) -> Response:
+    name = visit.request.query_params.get("name", "")[:2000]
+    audits = [job for job in _audits(visit) if name in classifiers_of(job.resolved)][:AUDITS][::-1]
+    if not audits:
+        raise not_found("classifier")
+    wanted = visit.query("attribute"), visit.query("target_class")
+    every, missing = _series(visit, audits, name)
+    series = [one for one in every if wanted[0] in ("", one.attribute) and wanted[1] in ("", one.target_class)]
+    panels = [
+        {"series": one, "plot": trusted(sparkline(one.points, _title(one), len(audits)))}
+        for one in sorted(series, key=lambda one: -one.strength)[:PANELS]
+    ]
+    return shown(visit, "history.html.j2", {
+        "name": name, "shown": clean_setting(name), "audits": audits, "series": series, "panels": panels,
+        "more": max(0, len(series) - PANELS), "missing": missing, "attribute": wanted[0], "target_class": wanted[1],
+        "attributes": sorted({one.attribute for one in every}), "classes": sorted({one.target_class for one in every}),
+    })  # fmt: skip
+
+
+def classifiers_of(config: Mapping[str, Any]) -> list[str]:
+    """The names that an audit's scores give its classifiers."""
+    value = config.get("classifier") or []
+    if isinstance(value, str):
+        return [value]
+    return [str(one) for one in value]  # of a mapping its keys
+
+
+def _audits(visit: Visit) -> list[Job]:
+    page = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished", kind="c2b"), limit=LATEST)
+    return page.items
+
+
+def _series(visit: Visit, audits: Iterable[Job], name: str) -> tuple[list[Series], int]:
+    """By class, attribute and value; and how many audits could not be read."""
+    points: dict[tuple[str, str, str], dict[int, Point]] = defaultdict(dict)
+    number, missing = 0, 0
+    for number, job in enumerate(audits):
+        try:
+            rows = _scores(visit, job, name)
+        except (C2BError, ProblemError):  # deleted by retention, or damaged: the others still have a history
+            missing += 1
+            continue
+        for row in rows:
+            if row["phi"] is not None and row["phi"] == row["phi"]:
+                key = row["target_class"], row["attribute"], row["bias_class"]
+                points[key][number] = Point(row["phi"], row["phi_low"], row["phi_high"], row["verdict"], row["n"])
+    length = number + 1
+    return [Series(*key, tuple(of.get(i) for i in range(length))) for key, of in sorted(points.items())], missing
+
+
+def _scores(visit: Visit, job: Job, name: str) -> list[dict[str, Any]]:
+    made = read(visit.context, visit.caller, job.id)
+    columns = ["classifier", "target_class", "attribute", "bias_class", "phi", "phi_low", "phi_high", "verdict", "n"]
+    if made.run is None or not made.run.has("scores"):
+        return []
+    rows = made.run.read("scores", columns).to_pylist()
+    names = {row["classifier"] for row in rows}
+    # The table may hold the spec without what should not leave the machine.
+    known = name if name in names else clean_setting(name)
+    return [row for row in rows if row["classifier"] == known]
+
+
+def _title(series: Series) -> str:
+    return f"{series.target_class}, {series.attribute}: {series.bias_class}"

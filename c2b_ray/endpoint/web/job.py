@@ -1,0 +1,139 @@
+"""A job's page: its state and progress, what it made, its failure with what to do; cancel, delete, ask."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.bodies import canonical
+from c2b_ray.endpoint.api.events import follow
+from c2b_ray.endpoint.api.jobs import of_tenant, purged
+from c2b_ray.endpoint.api.models import Question
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
+from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Made, answer_of, finished
+from c2b_ray.endpoint.api.results import read
+from c2b_ray.endpoint.api.submitting import resolve, submit_job
+from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.ledger import events, jobs
+from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.web.rendering import shown
+from c2b_ray.endpoint.web.visit import Visit, goto
+from c2b_ray.errors import C2BError
+from c2b_ray.report.kit.redact import cleaned
+from c2b_ray.report.kit.summary import Summary
+from c2b_ray.store import files
+
+RUNS = ("c2b", "failures")
+_NO_ANSWER_YET = 409
+_EVENTS = 12
+
+
+def job_page(visit: Visit) -> Response:
+    job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
+    made = _made(visit, job)
+    return shown(visit, "job.html.j2", {
+        "job": job, "label": KINDS[job.kind].label if job.kind in KINDS else job.kind,
+        "running": not job.ended_for_good, "log": _log(visit, job),
+        "config": yaml.safe_dump(cleaned(job.config), sort_keys=False, allow_unicode=True, width=100),
+        "tables": _tables(made), "exports": made.exports if made and job.state == "finished" else [],
+        "summary": _summary(made), "report": made is not None and files.exists(f"{made.path}/{REPORT}"),
+        "answer": _answer(made), "questions": job.kind in RUNS and job.state == "finished",
+        "slices": made is not None and made.run is not None and made.run.kind.name == "c2b" and made.run.has("scores"),
+        "rows": made is not None and made.dataset is not None,
+        "asked_run": str(job.config.get("run", "")).removeprefix("run:") if job.kind == "question" else "",
+        "may_submit": "submit" in visit.caller.key.scopes,
+    })  # fmt: skip
+
+
+def job_events(visit: Visit) -> Response:
+    """As the API's stream; the browser says what it saw last."""
+    job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
+    last = visit.request.headers.get("last-event-id", "")
+    seen = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
+    return follow(visit.context, job, seen, visit.caller.key.expires)
+
+
+def cancel(visit: Visit) -> Response:
+    job = jobs.request_cancel(visit.context.db, visit.tenant_id, visit.part("job_id"), visit.caller.actor)
+    if job is None:
+        raise not_found("audit")
+    return goto(f"/ui/audits/{job.id}")
+
+
+def delete(visit: Visit) -> Response:
+    purged(visit.context, visit.caller, visit.part("job_id"))
+    return goto("/ui/")
+
+
+def ask(visit: Visit) -> Response:
+    """A question to a finished run: a job of its own."""
+    context, caller, job_id = visit.context, visit.caller, visit.part("job_id")
+    finished(read(context, caller, job_id))
+    sentence, n = visit.sent("sentence"), visit.sent("n")
+    if not sentence:
+        raise ProblemError(422, "invalid", "write a sentence, such as 'a bus in the snow at night'", [
+            FieldError("sentence", "it is empty")
+        ])  # fmt: skip
+    if n and not (n.isascii() and n.isdigit() and len(n) < 7):
+        raise ProblemError(422, "invalid", "n: expected a whole number", [FieldError("n", "expected a whole number")])
+    fields = {"sentence": sentence, "n": int(n) if n else None, "classifier": visit.sent("classifier") or None,
+              "target_class": visit.sent("target_class") or None}  # fmt: skip
+    config = {"run": f"run:{job_id}", **_question(fields).model_dump(exclude_none=True)}
+    resolved = resolve(context, caller, "question", config)
+    answer = submit_job(context, caller, resolved, None, (None, canonical(config)))
+    return goto(f"/ui/audits/{json.loads(bytes(answer.body))['id']}")
+
+
+def _question(fields: dict[str, Any]) -> Question:
+    from pydantic import ValidationError
+
+    from c2b_ray.config.problems import first_problem
+
+    try:
+        return Question.model_validate({name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        raise first_problem(error, None, Question) from error
+
+
+def _made(visit: Visit, job: Job) -> Made | None:
+    """None before there is anything to read."""
+    try:
+        return read(visit.context, visit.caller, job.id)
+    except ProblemError as error:
+        if error.status == _NO_ANSWER_YET:
+            return None
+        raise
+    except C2BError:  # its run is damaged or gone: the job's own page still says what it knows
+        return None
+
+
+def _tables(made: Made | None) -> list[tuple[str, int]]:
+    return [] if made is None else [(name, made.rows(name)) for name in made.tables]
+
+
+def _summary(made: Made | None) -> Summary | None:
+    if made is None or made.run is None or made.job.state != "finished":
+        return None
+    summary: Summary = made.run.kind.summarise(made.run)
+    return summary
+
+
+def _answer(made: Made | None) -> Any:
+    if made is None or made.job.kind != "question" or not files.exists(f"{made.path}/{ANSWER}"):
+        return None
+    return cleaned(answer_of(made))
+
+
+def _log(visit: Visit, job: Job) -> list[dict[str, Any]]:
+    told = [_told(one) for one in events.after(visit.context.db, job.id, limit=2000) if one.kind != "progress"]
+    return told[-_EVENTS:]
+
+
+def _told(event: events.Event) -> dict[str, Any]:
+    """An event in words."""
+    data = event.data
+    words = data.get("state") or data.get("step") or data.get("name") or data.get("message") or event.kind
+    return {"at": event.at, "what": str(words), "why": str(data.get("reason") or "")}

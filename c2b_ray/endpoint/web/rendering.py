@@ -1,0 +1,136 @@
+"""Templates as answers, and how times, numbers and sizes are written in them.
+
+Every text is escaped, and what would turn or hide the text beside it is shown as its escape; only the plots, made here,
+are not. The policy of each page allows its own script and style sheet and nothing else. It knows no page's content.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from c2b_ray.endpoint.api.problems import ProblemError, body_of
+from c2b_ray.endpoint.web import session as sessions
+from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.report.kit.words import count, duration, plural, signed
+from c2b_ray.text import visible
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+UNKNOWN = "–"
+STATES = {
+    "queued": "waits", "running": "runs", "finished": "finished", "failed": "failed", "cancelled": "cancelled",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """An entry of the pages' menu."""
+
+    path: str
+    label: str
+
+
+def shown(visit: Visit, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+    """A page; whoever has no session gets one with it, so that its forms can be sent."""
+    base = {
+        "token": sessions.token(visit.context.signer, visit.session),
+        "places": _places(visit),
+        "here": visit.request.scope["path"],
+        "key": visit.key.key if visit.key else None,
+    }
+    content = _environment().get_template(template).render({**base, **values})
+    response = HTMLResponse(content, status, {"Content-Security-Policy": POLICY})
+    if sessions.COOKIE not in visit.request.cookies or visit.key is None:
+        sessions.keep(response, visit.context, visit.session)
+    return response
+
+
+def problem_page(request: Request, problem: ProblemError) -> Response:
+    """An error for people: what is wrong, in which field, what to do, and the request's id."""
+    request_id = request.scope["state"]["request_id"]
+    body = body_of(problem, request_id)
+    values = {**body, "places": [], "here": "", "key": None, "token": "", "title": body["title"]}
+    content = _environment().get_template("problem.html.j2").render(values)
+    headers = {**problem.headers, "Content-Security-Policy": POLICY}
+    return HTMLResponse(content, problem.status, headers)
+
+
+def trusted(markup: str) -> Markup:
+    """For the plots, which escape their labels themselves."""
+    return Markup(markup)  # noqa: S704
+
+
+def epoch(seconds: float | None) -> Markup | str:
+    """A time for people and for programs; the pages' script shows nothing else."""
+    if seconds is None:
+        return UNKNOWN
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}">{} {}</time>').format(
+        at.isoformat(timespec="seconds"), at.day, f"{at:%b %Y, %H:%M} UTC"
+    )
+
+
+def size(bytes_: float | None) -> str:
+    """20 GiB; three digits."""
+    if bytes_ is None:
+        return UNKNOWN
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(len(units) - 1, int(math.log(bytes_, 1024))) if bytes_ >= 1 else 0
+    return f"{bytes_ / 1024**power:.3g} {units[power]}"
+
+
+def number(value: Any) -> str:
+    """A cell of a table: numbers short, lists as words, nothing as a dash."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(number, value))
+    return str(value)
+
+
+def _places(visit: Visit) -> list[Place]:
+    if visit.key is None:
+        return []
+    key = visit.key.key
+    menu = [("submit", "submit", "New audit"), ("read", "", "Audits"), ("read", "classifiers", "Classifiers"),
+            ("read", "uploads", "Uploads"), ("read", "usage", "Usage"), ("admin", "keys", "Keys"),
+            ("admin", "audit-log", "Audit log")]  # fmt: skip
+    return [Place(f"{sessions.PATH}/{path}", label) for scope, path, label in menu if scope in key.scopes]
+
+
+def _finalize(value: Any) -> Any:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("c2b_ray.endpoint.web", "templates"),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "epoch": epoch, "size": size, "number": number, "duration": duration, "count": count, "signed": signed,
+    }  # fmt: skip
+    environment.globals |= {"states": STATES, "plural": plural, "phrase": lambda status: HTTPStatus(status).phrase}
+    return environment

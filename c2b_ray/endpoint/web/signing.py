@@ -1,0 +1,47 @@
+"""Sign in by pasting a key, and sign out."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.web import session as sessions
+from c2b_ray.endpoint.web.rendering import shown
+from c2b_ray.endpoint.web.visit import Visit, goto
+
+HOME = f"{sessions.PATH}/"
+_OURS = re.compile(r"/ui/[A-Za-z0-9_.~/-]*(\?[A-Za-z0-9_.~%&=+:,/-]*)?")
+
+
+def form(visit: Visit) -> Response:
+    """Where one pastes a key."""
+    if visit.key is not None:
+        return goto(_after(visit.query("next")))
+    return shown(visit, "signin.html.j2", {"next": _after(visit.query("next")), "wrong": ""})
+
+
+def sign_in(visit: Visit) -> Response:
+    """A new session, never the one of before: whoever knew that one learns nothing of this."""
+    after = _after(visit.sent("next"))
+    key = visit.context.keys.verify(visit.sent("key"))
+    if key is None:
+        wrong = "This key is unknown, expired or revoked. Check that you pasted all of it: c2b_… with 45 characters."
+        return shown(visit, "signin.html.j2", {"next": after, "wrong": wrong}, 401)
+    if not key.allows("read"):
+        raise ProblemError(403, "missing_scope", "this key may not read, and so not use these pages; take another one")
+    response = goto(after)
+    sessions.keep(response, visit.context, sessions.begin(key.id))
+    return response
+
+
+def sign_out(visit: Visit) -> Response:
+    response = goto(f"{sessions.PATH}/signin")
+    response.delete_cookie(sessions.COOKIE, path=sessions.PATH)
+    return response
+
+
+def _after(path: str) -> str:
+    """Where to go next: one of these pages, never another site."""
+    return path if _OURS.fullmatch(path) else HOME

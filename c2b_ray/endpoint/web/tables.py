@@ -1,0 +1,118 @@
+"""What a job has made, on pages: its tables, paged, filtered and sorted by a column; images; the report; exports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.jobs import of_tenant
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
+from c2b_ray.endpoint.api.reads import REPORT, Made, readable
+from c2b_ray.endpoint.api.results import CLOSED, ENDS, MEDIA, attachment, exported_as, page_policy, picture_type, read
+from c2b_ray.endpoint.web.rendering import shown
+from c2b_ray.endpoint.web.visit import Visit
+
+PAGE = 50
+MOST_ROWS = 1_000_000
+"""Larger tables are shown in their own order only: to sort or filter one reads all of it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Rows whose `column` holds `text`, in the order of `sort`; empty is all, as they are."""
+
+    column: str
+    text: str
+    sort: str
+    descending: bool
+    page: int
+
+    def link(self, **changes: Any) -> str:
+        values = {**vars(self), **changes}
+        named = {"column": values["column"], "text": values["text"], "sort": values["sort"],
+                 "order": "descending" if values["descending"] else "", "page": values["page"] or ""}  # fmt: skip
+        return f"?{urlencode({name: value for name, value in named.items() if value != ''})}"
+
+
+def table_page(visit: Visit) -> Response:
+    made, name = _read(visit), visit.part("name")
+    if name not in made.tables:
+        raise not_found("table")
+    columns = readable(made.tables[name])
+    choice = _choice(visit, columns)
+    rows, total = _rows(made, name, choice)
+    return shown(visit, "table.html.j2", {
+        "job": made.job, "name": name, "columns": columns, "rows": rows.to_pylist(), "total": total, "choice": choice,
+        "names": list(made.tables), "pages": -(-total // PAGE), "first": choice.page * PAGE,
+        "pictures": "image_id" in columns and ("images" in made.tables or made.dataset is not None),
+    })  # fmt: skip
+
+
+def report(visit: Visit) -> Response:
+    """In a sandbox: the page of an audit shares no cookie with these pages."""
+    page = _read(visit).document(REPORT)
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
+
+
+def image(visit: Visit) -> Response:
+    data = _read(visit).image(visit.part("image_id"))
+    headers = {"Cache-Control": "private, max-age=86400, immutable", "Content-Security-Policy": CLOSED}
+    return Response(data, media_type=picture_type(data), headers=headers)
+
+
+def export(visit: Visit) -> Response:
+    made, form = _read(visit), visit.part("form")
+    if form not in made.exports:
+        raise not_found("export")
+    headers = {
+        "Content-Disposition": attachment(f"{made.job.id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED,
+    }  # fmt: skip
+    return Response(exported_as(made, form, visit.query("classifier") or None), media_type=MEDIA[form], headers=headers)
+
+
+def _read(visit: Visit) -> Made:
+    of_tenant(visit.context, visit.caller, visit.part("job_id"))
+    return read(visit.context, visit.caller, visit.part("job_id"))
+
+
+def _choice(visit: Visit, columns: list[str]) -> Choice:
+    choice = Choice(visit.query("column"), visit.query("text"), visit.query("sort"),
+                    visit.query("order") == "descending", visit.number("page", 0, 10_000_000))  # fmt: skip
+    for field, name in (("column", choice.column), ("sort", choice.sort)):
+        if name and name not in columns:
+            detail = f"the table has no column {name!r}"
+            raise ProblemError(422, "invalid", detail, [FieldError(field, detail)])
+    return choice
+
+
+def _rows(made: Made, name: str, choice: Choice) -> tuple[pa.Table, int]:
+    """A page of rows, and how many there are in all."""
+    filtered = bool(choice.text and choice.column)
+    total = made.rows(name)
+    if not filtered and not choice.sort:
+        return made.page(name, choice.page * PAGE, PAGE), total
+    if total > MOST_ROWS:
+        detail = f"a table of {total} rows is shown in its own order only; export it to sort or filter it"
+        raise ProblemError(422, "too_many_rows", detail)
+    table = made.table(name, readable(made.tables[name]))
+    if filtered:
+        texts = pa.array(
+            ["" if value is None else str(value) for value in table[choice.column].to_pylist()], pa.string()
+        )
+        table = table.filter(pc.match_substring(texts, choice.text, ignore_case=True))
+    if choice.sort:
+        table = table.take(_order(table[choice.sort], choice.descending))
+    return table.slice(choice.page * PAGE, PAGE), table.num_rows
+
+
+def _order(column: pa.ChunkedArray, descending: bool) -> pa.Array:
+    """Missing values come last; what cannot be compared is sorted as text."""
+    if pa.types.is_nested(column.type):
+        column = pa.chunked_array([pa.array([str(value) for value in column.to_pylist()], pa.string())])
+    way = "descending" if descending else "ascending"
+    return pc.sort_indices(pa.table({"value": column}), sort_keys=[("value", way)])

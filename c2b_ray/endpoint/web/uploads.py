@@ -1,0 +1,49 @@
+"""A tenant's uploads: the list, a form to add one, and to delete one."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+from c2b_ray.endpoint.api.receiving import CHUNK, kept, refusals
+from c2b_ray.endpoint.api.uploads import removed, upload_body
+from c2b_ray.endpoint.ledger import uploads
+from c2b_ray.endpoint.policy.uploads import KINDS, Receiver
+from c2b_ray.endpoint.web.rendering import shown
+from c2b_ray.endpoint.web.visit import Visit, goto
+
+PAGE = 50
+
+
+def uploads_page(visit: Visit) -> Response:
+    about = ("uploads", visit.tenant_id)
+    position = visit.context.signer.open(visit.query("cursor") or None, *about)
+    items, more = uploads.page(visit.context.db, visit.tenant_id, None if position is None else tuple(position), PAGE)
+    return shown(visit, "uploads.html.j2", {
+        "uploads": [upload_body(one) for one in items], "kinds": KINDS,
+        "next": None if more is None else visit.context.signer.seal(list(more), *about),
+        "may_submit": "submit" in visit.caller.key.scopes, "largest": visit.context.config.policy.upload_bytes,
+    })  # fmt: skip
+
+
+def add(visit: Visit) -> Response:
+    """A file of a form, checked as one that is sent to the API."""
+    file, kind = visit.uploaded("file"), visit.sent("kind")
+    if file is None:
+        raise ProblemError(422, "invalid", "choose a file", [FieldError("file", "no file was chosen")])
+    known = next((one for one in KINDS if one == kind), None)
+    if known is None:
+        raise ProblemError(422, "invalid", f"expected one of {', '.join(KINDS)}", [FieldError("kind", "is unknown")])
+    context, caller = visit.context, visit.caller
+    uploads.check_room(context.db, caller.tenant_id, file.size or 1, context.config.quotas)
+    name = "".join(character for character in file.filename or "" if character.isprintable())[:200] or None
+    with refusals(), Receiver(context.tenant_root(caller.tenant_id), context.config.policy) as receiver:
+        while part := file.file.read(CHUNK):
+            receiver.write(part)
+        kept(context, caller, (receiver, known, None, name))
+    return goto("/ui/uploads")
+
+
+def remove(visit: Visit) -> Response:
+    removed(visit.context, visit.caller, visit.part("sha256"))
+    return goto("/ui/uploads")
