@@ -75,6 +75,12 @@ _INSERT = tables.audit_log.insert()
 _HEAD = select(tables.audit_head.c.seq, tables.audit_head.c.hash)
 _LOCKED_HEAD = _HEAD.with_for_update()
 _ADVANCE = update(tables.audit_head).values(seq=bindparam("to_seq"), hash=bindparam("to_hash"))
+_INSERT_AND_ADVANCE = (
+    tables.audit_log.insert()
+    .values({field.name: bindparam(f"new_{field.name}") for field in fields(Logged)})
+    .add_cte(_ADVANCE.cte("advanced"))
+)
+"""PostgreSQL's way: one message to the server fewer, while all others wait."""
 
 
 def append(tx: Transaction, entry: Entry) -> Logged:
@@ -86,8 +92,12 @@ def append(tx: Transaction, entry: Entry) -> Logged:
         head.seq + 1, tx.now, entry.actor, entry.tenant_id, entry.action, entry.subject, data, head.hash, ""
     )
     logged = replace(logged, hash=_digest(logged))
-    tx.execute(_INSERT, vars(logged))
-    tx.execute(_ADVANCE, {"to_seq": logged.seq, "to_hash": logged.hash})
+    head_row = {"to_seq": logged.seq, "to_hash": logged.hash}
+    if tx.locks_rows:
+        tx.execute(_INSERT_AND_ADVANCE, {f"new_{name}": value for name, value in vars(logged).items()} | head_row)
+    else:
+        tx.execute(_INSERT, vars(logged))
+        tx.execute(_ADVANCE, head_row)
     return logged
 
 
