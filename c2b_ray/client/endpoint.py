@@ -91,15 +91,20 @@ class Endpoint:
         """`purge`: deletes a job that has ended, and all that it made."""
         return self._object("DELETE", _job(job_id), params={"purge": "true"} if purge else None)
 
-    def events(self, job_id: str, last_id: int = 0) -> Iterator[Event]:
-        """What the job told since `last_id`, and tells until it ends; a connection that is lost is taken up again."""
-        failures = 0
-        while True:
+    def events(self, job_id: str, last_id: int = 0, seconds: float | None = None) -> Iterator[Event]:
+        """What the job told since `last_id`, and tells until it ends; a connection that is lost is taken up again.
+        After about `seconds` no more: a stream that has nothing to tell gives a sign of life every 15."""
+        failures, until = 0, None if seconds is None else time.monotonic() + seconds
+        while until is None or time.monotonic() < until:
             try:
                 with self._http.stream(f"{_job(job_id)}/events", {"Last-Event-ID": str(last_id)}) as answer:
                     if answer.status_code == httpx.codes.NO_CONTENT:
                         return
                     for event in _parsed(answer.iter_lines()):
+                        if until is not None and time.monotonic() >= until:
+                            return
+                        if event is None:
+                            continue
                         last_id, failures = event.id, 0
                         yield event
                         if event.kind == "state" and event.data.get("state") in ENDED:
@@ -114,12 +119,9 @@ class Endpoint:
 
     def wait(self, job_id: str, seconds: float | None = None, on_event: OnEvent | None = None) -> dict[str, Any]:
         """The job once it has ended; after `seconds` as it is then."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        for event in self.events(job_id):
+        for event in self.events(job_id, seconds=seconds):
             if on_event is not None:
                 on_event(event)
-            if deadline is not None and time.monotonic() >= deadline:
-                break
         return self.get(job_id)
 
     def tables(self, job_id: str) -> dict[str, Any]:
@@ -238,8 +240,8 @@ def _chunks(stream: Any) -> Iterator[bytes]:
         yield part
 
 
-def _parsed(lines: Iterator[str]) -> Iterator[Event]:
-    """Server-sent events; comments and what has no id are left out."""
+def _parsed(lines: Iterator[str]) -> Iterator[Event | None]:
+    """Server-sent events; None for comments and what has no id."""
     fields: dict[str, str] = {}
     for line in lines:
         if line:
@@ -248,4 +250,6 @@ def _parsed(lines: Iterator[str]) -> Iterator[Event]:
         else:
             if fields.get("id", "").isdigit() and "data" in fields:
                 yield Event(int(fields["id"]), fields.get("event", ""), dict(json.loads(fields["data"])))
+            else:
+                yield None
             fields = {}

@@ -41,6 +41,17 @@ def test_a_job_is_submitted_followed_and_read(endpoint, client):
     assert job["id"] in [one["id"] for one in client.list(1, state="finished")]
 
 
+def test_who_waits_for_a_job_that_does_not_begin_waits_no_longer_than_said(client, monkeypatch):
+    from c2b_ray.endpoint.api import events as streams
+
+    monkeypatch.setattr(streams, "PING_SECONDS", 1)
+    job = client.submit("c2b", CONFIG)
+    began = time.monotonic()
+    assert client.wait(job["id"], seconds=0.5)["state"] == "queued"
+    assert time.monotonic() - began < 10
+    client.cancel(job["id"])
+
+
 def test_errors_have_types_codes_and_fields(client, endpoint, url):
     with pytest.raises(RefusedError, match=r"config\.tau") as refused:
         client.submit("c2b", {**CONFIG, "tau": 7})
