@@ -11,6 +11,8 @@ import pytest
 from endpoint_work import Site, children, site
 from http_service import Service
 
+from c2b_ray.endpoint.policy.isolation import can_cut_off
+
 GONE = "http://127.0.0.1:9/classify"
 
 
@@ -90,3 +92,15 @@ def test_a_service_that_is_gone_is_said_so(endpoint, scenes):
     endpoint.wait_for(job_id, "queued")
     endpoint.wait(lambda: endpoint.grant_due(job_id), "its turn")
     assert endpoint.wait_for(job_id, "failed").failure["title"] == "A model service failed"
+
+
+@pytest.mark.skipif(not can_cut_off(), reason="this kernel gives no process a network of its own")
+def test_a_job_of_uploaded_weights_reaches_no_network(endpoint, slow):
+    """Its config names an upload, and what runs asks a service of this machine, which hears nothing."""
+    resolved = slow.audit(endpoint)
+    job_id = endpoint.submit(resolved, config={**resolved, "classifier": f"onnx:upload:{'0' * 64}"})
+    endpoint.grant(job_id)
+    endpoint.wait_for(job_id, "queued")
+    endpoint.wait(lambda: endpoint.grant_due(job_id), "its turn")
+    assert endpoint.wait_for(job_id, "failed").failure["title"] == "A model service failed"
+    assert slow.service.posts == []

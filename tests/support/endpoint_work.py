@@ -48,7 +48,7 @@ class Site:
         return labelled_audit(table, classifier)
 
     def submit(self, resolved: dict[str, Any], kind: str = "c2b", tenant: str | None = None, **more: Any) -> str:
-        new = NewJob(kind, resolved, resolved, **more)
+        new = NewJob(kind, more.pop("config", resolved), resolved, **more)
         key = self.key if tenant is None else None
         job, _ = jobs.submit(self.db, tenant or self.tenant, key, new, self.config.quotas)
         self.tenants[job.id] = job.tenant_id
