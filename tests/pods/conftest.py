@@ -26,9 +26,9 @@ def manifests() -> list[Manifest]:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
-    """This process is at the gateway's address of the pods' network as long as the tests run."""
+    """This process is at the gateway's address of the pods' network while a module's tests run, and then back."""
     if why := refusal():
         pytest.skip(f"pods need namespaces: {why}")
     if executable() is None:
@@ -45,13 +45,13 @@ def pods_end_with_their_test(network: Pods) -> Iterator[None]:
         network.kill(name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def store(network: Pods) -> Iterator[ObjectServer]:
     with object_server((BUCKET,), host=network.gateway) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def world(store: ObjectServer) -> World:
     """Secrets, by reference; the job files of an administrator."""
     secrets = {"c2b-object-store": user_environment(store.url), "c2b-ray-token": {"auth_token": TOKEN}}
