@@ -12,6 +12,7 @@ from c2b_ray.cli import (
     ask,
     audit,
     audit_log,
+    backup,
     compare,
     dataset,
     endpoint,
@@ -50,6 +51,8 @@ app.command("serve")(serve.serve)
 app.add_typer(endpoint.app, name="endpoint")
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit_log.app, name="audit-log")
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 
 
 def _print_version(wanted: bool) -> None:

@@ -136,6 +136,16 @@ class Database:
         with named(self.is_sqlite), self._reads.connect() as connection:
             yield Transaction(self, connection)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        """As `reading`; all statements see the same moment, however long they take."""
+        wanted: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with named(self.is_sqlite), self.engine.execution_options(**wanted).connect() as connection:
+            if not self.is_sqlite:
+                for limit in ("statement_timeout", "idle_in_transaction_session_timeout"):
+                    connection.exec_driver_sql(f"SET LOCAL {limit} = 0")
+            yield Transaction(self, connection)
+
     def clock(self) -> ColumnElement[float]:
         """Seconds since 1970 as part of a statement, by the clock that every process of the ledger shares.
 

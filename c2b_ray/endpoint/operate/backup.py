@@ -1,0 +1,175 @@
+"""Copies of a ledger in a folder of JSON lines, one file a table, all of one moment; and the ledger made from one.
+
+    manifest.json    written last: revision, rows and SHA-256 of each file, the end of the audit log, the storage
+    <table>.jsonl    a line with the names of columns, then one a row
+    storage/…        the storage's files, where they were to be copied; else the manifest names where they are
+
+A copy is of no database in particular: one of SQLite can be restored into PostgreSQL. It is taken while the endpoint
+works. It holds hashes of keys and the secrets of webhooks, and nobody but its owner may read the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, func, insert, select, text, update
+
+from c2b_ray import __version__
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.ledger import audit_log, migrations, tables
+from c2b_ray.endpoint.ledger.database import Database, Transaction
+from c2b_ray.endpoint.operate import storage_copy
+from c2b_ray.errors import InputError
+from c2b_ray.filesystems.documents import read_json
+from c2b_ray.store import files
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+FENCES = 1_000_000
+"""Added to the fences of open jobs: a runner of the lost ledger, which may have gone on since, is fenced off."""
+_AT_ONCE = 2000
+_EMPTY = (tables.tenants, tables.jobs, tables.keys, tables.audit_log)
+
+
+def backup(db: Database, config: EndpointConfig, out: Path, *, with_storage: bool = False) -> dict[str, Any]:
+    """The manifest. `out` must not exist, or be empty: it appears once all of it is there.
+
+    The ledger is read first: of a run that ends meanwhile the storage may hold more than rows say, never less.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: something is there; name a new folder")
+    migrations.require_current(db)
+    partial = out.with_name(f"{out.name}.partial-{os.getpid()}")
+    with files.refusals(out):
+        partial.mkdir(parents=True, mode=0o700)
+        manifest = _written_ledger(db, partial)
+        manifest["storage"] = {"root": config.storage_root, "copied": with_storage}
+        if with_storage:
+            manifest["storage"] |= storage_copy.copy_out(config.storage_root, partial)
+        _write(partial / MANIFEST, [json.dumps(manifest, indent=1)])
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    return manifest
+
+
+def restore(db: Database, config: EndpointConfig, source: Path, *, with_storage: bool = False) -> dict[str, Any]:
+    """The manifest of what was restored. Every file is checked before anything is changed.
+
+    Jobs that ran are queued again, under fences that no earlier runner has. InputError where the folder is no whole
+    copy of this version's, or where the ledger, or with `with_storage` the storage, is not empty.
+    """
+    manifest = _checked(source)
+    if with_storage:
+        storage_copy.check(source, manifest["storage"], config.storage_root)
+        storage_copy.copy_in(source, config.storage_root)  # before the ledger, whose rows are the end of it all
+    migrations.prepare(db)
+    with db.transaction() as tx:
+        _unhurried(tx)
+        for table in _EMPTY:
+            if tx.scalar(select(func.count()).select_from(table)):
+                raise InputError(f"the ledger has rows in {table.name} already; restore into an empty database")
+        for table in tables.metadata.sorted_tables:
+            if table is tables.audit_head:
+                tx.execute(table.delete())
+            _insert(tx, table, source / f"{table.name}.jsonl")
+        _take_up(tx)
+        head = manifest["audit_head"]
+        audit_log.append(tx, audit_log.Entry("operator", "ledger.restore", None, None, {"head": head}))
+    broken = audit_log.verify(db)
+    if broken is not None:
+        raise InputError(f"the audit log of the copy is broken at entry {broken.seq}: {broken.reason}")
+    return manifest
+
+
+def _written_ledger(db: Database, folder: Path) -> dict[str, Any]:
+    with db.snapshot() as tx:
+        head = tx.execute(select(tables.audit_head.c.seq, tables.audit_head.c.hash)).one()
+        written = {}
+        for table in tables.metadata.sorted_tables:
+            rows, sha256 = _write(folder / f"{table.name}.jsonl", _lines(tx, table))
+            written[table.name] = {"rows": rows - 1, "sha256": sha256}
+        created = db.now(tx.connection)
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "revision": migrations.newest(),
+        "created": created,
+        "audit_head": f"{head.seq}:{head.hash}",
+        "tables": written,
+    }
+
+
+def _lines(tx: Transaction, table: Table) -> Iterator[str]:
+    yield json.dumps([column.name for column in table.columns])
+    streamed = tx.connection.execution_options(stream_results=True, yield_per=_AT_ONCE)
+    for row in streamed.execute(select(*table.columns)):
+        yield json.dumps(list(row), separators=(",", ":"))
+
+
+def _write(path: Path, lines: Iterator[str] | list[str]) -> tuple[int, str]:
+    """How many lines, and the SHA-256 of the file."""
+    digest, count = hashlib.sha256(), 0
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
+        for line in lines:
+            data = line.encode() + b"\n"
+            stream.write(data)
+            digest.update(data)
+            count += 1
+        stream.flush()
+        os.fsync(stream.fileno())
+    return count, digest.hexdigest()
+
+
+def _checked(source: Path) -> dict[str, Any]:
+    if not (source / MANIFEST).is_file():
+        raise InputError(f"{source}: no {MANIFEST} is there: it is no copy of a ledger, or one that was cut off")
+    manifest: dict[str, Any] = read_json(source / MANIFEST)
+    if manifest.get("format") != FORMAT or manifest.get("revision") != migrations.newest():
+        raise InputError(
+            f"{source}: it was made by version {manifest.get('version')} with tables at revision "
+            f"{manifest.get('revision')}; restore it with that version, then run: c2b endpoint migrate"
+        )
+    for table in tables.metadata.sorted_tables:
+        path, expected = source / f"{table.name}.jsonl", manifest["tables"].get(table.name, {})
+        sha256 = files.sha256(path)[0] if path.is_file() else None
+        if sha256 is None or sha256 != expected.get("sha256"):
+            raise InputError(f"{path}: it is not the file that was written; nothing was restored")
+    return manifest
+
+
+def _insert(tx: Transaction, table: Table, path: Path) -> None:
+    with path.open(encoding="utf-8") as lines:
+        names = json.loads(next(lines))
+        rows: list[dict[str, Any]] = []
+        for line in lines:
+            rows.append(dict(zip(names, json.loads(line), strict=True)))
+            if len(rows) == _AT_ONCE:
+                tx.execute(insert(table), rows)
+                rows = []
+        if rows:
+            tx.execute(insert(table), rows)
+
+
+def _take_up(tx: Transaction) -> None:
+    """What held before the copy holds no more: jobs wait for other runners, leases for other holders."""
+    jobs = tables.jobs.c
+    waits = {"state": "queued", "owner": None, "lease_until": None, "granted": None, "yield_requested": False}
+    tx.execute(update(tables.jobs).where(tables.OPEN).values(fence=jobs.fence + FENCES))
+    tx.execute(update(tables.jobs).where(tables.OPEN).values(waits))
+    fence = tables.leases.c.fence + FENCES
+    tx.execute(update(tables.leases).values(owner="", until=0.0, fence=fence))
+    if tx.locks_rows:  # ids that were written beside the sequence
+        last = "(SELECT coalesce(max(id), 1) FROM events)"
+        tx.execute(text(f"SELECT setval(pg_get_serial_sequence('events', 'id'), {last})"))
+
+
+def _unhurried(tx: Transaction) -> None:
+    if tx.locks_rows:
+        tx.execute(text("SET LOCAL statement_timeout = 0"))
+        tx.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
