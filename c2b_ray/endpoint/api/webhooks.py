@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
 from c2b_ray.endpoint.api.auth import enter
 from c2b_ray.endpoint.api.bodies import Document, document
-from c2b_ray.endpoint.api.models import NewWebhookAnswer, NewWebhookBody, WebhookBody, WebhookList
+from c2b_ray.endpoint.api.models import Answer, NewWebhookAnswer, NewWebhookBody, WebhookBody, WebhookList
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
 from c2b_ray.endpoint.ledger import webhooks
@@ -19,6 +19,21 @@ from c2b_ray.models.url_guard import UrlPolicy, check_url
 
 routes = router("webhooks")
 MOST = 20
+
+
+class DeliveryInfo(Answer):
+    """`next_at`: when it is tried again, where it is pending."""
+
+    id: str
+    job_id: str
+    state: Literal["pending", "delivered", "given_up"]
+    attempts: int
+    next_at: float
+    last_error: str | None
+
+
+class DeliveryList(Answer):
+    items: list[DeliveryInfo]
 
 
 @routes.get("/webhooks", responses=answers(WebhookList))
@@ -43,6 +58,16 @@ def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Js
         raise ProblemError(409, "too_many", f"a tenant has at most {MOST} webhooks; delete one")
     new = webhooks.create(context.db, caller.tenant_id, url, f"whsec_{secrets.token_urlsafe(32)}", caller.actor)
     return Json({**_body(new), "secret": new.secret}, 201)
+
+
+@routes.get("/webhooks/{webhook_id}/deliveries", responses=answers(DeliveryList))
+def deliveries(request: Request, webhook_id: str) -> Json:
+    """The latest 50 deliveries of a webhook, and why the last attempt of each failed."""
+    context, caller = enter(request, "read")
+    if webhooks.get(context.db, caller.tenant_id, webhook_id) is None:
+        raise not_found("webhook")
+    items = webhooks.deliveries(context.db, caller.tenant_id, webhook_id)
+    return Json({"items": [{name: vars(one)[name] for name in DeliveryInfo.model_fields} for one in items]})
 
 
 @routes.delete("/webhooks/{webhook_id}", responses=answers(WebhookBody))

@@ -60,6 +60,7 @@ class Retention:
     def __init__(self, db: Database, config: EndpointConfig, owner: str) -> None:
         self._db, self._config, self._owner = db, config, owner
         self._clocks: tuple[float, float] | None = None
+        self._waits_until = float("-inf")
 
     def run(self, stop: threading.Event, every: float = EVERY_S) -> None:
         """Until `stop`. The first pass is a while after the start, when the clock has been watched for so long."""
@@ -77,7 +78,7 @@ class Retention:
                 return
 
     def clock_is_steady(self) -> bool:
-        """Whether the database's clock went as this process's since the last look; not at the first."""
+        """Whether the database's clock has gone as this process's for a day, or since the first look; not at that."""
         with self._db.reading() as tx:
             now = self._db.now(tx.connection), time.monotonic()
         before, self._clocks = self._clocks, now
@@ -85,8 +86,9 @@ class Retention:
             return False
         off = (now[0] - before[0]) - (now[1] - before[1])
         if abs(off) > CLOCK_S:
-            _log.warning("the database's clock was set by %.0f s; nothing is deleted in this pass", off)
-        return abs(off) <= CLOCK_S
+            _log.warning("the database's clock was set by %.0f s; nothing is deleted for a day", off)
+            self._waits_until = now[1] + DAY_S
+        return now[1] >= self._waits_until
 
 
 def purge(db: Database, config: EndpointConfig) -> Deleted:

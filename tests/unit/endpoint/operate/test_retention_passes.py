@@ -158,4 +158,4 @@ def test_a_clock_that_is_set_ahead_deletes_nothing(db, config):
     assert pass_.clock_is_steady()
     db.skew = 400 * DAY
     assert not pass_.clock_is_steady()
-    assert pass_.clock_is_steady()
+    assert not pass_.clock_is_steady()  # for a day, in which somebody may put it right
