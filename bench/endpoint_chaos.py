@@ -1,0 +1,200 @@
+"""The whole endpoint as processes, over PostgreSQL, asked by many clients while its parts are killed at random.
+
+    PYTHONPATH=.:bench:tests/support python bench/endpoint_chaos.py [--clients 200] [--minutes 10] [--seed 0]
+
+Two replicas of the API, two runners, two dispatchers. Clients (k6) of two tenants each ask one replica, and after a
+lost connection or a 503 the other. The mix: of what a client asks, 15 % are lists and the rest the status of a job of
+its own, half of them followed by the report or the tables where the job has finished; it pauses `--pause` seconds in
+between. Audits cost seconds of CPU, so the clients together submit `--submissions` a minute (200 images, the world's
+classifier, `via: here`); a third carry an Idempotency-Key and are sent to both replicas at once, and a third of all are
+cancelled within 15 s.
+
+Each few seconds one of: SIGKILL of a replica, of a runner (alone, or with its jobs' processes), of a dispatcher, and
+a restart after some seconds; the database stopped at once (`pg_ctl stop -m immediate`) for some seconds; a runner and
+its processes stopped (SIGSTOP) for longer than its lease. Afterwards all is up, and once the queue is empty, ledger,
+storage and what the clients wrote down are checked: a JSON line each, and a table. Exit 1 where a check fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import endpoint_chaos_checks as checks
+from endpoint_chaos_site import LEASE_S, ROWS, Part, Site, started
+
+from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.world import CLASSES
+
+STATUSES = ("0", "200", "202", "404", "409", "422", "429", "500", "502", "503", "504", "other")
+SUBMISSIONS_UNTIL = 0.85
+"""Of the time of the load: the rest is for reads while the last ones are at work."""
+
+
+class Chaos:
+    """Kills, one after the other, until `stop`; then all is up again."""
+
+    def __init__(self, site: Site, seed: int, every: float) -> None:
+        self._site, self._random, self._every = site, random.Random(seed), every
+        self.down = checks.Down()
+        self.done: Counter[str] = Counter()
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="chaos")
+
+    def __enter__(self) -> Chaos:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        kinds = [self._kill_api, self._kill_runner, self._kill_dispatcher, self._kill_database, self._pause_runner]
+        turn: list[Any] = []
+        try:
+            while not self._stop.wait(self._every * self._random.uniform(0.5, 1.5)):
+                turn = turn or self._random.sample(kinds, len(kinds))  # each once, before one comes again
+                name = turn.pop()()
+                self.done[name] += 1
+                print(json.dumps({"chaos": name, "at": round(time.time(), 1)}), flush=True)
+        except BaseException as error:
+            self.error = error
+
+    def _one(self, kind: str) -> Part:
+        return self._random.choice(self._site.of(kind))
+
+    def _pause(self) -> None:
+        time.sleep(self._random.uniform(0.5, 4.0))
+
+    def _kill_api(self) -> str:
+        part = self._one("api")
+        began = time.time()
+        part.kill()
+        self._pause()
+        part.start()
+        part.await_ready()
+        self.down.spans[part.url].append([began, time.time()])
+        return "API replica killed"
+
+    def _kill_runner(self) -> str:
+        part, whole = self._one("runner"), self._random.random() < 0.5
+        part.kill(whole=whole)
+        self._pause()
+        part.start()
+        return "runner killed with its jobs' processes" if whole else "runner killed"
+
+    def _kill_dispatcher(self) -> str:
+        part = self._one("dispatcher")
+        part.kill()
+        self._pause()
+        part.start()
+        return "dispatcher killed"
+
+    def _kill_database(self) -> str:
+        self._site.server.kill()
+        self._pause()
+        self._site.server.start()
+        return "database killed"
+
+    def _pause_runner(self) -> str:
+        part = self._one("runner")
+        part.signal(signal.SIGSTOP, whole=True)
+        time.sleep(LEASE_S * 1.5)
+        part.signal(signal.SIGCONT, whole=True)
+        return "runner paused past its lease"
+
+
+def plan(site: Site, options: argparse.Namespace) -> dict[str, Any]:
+    choice = random.Random(options.seed)
+    seconds = options.minutes * 60
+    due: list[list[float]] = [[] for _ in range(options.clients)]
+    for _ in range(round(options.submissions * options.minutes)):
+        choice.choice(due).append(round(choice.uniform(0, seconds * SUBMISSIONS_UNTIL), 1))
+    images = {"source": "labelled", "table": "data/scenes.parquet"}
+    config = {"task": "Name the thing.", "classes": list(CLASSES), "classifier": "world:resnet-control-0"}
+    return {
+        "clients": options.clients, "seconds": round(seconds), "pause": options.pause, "cancel": 1 / 3,
+        "urls": [part.url for part in site.of("api")], "keys": site.keys, "statuses": STATUSES,
+        "due": [sorted(times) for times in due], "config": {**config, "images": images},
+    }  # fmt: skip
+
+
+def load(site: Site, options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What the clients wrote down, and k6's summary."""
+    file, summary, said = site.folder / "plan.json", site.folder / "summary.json", site.folder / "clients.log"
+    file.write_text(json.dumps(plan(site, options)))
+    script = Path(__file__).with_name("endpoint_chaos_load.js")
+    command = ["k6", "run", "--quiet", "--log-format", "raw", "--console-output", str(said), "-e", f"PLAN={file}"]
+    command += ["--summary-export", str(summary), str(script)]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    log = site.folder / "k6.log"
+    with log.open("wb") as output:
+        ended = subprocess.run(command, stdout=output, stderr=output, env={**os.environ, "PATH": path}, check=False)
+    if ended.returncode:
+        raise SystemExit(f"k6 ended with {ended.returncode}: {log.read_text()[-2000:]}")
+    lines = said.read_text().splitlines() if said.exists() else []
+    return [json.loads(line) for line in lines], json.loads(summary.read_text())["metrics"]
+
+
+def drained(db: Database, seconds: float) -> float:
+    """How long the queue took to empty; it goes on at the deadline, and the checks tell what is left."""
+    began = time.monotonic()
+    while (jobs.waiting(db) or jobs.running(db)) and time.monotonic() - began < seconds:
+        time.sleep(1)
+    return time.monotonic() - began
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--submissions", type=float, default=12, help="A minute, by all clients together.")
+    parser.add_argument("--pause", type=float, default=1.0, help="Mean seconds between what a client asks.")
+    parser.add_argument("--every", type=float, default=8.0, help="Mean seconds between two kills.")
+    parser.add_argument("--drain", type=float, default=900.0, help="Seconds that the queue may take to empty.")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="c2b-chaos-"))
+    print(json.dumps({"folder": str(folder)}), flush=True)
+    with started(folder) as site:
+        with Chaos(site, options.seed, options.every) as chaos:
+            lines, metrics = load(site, options)
+        if chaos.error is not None:
+            raise chaos.error
+        emptied = drained(site.db, options.drain)
+        gone = [part.name for part in site.parts if part.ended]
+        results = [*checks.of_clients(lines, chaos.down), *checks.of_ledger(site.db, lines, ROWS, site.storage)]
+        results.append(checks.Check("parts that ended by themselves", gone, len(site.parts)))
+        numbers = checks.rows_of(site.db)
+    for check in results:
+        print(check.line())
+    counts = {name: int(metrics[f"status_{name}"]["count"]) for name in STATUSES if f"status_{name}" in metrics}
+    table = {
+        "kills": dict(chaos.done),
+        "requests": sum(counts.values()),
+        "HTTP": {n: c for n, c in counts.items() if c},
+    }
+    times = metrics["http_req_duration"]
+    table |= {"p50, p99, longest ms": [round(times[name]) for name in ("med", "p(99)", "max")]} | numbers
+    table |= {"queue empty after s": round(emptied), **{check.name: len(check.wrong) for check in results}}
+    print(f"\n| {options.clients} clients, {options.minutes:g} min, seed {options.seed} | |\n|---|---|")
+    print("\n".join(f"| {name} | {value} |" for name, value in table.items()))
+    return int(any(check.wrong for check in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
