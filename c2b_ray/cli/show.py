@@ -52,6 +52,8 @@ def summary(shown: Summary, as_json: bool) -> None:
         out().print(summary_table(shown))
     for text in shown.lines:
         line(text)
+    if shown.report:
+        line(f"report: {shown.report}")
 
 
 def summary_table(shown: Summary) -> Table:

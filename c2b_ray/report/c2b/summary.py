@@ -44,7 +44,8 @@ def summary(run: C2BRun) -> Summary:
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *([rule] if rule else []), tally(cells), f"report: {run.report}"],
+        lines=[*lines, *([rule] if rule else []), tally(cells)],
+        report=run.report,
         to_json={
             "run": run.path,
             "report": run.report,

@@ -43,7 +43,6 @@ def summary(run: Run) -> Summary:
         stages(facts),
         spending(facts.tallies, facts.manifest).line,
         *([rule] if rule else []),
-        f"report: {run.report}",
     ]
     shown = facts.findings[:MOST_ROWS]
     return Summary(
@@ -52,6 +51,7 @@ def summary(run: Run) -> Summary:
         rows=[_row(finding, facts) for finding in shown],
         marks=["bad"] * len(shown),
         lines=lines,
+        report=run.report,
         to_json={
             "run": run.path,
             "report": run.report,

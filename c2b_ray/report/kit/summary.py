@@ -17,11 +17,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Summary:
-    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `to_json`: for programs."""
+    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `report`: where the page is, for
+    people at that machine; "" without one. `to_json`: for programs."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     marks: Sequence[str]
     lines: Sequence[str]
+    report: str = ""
     to_json: Mapping[str, Any] = field(default_factory=dict)
