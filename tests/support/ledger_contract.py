@@ -747,6 +747,19 @@ class WebhooksContract:
         [given_up] = webhooks.deliveries(db, who.tenant_id, hook.id)
         assert given_up.state == "given_up"
 
+    def test_a_tenant_with_many_deliveries_holds_up_no_other(self, db: SetDatabase) -> None:
+        many, other = member(db), member(db, "other")
+        hooks = [webhooks.create(db, many.tenant_id, "https://slow.example.org", "s") for _ in range(12)]
+        claim = claimed(db, many)
+        jobs.finish(db, claim.job.id, claim.fence)
+        db.skew = 5
+        webhooks.create(db, other.tenant_id, "https://example.org", "s")
+        claim = claimed(db, other)
+        jobs.finish(db, claim.job.id, claim.fence)
+        first = webhooks.due(db, 4)
+        assert [hook.tenant_id for _, hook in first].count(other.tenant_id) == 1
+        assert len(first) + len(webhooks.due(db, 100)) == len(hooks) + 1
+
     def test_what_is_due_is_so_also_after_the_clock_was_set_back(self, db: SetDatabase) -> None:
         who = member(db)
         webhooks.create(db, who.tenant_id, "https://example.org", "s")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import and_, delete, func, or_, select, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
@@ -101,13 +101,18 @@ def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> Non
 
 
 def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
-    """What is to be sent now. Each is another sender's, should this one die, after `SENDING_SECONDS`."""
+    """What is to be sent now, of each tenant's in turn: one whose receivers are slow holds up itself alone. Each is
+    another sender's, should this one die, after `SENDING_SECONDS`."""
     with db.transaction() as tx:
         now = or_(_deliveries.next_at <= tx.now, _deliveries.next_at > tx.now + LONGEST_WAIT)
-        first = select(_deliveries.id).where(_deliveries.state == "pending", now)
-        first = first.order_by(_deliveries.next_at).limit(limit)
+        pending = and_(_deliveries.state == "pending", now)
+        turn = func.row_number().over(partition_by=_webhooks.tenant_id, order_by=_deliveries.next_at).label("turn")
+        joined = select(_deliveries.id, turn).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id)
+        turns = joined.where(pending).subquery()
+        first = select(_deliveries.id).join(turns, turns.c.id == _deliveries.id).where(pending)
+        first = first.order_by(turns.c.turn, _deliveries.next_at).limit(limit)
         if tx.locks_rows:
-            first = first.with_for_update(skip_locked=True)
+            first = first.with_for_update(of=tables.deliveries, skip_locked=True)
         ids = tx.execute(first).scalars().all()
         takes = update(tables.deliveries).where(_deliveries.id.in_(ids)).values(next_at=tx.now + SENDING_SECONDS)
         taken = [record(Delivery, row) for row in tx.execute(takes.returning(*_DELIVERY))]
