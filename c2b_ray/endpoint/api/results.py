@@ -102,7 +102,7 @@ def table(
     response_class=Response,
     responses={
         **files({**dict.fromkeys(PICTURES.values(), "string"), "image/webp": "string", OCTETS: "string"}, "An image."),
-        **errors(409),
+        **errors(409, 422),
     },
 )
 def image(request: Request, job_id: str, image_id: str, signature: Signature = None) -> Response:
@@ -117,7 +117,7 @@ def image(request: Request, job_id: str, image_id: str, signature: Signature = N
     response_class=Response,
     responses={
         **files({"text/html": "string"}, "The report, one page that asks nothing of the network."),
-        **errors(409),
+        **errors(409, 422),
     },
 )
 def report(request: Request, job_id: str, signature: Signature = None) -> Response:
