@@ -4,7 +4,7 @@
 
 Two replicas of the API, two runners, two dispatchers. Clients (k6) of two tenants each ask one replica, and after a
 lost connection or a 503 the other. The mix: of what a client asks, 15 % are lists and the rest the status of a job of
-its own, half of them followed by the report or the tables where the job has finished; it pauses `--pause` seconds in
+its tenant, two in five followed by the report or the tables where the job has finished; it pauses `--pause` seconds in
 between. Audits cost seconds of CPU, so the clients together submit `--submissions` a minute (200 images, the world's
 classifier, `via: here`); a third carry an Idempotency-Key and are sent to both replicas at once, and a third of all are
 cancelled within 15 s.
@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,8 +34,9 @@ from typing import Any
 
 import endpoint_chaos_checks as checks
 from endpoint_chaos_site import LEASE_S, ROWS, Part, Site, started
+from sqlalchemy import select
 
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger import tables
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.world import CLASSES
 
@@ -153,9 +155,31 @@ def load(site: Site, options: argparse.Namespace) -> tuple[list[dict[str, Any]],
 def drained(db: Database, seconds: float) -> float:
     """How long the queue took to empty; it goes on at the deadline, and the checks tell what is left."""
     began = time.monotonic()
-    while (jobs.waiting(db) or jobs.running(db)) and time.monotonic() - began < seconds:
+    while time.monotonic() - began < seconds:
+        with db.reading() as tx:  # also those that were granted, or that wait for their next attempt
+            if tx.execute(select(tables.jobs.c.id).where(tables.OPEN).limit(1)).first() is None:
+                break
         time.sleep(1)
     return time.monotonic() - began
+
+
+def shown(
+    results: list[checks.Check], numbers: dict[str, object], kills: Counter[str], metrics: dict[str, Any]
+) -> None:
+    for check in results:
+        print(check.line())
+    counts = {name: int(metrics[f"status_{name}"]["count"]) for name in STATUSES if f"status_{name}" in metrics}
+    times = metrics["http_req_duration"]
+    table = {
+        "kills": dict(kills),
+        "requests": sum(counts.values()),
+        "HTTP (0: connection lost)": {name: count for name, count in counts.items() if count},
+        "p50, p99, longest ms": [round(times[name]) for name in ("med", "p(99)", "max")],
+        **numbers,
+        **{check.name: len(check.wrong) for check in results},
+    }
+    print(f"\n| {' '.join(sys.argv[1:])} | |\n|---|---|")
+    print("\n".join(f"| {name} | {value} |" for name, value in table.items()))
 
 
 def main() -> int:
@@ -176,24 +200,16 @@ def main() -> int:
         if chaos.error is not None:
             raise chaos.error
         emptied = drained(site.db, options.drain)
-        gone = [part.name for part in site.parts if part.ended]
+        gone, left = [part.name for part in site.parts if part.ended], site.left_behind()
         results = [*checks.of_clients(lines, chaos.down), *checks.of_ledger(site.db, lines, ROWS, site.storage)]
         results.append(checks.Check("parts that ended by themselves", gone, len(site.parts)))
+        results.append(checks.Check("processes of lost runners that did not end", left, chaos.done.total()))
         numbers = checks.rows_of(site.db)
-    for check in results:
-        print(check.line())
-    counts = {name: int(metrics[f"status_{name}"]["count"]) for name in STATUSES if f"status_{name}" in metrics}
-    table = {
-        "kills": dict(chaos.done),
-        "requests": sum(counts.values()),
-        "HTTP": {n: c for n, c in counts.items() if c},
-    }
-    times = metrics["http_req_duration"]
-    table |= {"p50, p99, longest ms": [round(times[name]) for name in ("med", "p(99)", "max")]} | numbers
-    table |= {"queue empty after s": round(emptied), **{check.name: len(check.wrong) for check in results}}
-    print(f"\n| {options.clients} clients, {options.minutes:g} min, seed {options.seed} | |\n|---|---|")
-    print("\n".join(f"| {name} | {value} |" for name, value in table.items()))
-    return int(any(check.wrong for check in results))
+    shown(results, numbers | {"queue empty after s": round(emptied)}, chaos.done, metrics)
+    failed = any(check.wrong for check in results)
+    if not failed:
+        shutil.rmtree(folder)  # else logs, runs and what the clients wrote stay
+    return int(failed)
 
 
 if __name__ == "__main__":

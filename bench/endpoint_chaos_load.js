@@ -16,6 +16,7 @@ export const options = {
 for (const status of PLAN.statuses) statuses[status] = new Counter(`status_${status}`);
 
 const mine = []; // ids of this client's jobs
+let seen = []; // ids of its tenant's latest jobs
 const began = Date.now();
 let due = null; // times at which this client submits, the next one last
 let replica = __VU % PLAN.urls.length;
@@ -80,10 +81,12 @@ function submit() {
 }
 
 function read() {
-  const id = mine[Math.floor(Math.random() * mine.length)];
+  const known = mine.concat(seen);
+  const id = known[Math.floor(Math.random() * known.length)];
   const chance = Math.random();
   if (id === undefined || chance < 0.15) {
-    ask('GET', '/v1/audits?limit=20', null);
+    const page = ask('GET', '/v1/audits?limit=20', null);
+    if (page !== null && page.status === 200) seen = page.json('items').map((job) => job.id);
     return;
   }
   const answer = ask('GET', `/v1/audits/${id}`, null);

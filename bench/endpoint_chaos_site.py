@@ -39,8 +39,9 @@ class Part:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        mark = {**os.environ, "TMPDIR": str(self.log.parent)}  # jobs' processes have it, too: see `left_behind`
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=mark, start_new_session=True)
 
     def tree(self) -> list[int]:
         """Its processes and those that they started."""
@@ -94,6 +95,16 @@ class Site:
 
     def of(self, kind: str) -> list[Part]:
         return [part for part in self.parts if part.name.startswith(kind)]
+
+    def left_behind(self) -> list[int]:
+        """Processes that a part started which is gone, and that did not end with it."""
+        held = {pid for part in self.parts for pid in part.tree()}
+        mark, found = f"TMPDIR={self.folder}".encode(), []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in environ.read_bytes().split(b"\0") and int(environ.parent.name) not in held:
+                    found.append(int(environ.parent.name))
+        return found
 
 
 @contextlib.contextmanager
