@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from c2b_ray.endpoint.ledger.database import Database
 
 GRACE_S = 3
+START_AGAIN_S = 1.0
 Metrics = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus may read what this process counts.")
 ]
@@ -108,7 +110,7 @@ def purge(
     from c2b_ray.endpoint.operate import retention
 
     settings = _settings(config)
-    db = _current(settings)
+    db = _current(settings, wait=False)
     if tenant is None:
         show.line(f"deleted: {retention.purge(db, settings)}")
         return
@@ -142,14 +144,25 @@ def _settings(config: str | None, folder: str | None = None, listen: str | None 
     return settings if not changes else read_endpoint({**settings.model_dump(), **changes})
 
 
-def _current(settings: EndpointConfig) -> Database:
-    """SchemaError where the tables are not of this version: of several processes none changes them by itself."""
+def _current(settings: EndpointConfig, wait: bool = True) -> Database:
+    """Waits while the database is down, as parts do that run. SchemaError where the tables are not of this version: of
+    several processes none changes them by itself."""
     from c2b_ray.endpoint.ledger import migrations
-    from c2b_ray.endpoint.ledger.database import Database
+    from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
-    db = Database(settings.database_url)
-    migrations.require_current(db)
-    return db
+    db, down = Database(settings.database_url), False
+    while True:
+        try:
+            migrations.require_current(db)
+        except DatabaseDownError as error:
+            if not wait:
+                raise
+            if not down:
+                logging.getLogger(__name__).warning("%s; the start waits for it", error)
+            down = True
+            time.sleep(START_AGAIN_S)
+        else:
+            return db
 
 
 def _server(settings: EndpointConfig) -> Callable[[], None]:

@@ -11,7 +11,8 @@ from endpoint_work import Site, alive, children, site
 from http_service import Service
 
 from c2b_ray import load_run
-from c2b_ray.endpoint.ledger import usage
+from c2b_ray.endpoint.ledger import leases, usage
+from c2b_ray.endpoint.ledger.leases import SLOT
 
 ROWS = 1600
 
@@ -28,6 +29,15 @@ def server() -> Iterator[postgres.Postgres]:
 def endpoint(tmp_path: Path, server: postgres.Postgres, classifier: tuple[str, Service]) -> Iterator[Site]:
     with site(tmp_path, [classifier[0]], server.url(server.new_database()), lease_seconds=8.0) as made:
         yield made
+
+
+def test_a_part_that_starts_while_the_database_is_down_waits_for_it(endpoint, server):
+    server.kill()
+    runner = endpoint.runner()
+    endpoint.wait(lambda: "the start waits" in endpoint.logs(), "the runner to meet no database", 60)
+    assert runner.poll() is None
+    server.start()
+    endpoint.wait(lambda: leases.live(endpoint.db, SLOT), "the runner to hold its slot", 60)
 
 
 def test_a_job_survives_its_database(endpoint, server, slow):
