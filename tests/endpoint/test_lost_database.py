@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from http_service import Service
 from c2b_ray import load_run
 from c2b_ray.endpoint.ledger import leases, usage
 from c2b_ray.endpoint.ledger.leases import SLOT
+from c2b_ray.endpoint.ledger.outage import DatabaseDownError
 
 ROWS = 1600
 
@@ -37,6 +39,8 @@ def test_a_part_that_starts_while_the_database_is_down_waits_for_it(endpoint, se
     endpoint.wait(lambda: "the start waits" in endpoint.logs(), "the runner to meet no database", 60)
     assert runner.poll() is None
     server.start()
+    with contextlib.suppress(DatabaseDownError):
+        leases.live(endpoint.db, SLOT)  # by a connection of before
     endpoint.wait(lambda: leases.live(endpoint.db, SLOT), "the runner to hold its slot", 60)
 
 
