@@ -60,7 +60,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[OpenAILanguage
     def start(*answers: Any, **settings: Any) -> tuple[OpenAILanguageModel, Service]:
         service = Service(*answers)
         transport = httpx.MockTransport(service)
-        monkeypatch.setattr(httpx, "Client", lambda **given: client(transport=transport, **given))
+        monkeypatch.setattr(httpx, "Client", lambda **settings: client(**{**settings, "transport": transport}))
         patience = replace(PATIENCE, first_wait_s=0.001, attempts=3, **settings)
         return OpenAILanguageModel("http://model.test/v1/", "m", patience), service
 
