@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, Response
 from c2b_ray.endpoint.api.problems import ProblemError, body_of
 from c2b_ray.endpoint.web import session as sessions
 from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.words import count, duration, plural, signed
 from c2b_ray.text import visible
 
@@ -131,6 +132,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "epoch": epoch, "size": size, "number": number, "duration": duration, "count": count, "signed": signed,
+        "clean": clean,
     }  # fmt: skip
     environment.globals |= {"states": STATES, "plural": plural, "phrase": lambda status: HTTPStatus(status).phrase}
     return environment

@@ -87,6 +87,11 @@ def test_every_page_allows_only_its_own_script_and_style(visitor, job_id):
     assert report.endswith("sandbox allow-scripts")
 
 
+def test_no_page_of_a_job_shows_where_it_lies(endpoint, visitor, job_id):
+    for path in (f"/ui/audits/{job_id}", *_paths(job_id)):
+        assert endpoint.config.folder not in visitor("a").get(path).text, path
+
+
 def test_a_form_sent_twice_is_one_job_and_its_yaml_is_added(endpoint, visitor):
     first, second = (visitor("a").post("/ui/submit", FORM, "/ui/submit") for _ in range(2))
     assert first.status_code == 303, first.text
