@@ -126,8 +126,8 @@ def _usage(jobs: list[Any], used: list[Any], rows: int) -> Iterator[Check]:
     wrong = [(job.id, job.images) for job in whole if job.images != rows]
     yield Check("undisturbed jobs whose images are not booked once", wrong, len(whole))
     moved = [job for job in jobs if job.state == "finished" and job.fence > 1]
-    less = [(job.id, job.images, job.fence) for job in moved if not 0 <= job.images <= rows * job.fence]
-    yield Check("disturbed jobs with more images booked than were ever asked", less, len(moved))
+    less = [(job.id, job.images, job.fence) for job in moved if not rows <= job.images <= rows * job.fence]
+    yield Check("disturbed jobs with fewer images booked than their run holds, or more than were ever asked", less, len(moved))
 
 
 def rows_of(db: Database) -> dict[str, object]:

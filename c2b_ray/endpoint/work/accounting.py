@@ -37,13 +37,16 @@ def measured(run_path: str) -> Held:
 @dataclass
 class Account:
     """Of one slice. `models`: the classifiers that use is booked on, in equal parts. `held`: what lies in the run's
-    directory now, where that was looked at; `advanced`: whether it gained rows in this slice."""
+    directory now, where that was looked at; `advanced`: whether it gained rows in this slice. `before`: images that
+    the ledger has of claims before this one, whose runner may have been lost with rows written and not booked; None for
+    a first claim."""
 
     models: Sequence[str]
     images: int = 0
     seconds: float = 0.0
     held: Held | None = None
     advanced: bool = False
+    before: int | None = None
     _told: Told = field(default=Told(step="start", kind="begin"))  # libraries and models that load cost, too
     _changed: bool = True
     _booked_images: int = 0
@@ -52,7 +55,7 @@ class Account:
 
     def tell(self, told: Told) -> None:
         """How the process says that the work moves."""
-        self.images = max(self.images, told.images)
+        self._count(told)
         if told.kind == "warning":
             return
         if told.kind == "end" and told.done is None and self._told.step == told.step:
@@ -62,7 +65,11 @@ class Account:
         self._changed = True
 
     def end(self, ended: Ended) -> None:
-        self.images = max(self.images, ended.images)
+        self._count(ended)
+
+    def _count(self, told: Told | Ended) -> None:
+        unbooked = 0 if self.before is None else told.present - self.before
+        self.images = max(self.images, told.images, unbooked)
 
     def measure(self, run_path: str) -> None:
         """Looks at the run's directory."""

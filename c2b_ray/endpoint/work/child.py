@@ -109,15 +109,19 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
         with guard.guarded(leash.ask):
             config = prepared(start.kind, start.config, tenant_folder)
             kind_named(start.kind).work(config, start.out, start.via, telling, start.placement)
-        return Ended(how="finished", images=telling.images, classifier_hash=_classifier_hash(start.out))
+        return Ended(
+            how="finished", images=telling.images, present=telling.present, classifier_hash=_classifier_hash(start.out)
+        )
     except Stopped as stopped:
-        return Ended(how=stopped.how, images=telling.images)
+        return Ended(how=stopped.how, images=telling.images, present=telling.present)
     except BaseException as error:
         # The first that went wrong may be hidden: a stage's end can raise in the place of what ended it.
         if (stop := _stop_behind(error)) is not None:
-            return Ended(how=stop.how, images=telling.images)
+            return Ended(how=stop.how, images=telling.images, present=telling.present)
         traceback.print_exc()
-        return Ended(how="failed", images=telling.images, problem=problem(error, tenant_folder))
+        return Ended(
+            how="failed", images=telling.images, present=telling.present, problem=problem(error, tenant_folder)
+        )
 
 
 def _stop_behind(error: BaseException | None) -> Stopped | None:

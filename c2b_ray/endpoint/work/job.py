@@ -52,7 +52,7 @@ class JobRun:
     ) -> None:
         self._db, self._job, self._fence, self._process = db, claim.job, claim.fence, process
         self._start, self._lease_s, self._by_clock = start, lease_seconds, by_clock
-        self._account = Account(models_of(claim.job.config))
+        self._account = Account(models_of(claim.job.config), before=claim.job.images if claim.fence > 1 else None)
         self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
         self._wrote = float("-inf")

@@ -68,7 +68,8 @@ class Permission(_Message):
 class Told(_Message):
     """From the process: a step began, moved or ended, or something is worth a warning (`kind`).
 
-    `images`: that models have answered about in this process, so far.
+    `images`: that models have answered about in this process, so far. `present`: of which the run holds answers, at
+    least, whichever process asked.
     """
 
     type: Literal["told"] = "told"
@@ -78,6 +79,7 @@ class Told(_Message):
     total: Count | None = None
     rate: Seconds | None = None
     images: Count = 0
+    present: Count = 0
 
 
 class MayCommit(_Message):
@@ -103,6 +105,7 @@ class Ended(_Message):
     type: Literal["ended"] = "ended"
     how: Ending
     images: Count = 0
+    present: Count = 0
     problem: Problem | None = None
     classifier_hash: Annotated[str, Field(max_length=200)] | None = None
 

@@ -51,11 +51,17 @@ class Telling:
         self._told = 0.0
         self._before: dict[str, int] = {}
         self._images = 0
+        self._present: dict[str, int] = {}
 
     @property
     def images(self) -> int:
         """That models have answered about."""
         return self._images
+
+    @property
+    def present(self) -> int:
+        """Images of which the run holds answers, at least: a step that comes again may be about others or the same."""
+        return sum(self._present.values())
 
     def __call__(self, event: Event) -> None:
         with self._lock:
@@ -73,12 +79,13 @@ class Telling:
             answered = max(self._before.get(event.step, 0), event.progress.answered)
             self._images += answered - self._before.get(event.step, 0)
             self._before[event.step] = answered
+            self._present[event.step] = max(self._present.get(event.step, 0), event.progress.done)
 
     def _message(self, event: Event) -> Told:
         step = shortened(visible(without_credentials(event.step)))
         progress = event.progress
         if progress is None:
-            return Told(step=step, kind=event.kind, images=self._images)
+            return Told(step=step, kind=event.kind, images=self._images, present=self.present)
         return Told(
             step=step,
             kind=event.kind,
@@ -86,6 +93,7 @@ class Telling:
             total=progress.total,
             rate=float(progress.rows_per_second),
             images=self._images,
+            present=self.present,
         )
 
 

@@ -40,6 +40,18 @@ def test_classifiers_share_what_was_used():
     assert account.progress().model_seconds == {"a": 2.0, "b": 2.0}
 
 
+def test_what_a_lost_runner_wrote_and_did_not_book_is_booked_by_the_next():
+    account = Account(["a"], before=0)  # the ledger has nothing of the first claim, whose rows are all there
+    account.tell(told(done=200, total=200, images=0, present=200))
+    assert account.progress().images == {"a": 200}
+    after_a_slice = Account(["a"], before=120)
+    after_a_slice.tell(told(done=200, total=200, images=80, present=200))
+    assert after_a_slice.images == 80, "an orderly slice booked its own"
+    first = Account(["a"])
+    first.tell(told(done=200, images=0, present=200))
+    assert first.images == 0, "a question finds answers of the run that it asks, which are that run's"
+
+
 def test_counts_never_fall():
     account = Account(["a"])
     account.tell(told(images=10))

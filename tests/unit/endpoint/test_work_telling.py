@@ -17,11 +17,12 @@ def test_images_are_counted_in_the_steps_that_ask_classifiers():
     telling = Telling(told.append, lambda: None)
     for event in (
         Event("fetch images", "begin"), progress("fetch images", 50),
-        Event("classify: a", "begin"), progress("classify: a", 20, resumed=30), progress("classify: a", 40),
+        Event("classify: a", "begin"), progress("classify: a", 20, resumed=30), progress("classify: a", 40, resumed=30),
         Event("classify: a", "end"), Event("classify: a", "begin"), progress("classify: a", 5),
     ):  # fmt: skip
         telling(event)
     assert telling.images == 45, "what was there before is not booked again; a step that comes again is"
+    assert telling.present == 70, "answers of earlier processes count among those that the run holds"
     assert told[-1].images == 40, "of many events only some are told"
 
 
