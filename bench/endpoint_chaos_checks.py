@@ -127,7 +127,9 @@ def _usage(jobs: list[Any], used: list[Any], rows: int) -> Iterator[Check]:
     yield Check("undisturbed jobs whose images are not booked once", wrong, len(whole))
     moved = [job for job in jobs if job.state == "finished" and job.fence > 1]
     less = [(job.id, job.images, job.fence) for job in moved if not rows <= job.images <= rows * job.fence]
-    yield Check("disturbed jobs with fewer images booked than their run holds, or more than were ever asked", less, len(moved))
+    yield Check(
+        "disturbed jobs with fewer images booked than their run holds, or more than were ever asked", less, len(moved)
+    )
 
 
 def rows_of(db: Database) -> dict[str, object]:
