@@ -19,6 +19,7 @@ from c2b_ray.errors import ConfigError, SpecError, nearest
 from c2b_ray.filesystems.spec_paths import LOCAL_DIR
 from c2b_ray.models.catalog import parse
 from c2b_ray.models.url_guard import UrlPolicy, check_url
+from c2b_ray.world import zoo
 
 Locate = Callable[[str, tuple[str, ...]], str]
 """From a name, and the kinds of uploads that fit, to a path; raises where it may not be named."""
@@ -141,6 +142,8 @@ def checked_spec(text: str, role: Role, field: str, policy: Policy, locate: Loca
     if grammar.name in (Part.URL, Part.SERVED):
         return _service(text, spec.name, grammar.name, field, policy)
     name, _, query = text.removeprefix(f"{spec.scheme}:").partition("?")
+    if spec.scheme == "world" and name not in (known := zoo.names()):
+        raise ConfigError(field, f"the world has no model {name[:60]!r}; {nearest(name, known)}")
     head = f"{spec.scheme}:{_name(name, grammar, field, policy, locate)}"
     options = [_option(key, value, grammar, field, locate) for key, value in _pairs(query, field)]
     return f"{head}?{'&'.join(options)}" if options else head

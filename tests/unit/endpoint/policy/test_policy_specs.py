@@ -146,7 +146,7 @@ def test_paths_that_lead_out_are_refused_in_every_field(tenancy, path):
         "onnx:data/net.onnx?new=1", "onnx:data/net.onnx?device=cuda:0;x", "timm:../../x", "timm:/etc/x",
         "timm:hf-hub:evil/x",
         "timm:local-dir:/etc", "hf:evil/model", "hf:..", "hf:org/../x", "hf:org/a/b",
-        "hf:org/x?revision=../x", "world:../x",
+        "hf:org/x?revision=../x", "world:../x", "world:resnet-plantd-0",
         "world:clip?vocabulary=/etc/passwd", "torchvision:resnet50?weights=/x.safetensors", "torchvision:resnet50",
         "table:https://example.org/t.csv", "https://example.org/", "http://models.example.org/v1/",
         "https:models.example.org",
