@@ -271,12 +271,12 @@ class RowsFile:
 
 def _put_object(location: str, path: str, once: bool) -> None:
     """One put; `once`: an object that is there is left, for its name says what is in it."""
-    place = {"Bucket": s3.bucket_of(location), "Key": s3.key_of(location)}
+    target = {"Bucket": s3.bucket_of(location), "Key": s3.key_of(location)}
     condition = {"IfNoneMatch": "*"} if once else {}
 
     def put() -> None:
         with open(path, "rb") as stream:
-            s3.client().put_object(**place, Body=stream, **condition)
+            s3.client().put_object(**target, Body=stream, **condition)
 
     try:
         patiently(location, put, reached=True)

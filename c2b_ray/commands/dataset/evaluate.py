@@ -112,8 +112,8 @@ class _Stages:
             self._check(sources.dataset_rows(self.data, keep), f"{self.out}/answers/{self.mapping}", on_progress)
         if self.reference is not None:
             with self.steps.step("classify the reference") as on_progress:
-                place = f"{self.out}/reference/{self.reference.revision}-{self.mapping}"
-                self._check(self.reference.rows(keep), place, on_progress)
+                output = f"{self.out}/reference/{self.reference.revision}-{self.mapping}"
+                self._check(self.reference.rows(keep), output, on_progress)
 
     def compare(self, against: Against) -> Compared:
         assert self.reference is not None

@@ -78,16 +78,16 @@ def compare(
     known = models.runner.call(partial(_described, extractor), CLASSIFY)
     data, reference = sides
     keep = partial(sources.to_extract, extractor=known[1])
-    places = [f"{out}/features/{known[1]}/{name}" for name in (data.id, reference.revision)]
-    for rows, place in zip((sources.dataset_rows(data, keep), reference.rows(keep)), places, strict=True):
-        _extract(models, rows, extractor, place, on_progress)
-    theirs, others = (_side(_sound(place)) for place in places)
+    outputs = [f"{out}/features/{known[1]}/{name}" for name in (data.id, reference.revision)]
+    for rows, output in zip((sources.dataset_rows(data, keep), reference.rows(keep)), outputs, strict=True):
+        _extract(models, rows, extractor, output, on_progress)
+    theirs, others = (_side(_sound(output)) for output in outputs)
     why = _too_few(theirs, others, known[0])
     fid = None
     if min(theirs.moments.count, others.moments.count) >= needed_for_covariance(len(theirs.moments.mean)):
         a, b = theirs.moments, others.moments
         fid = frechet_distance(a.mean, a.covariance, b.mean, b.covariance)
-    table = _neighbours(places, neighbours)
+    table = _neighbours(outputs, neighbours)
     return Compared(
         features=known[0],
         revision=known[1],
@@ -158,12 +158,12 @@ def _too_few(theirs: _Side, others: _Side, features: str) -> list[str]:
     return sentences
 
 
-def _neighbours(places: list[str], most: int) -> pa.Table:
+def _neighbours(outputs: list[str], most: int) -> pa.Table:
     chosen: pa.Table = FEATURES.empty_table()
-    for part in _sound(places[0]):
+    for part in _sound(outputs[0]):
         together = pa.concat_tables([chosen, part])
         order = np.argsort(_marks(together), kind="stable")[:most]
         chosen = together.take(np.sort(order))
     starts = range(0, chosen.num_rows, QUERIES_AT_ONCE)
-    tables = [nearest(chosen.slice(start, QUERIES_AT_ONCE), _sound(places[1]), NEAREST) for start in starts]
+    tables = [nearest(chosen.slice(start, QUERIES_AT_ONCE), _sound(outputs[1]), NEAREST) for start in starts]
     return pa.concat_tables([NEIGHBOURS.empty_table(), *tables])

@@ -73,7 +73,9 @@ class Clean:
     def revision(self) -> str:
         if self.renders is not None:
             return content_id(self.location)
-        return content_id(*(LabelledTable(place, "--clean").revision for place in (self.location, self.test) if place))
+        return content_id(
+            *(LabelledTable(location, "--clean").revision for location in (self.location, self.test) if location)
+        )
 
 
 def outputs(model: Trainable, names: Sequence[str], label_map: LabelMap | None) -> dict[str, int]:

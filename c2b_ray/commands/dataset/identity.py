@@ -67,10 +67,10 @@ def as_begun(crew: CrewThere, about: Mapping[str, Any], location: str) -> CrewTh
         return crew
     if len(then) != len(now):
         raise RunError(f"{location} was begun with {len(then)} models, now there are {len(now)}; choose another --out")
-    for (name, revision), (other, found) in zip(then.items(), now.items(), strict=True):
-        if revision != found:
+    for (name, revision), (other, current) in zip(then.items(), now.items(), strict=True):
+        if revision != current:
             raise RunError(
-                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {found}; "
+                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {current}; "
                 "put the former files back, or choose another --out",
                 run=location,
             )

@@ -24,5 +24,5 @@ def load_dataset(location: str | Path, classifier: str | None = None) -> ds.Data
     rows = ds.dataset(names, schema=DATASET_ROWS, format="parquet", filesystem=filesystem)
     if classifier is None:
         return rows
-    place = classifiers_of(dataset).index(classifier)
-    return rows.filter(pc.struct_field(pc.list_element(ds.field("answers"), place), "failed"))
+    index = classifiers_of(dataset).index(classifier)
+    return rows.filter(pc.struct_field(pc.list_element(ds.field("answers"), index), "failed"))

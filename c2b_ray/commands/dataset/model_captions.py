@@ -36,9 +36,9 @@ def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: 
     most = max(-(-config.per_label // count) for count in values.values() if count)
     written, _ = caption(TASK, proposals, model, most, seed)
     proposed = proposals.to_pylist()
-    place = {(row["proposal_id"], name): at for row in proposed for at, name in enumerate(row["bias_classes"])}
+    order = {(row["proposal_id"], name): at for row in proposed for at, name in enumerate(row["bias_classes"])}
     # The first value of each attribute, then the second of each; and each value once before any comes again.
-    rows = sorted(written.to_pylist(), key=lambda row: (row["number"], place[row["proposal_id"], row["bias_class"]]))
+    rows = sorted(written.to_pylist(), key=lambda row: (row["number"], order[row["proposal_id"], row["bias_class"]]))
     for label in labels:
         texts = list(dict.fromkeys(row["text"] for row in rows if row["target_class"] == label))
         texts = [text for text in texts if names(text, label)][: config.per_label]

@@ -69,9 +69,9 @@ def truths_of(
     hierarchy = None if config.hierarchy is None else Hierarchy(read_hierarchy(config.hierarchy), known.labels)
     truths = {}
     for label, places in positions.items():
-        own = np.zeros(len(known.labels), bool)
-        own[list(places)] = True
-        truths[label] = Truth(own, None if hierarchy is None else hierarchy.kin(places))
+        members = np.zeros(len(known.labels), bool)
+        members[list(places)] = True
+        truths[label] = Truth(members, None if hierarchy is None else hierarchy.kin(places))
         check_rule(config.rule, truths[label], label)
     if not truths:
         raise ConfigError("captions", f"no caption has a label that {name} could be asked about")

@@ -125,8 +125,8 @@ def _fill(data: FailureDataset, facets: Mapping[str, Facet], waiting: _Waiting) 
                 if wanted:
                     images += 1
                     record = json.dumps({**row, "image": _thumbnail(row["image"])}, ensure_ascii=False)
-                    for place in wanted:
-                        waiting.add(*place, record)
+                    for index in wanted:
+                        waiting.add(*index, record)
     waiting.spill()
     return images
 
@@ -179,13 +179,13 @@ def _write_pages(folder: Folder, facet: Facet, waiting: _Waiting) -> int:
         shown = waiting.count(facet.column, number)
         pages = -(-shown // ON_A_PAGE)
         held: list[dict[str, Any]] = []
-        for place, record in enumerate(waiting.records(facet.column, number), 1):
+        for index, record in enumerate(waiting.records(facet.column, number), 1):
             held.append(record)
-            if len(held) == ON_A_PAGE or place == shown:
-                page = -(-place // ON_A_PAGE)
+            if len(held) == ON_A_PAGE or index == shown:
+                page = -(-index // ON_A_PAGE)
                 about = browse.Place(FACETS[facet.column], value, number, (page, pages), (shown, facet.counts[value]))
                 name = f"{FACETS[facet.column]}/{number}-{page}.html"
-                folder.put(name, browse.value_page(about, held, place - len(held)).encode())
+                folder.put(name, browse.value_page(about, held, index - len(held)).encode())
                 written, held = written + 1, []
     return written
 

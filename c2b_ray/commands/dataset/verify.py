@@ -69,9 +69,9 @@ class _Check:
         with self._steps.step("verify shards") as on_progress, ThreadPoolExecutor(cores()) as pool:
             teller = Teller(on_progress, 0, len(self._entries))
             numbered = range(len(self._entries))
-            for told in pool.map(lambda number: list(self._of_shard(number, captions)), numbered):
-                problems += told
-                teller.wrote(1, len(told))
+            for lines in pool.map(lambda number: list(self._of_shard(number, captions)), numbered):
+                problems += lines
+                teller.wrote(1, len(lines))
         if not problems:
             with self._steps.step("compare ids") as on_progress:
                 problems += self._repeated_ids(on_progress)
@@ -104,15 +104,15 @@ class _Check:
         for folder, written in ((SHARDS, entry), (OF_DROPS, entry["drops"])):
             name = f"{folder}/{entry['name']}"
             try:
-                found = self._files.digest(name)
+                digest = self._files.digest(name)
             except C2BError as error:
                 yield f"{name}: {error}"
                 damaged = True
                 continue
-            if found.sha256 != written["sha256"]:
+            if digest.sha256 != written["sha256"]:
                 damaged = True
-                size = f"{found.bytes} bytes, of {written['bytes']}"
-                why = size if found.bytes != written["bytes"] else "other bytes"
+                size = f"{digest.bytes} bytes, of {written['bytes']}"
+                why = size if digest.bytes != written["bytes"] else "other bytes"
                 yield f"{name}: {why}: it is not the file that {MANIFEST} lists (sha256)"
         if not damaged:
             try:
@@ -125,7 +125,7 @@ class _Check:
         if not drops.schema.equals(DROPS):
             yield f"{OF_DROPS}/{entry['name']}: has other columns than a table of drops"
             return
-        rows, told, drawn = 0, 0, [_pairs(drops)]
+        rows, problem_count, drawn = 0, 0, [_pairs(drops)]
         for table in self._files.pieces(f"{SHARDS}/{entry['name']}"):
             if not table.schema.equals(DATASET_ROWS):
                 yield f"{SHARDS}/{entry['name']}: has other columns than a dataset's rows"
@@ -136,8 +136,8 @@ class _Check:
                 try:
                     decode(data)
                 except ImageError as error:
-                    told += 1
-                    if told <= MOST_TOLD:
+                    problem_count += 1
+                    if problem_count <= MOST_TOLD:
                         yield f"{SHARDS}/{entry['name']}: image {image_id} cannot be decoded: {error}"
         if rows != entry["rows"]:
             yield f"{SHARDS}/{entry['name']}: has {rows} rows, of {entry['rows']}"

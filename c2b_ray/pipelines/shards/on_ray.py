@@ -89,7 +89,7 @@ class CrewsOnRay:
 
     def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
         coming, again = iter(tasks), deque[Task]()
-        told = time.monotonic()
+        last_report = time.monotonic()
         try:
             while True:
                 self._give_out(coming, again)
@@ -99,9 +99,9 @@ class CrewsOnRay:
                     again.append(task)  # nobody is up to take it yet
                     self._hire()
                 self._await(on_done, again)
-                if time.monotonic() - told > TOLD_EVERY_S:
+                if time.monotonic() - last_report > TOLD_EVERY_S:
                     on_counts(self._counts())
-                    told = time.monotonic()
+                    last_report = time.monotonic()
         except BaseException:
             self.close()
             raise
@@ -182,11 +182,11 @@ class CrewsOnRay:
         return not node or any(one["NodeID"] == node and one["Alive"] for one in known)
 
     def _counts(self) -> dict[str, float]:
-        asked = {actor.handle.counts.remote(): actor for actor in self._actors if actor.node}
-        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=TOLD_EVERY_S) if asked else ([], [])
+        pending = {actor.handle.counts.remote(): actor for actor in self._actors if actor.node}
+        answered, _ = ray.wait(list(pending), num_returns=len(pending), timeout=TOLD_EVERY_S) if pending else ([], [])
         for reference in answered:
             try:
-                asked[reference].counts = ray.get(reference)
+                pending[reference].counts = ray.get(reference)
             except ray.exceptions.RayError:  # it has died, which is seen where its tasks are waited for
                 continue
         sums = Counter(self._gone)

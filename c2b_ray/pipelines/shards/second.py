@@ -44,7 +44,7 @@ _ENTRIES = pa.schema(
         ("thumbnail", pa.binary(THUMBNAIL_BYTES)),
     ]
 )
-_FOUND = pa.schema([("position", pa.int64()), ("earliest", pa.int64()), ("id", pa.string())])
+_PAIRS = pa.schema([("position", pa.int64()), ("earliest", pa.int64()), ("id", pa.string())])
 _WANTED = ["caption_number", "draw", "image_id", "fingerprint"]
 _THUMBNAIL = "thumbnail"
 _FAILURES = pa.schema([DROP_ROWS.field(name) for name in [*_WANTED, _THUMBNAIL]])
@@ -160,28 +160,28 @@ class Second:
         order = np.argsort(positions, kind="stable")
         at = order[np.searchsorted(positions, earliest[hit], sorter=order)]
         ids = entries["id"].combine_chunks().take(pa.array(at))
-        found = pa.table([pa.array(positions[hit]), pa.array(earliest[hit]), ids], schema=_FOUND)
-        self._put_parts(f"pairs-{bucket:05d}", found, self._plan.groups_of(positions[hit]), self._plan.groups)
+        pairs = pa.table([pa.array(positions[hit]), pa.array(earliest[hit]), ids], schema=_PAIRS)
+        self._put_parts(f"pairs-{bucket:05d}", pairs, self._plan.groups_of(positions[hit]), self._plan.groups)
 
     def gather(self, group: int) -> list[int]:
         """Of each shard of the group how many failures are left of its last caption, repeats left out."""
         parts = [self._part(f"pairs-{bucket:05d}", group) for bucket in range(self._buckets)]
-        found = pa.concat_tables([_FOUND.empty_table(), *parts])
-        found = found.sort_by([("position", "ascending"), ("earliest", "ascending")])
-        positions = found["position"].to_numpy()
+        pairs = pa.concat_tables([_PAIRS.empty_table(), *parts])
+        pairs = pairs.sort_by([("position", "ascending"), ("earliest", "ascending")])
+        positions = pairs["position"].to_numpy()
         first = np.ones(len(positions), bool)
         first[1:] = positions[1:] != positions[:-1]
-        found = found.filter(pa.array(first))
+        pairs = pairs.filter(pa.array(first))
         shards = self._plan.shards_of_group(group)
-        of_shard = found["position"].to_numpy() // self._plan.shard_draws - shards.start
-        self._put_parts(f"group-{group:04d}", found, of_shard, len(shards))
-        return [self._left_of_last(number, found["position"].to_numpy()) for number in shards]
+        of_shard = pairs["position"].to_numpy() // self._plan.shard_draws - shards.start
+        self._put_parts(f"group-{group:04d}", pairs, of_shard, len(shards))
+        return [self._left_of_last(number, pairs["position"].to_numpy()) for number in shards]
 
     def repeats_of(self, number: int) -> dict[int, str]:
         """Position → id of the earliest near-duplicate, of the failures of a shard that have one."""
         group = int(self._plan.groups_of(np.array([self._plan.bounds(number)[0]]))[0])
-        found = self._part(f"group-{group:04d}", number - self._plan.shards_of_group(group).start)
-        return dict(zip(found["position"].to_pylist(), found["id"].to_pylist(), strict=True))
+        pairs = self._part(f"group-{group:04d}", number - self._plan.shards_of_group(group).start)
+        return dict(zip(pairs["position"].to_pylist(), pairs["id"].to_pylist(), strict=True))
 
     def within_cap(self, captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:
         return repeats.within_cap(captions, unique, cap, before)

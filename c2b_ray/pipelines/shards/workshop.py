@@ -115,14 +115,14 @@ class Workshop:
         start, _ = self._plan.bounds(number)
         places = np.flatnonzero(failed)
         repeats = self._second.repeats_of(number)
-        earliest = [repeats.get(start + place) for place in places.tolist()]
+        earliest = [repeats.get(start + index) for index in places.tolist()]
         unique = np.array([one is None for one in earliest], bool)
         kept = self._second.within_cap(of_draws["caption_number"].to_numpy()[places], unique, self._recipe.cap, before)
         reasons, details = of_draws["reason"].to_pylist(), of_draws["detail"].to_pylist()
-        for place, stays, repeated in zip(places.tolist(), kept.tolist(), earliest, strict=True):
+        for index, stays, repeated in zip(places.tolist(), kept.tolist(), earliest, strict=True):
             if not stays:
-                reasons[place] = OVER_CAP if repeated is None else NEAR_DUPLICATE
-                details[place] = repeated
+                reasons[index] = OVER_CAP if repeated is None else NEAR_DUPLICATE
+                details[index] = repeated
         wanted = start + places[kept]
         with self._files.rows(f"{SHARDS}/{name}{ENDING}", DATASET_ROWS) as out:
             self._copy(number, wanted, out)
@@ -131,7 +131,7 @@ class Workshop:
         dropped = np.ones(len(reasons), bool)
         dropped[places[kept]] = False
         self._put_drops(name, changed.filter(pa.array(dropped)), out)
-        left_out = Counter(f"{DROPPED}:{reasons[place]}" for place in places[~kept].tolist())
+        left_out = Counter(f"{DROPPED}:{reasons[index]}" for index in places[~kept].tolist())
         self._counters.add({KEPT: len(wanted), **left_out})
 
     def restore(self, number: int) -> None:
@@ -198,7 +198,7 @@ class Workshop:
                     run=self._files.location,
                 )
             chosen = set(places.tolist())
-            yield rows([one for one in outcome.candidates if one.place in chosen], self._models().rule)
+            yield rows([one for one in outcome.candidates if one.index in chosen], self._models().rule)
 
     def _draw(self, captions: Ints, draws: Ints) -> Outcome:
         self._check()
@@ -214,7 +214,7 @@ class Workshop:
         self._counters.add({DRAWS: len(outcome.codes), **dropped})
         if dropped and len(self._reasons) < MOST_REASONS:
             places = np.flatnonzero(outcome.codes == CODE[NO_IMAGE]).tolist()[:1]
-            self._reasons |= {f"{BECAUSE}:{outcome.details[place]}" for place in places}
+            self._reasons |= {f"{BECAUSE}:{outcome.details[index]}" for index in places}
             self._counters.add(dict.fromkeys(self._reasons, 0))
 
     def _staged(self, stage: str, images: int, seconds: float) -> None:

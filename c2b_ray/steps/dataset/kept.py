@@ -40,12 +40,12 @@ class ShardDraws:
         self._seen += count
         self._codes[first : self._seen] = outcome.codes
         self._labels[first : self._seen] = label_numbers
-        self._details |= {first + place: detail for place, detail in outcome.details.items()}
+        self._details |= {first + index: detail for index, detail in outcome.details.items()}
         for candidate in outcome.candidates:
-            self._hashes[first + candidate.place] = candidate.hash
-            self._thumbnails[first + candidate.place] = np.frombuffer(candidate.thumbnail, np.uint8)
-            self._ids[first + candidate.place] = candidate.image_id
-        new = [first + candidate.place for candidate in outcome.candidates]
+            self._hashes[first + candidate.index] = candidate.hash
+            self._thumbnails[first + candidate.index] = np.frombuffer(candidate.thumbnail, np.uint8)
+            self._ids[first + candidate.index] = candidate.image_id
+        new = [first + candidate.index for candidate in outcome.candidates]
         repeated = self._repeated(new)
         self._failures += new
         return [
@@ -61,8 +61,8 @@ class ShardDraws:
             "caption_number": pa.array(caption_numbers, pa.int32()),
             "draw": pa.array(draws, pa.int64()),
             "reason": pa.array(REASONS, pa.string()).take(pa.array(self._codes)),
-            "detail": pa.array([self._details.get(place) for place in range(count)], pa.string()),
-            "image_id": pa.array([self._ids.get(place) for place in range(count)], pa.string()),
+            "detail": pa.array([self._details.get(index) for index in range(count)], pa.string()),
+            "image_id": pa.array([self._ids.get(index) for index in range(count)], pa.string()),
             "fingerprint": pa.array(self._hashes, pa.uint64(), mask=~failed),
             "thumbnail": thumbnails.take(pa.array(np.cumsum(failed) - 1, pa.int64(), mask=~failed)),
         }

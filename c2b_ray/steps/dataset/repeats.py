@@ -101,18 +101,18 @@ def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
     lengths = np.diff(np.append(begins, len(marks)))
     short = np.repeat(lengths <= _LONG, lengths)
     run = np.cumsum(starts) - 1
-    found = np.full(len(marks), NONE, np.int64)
+    earliest = np.full(len(marks), NONE, np.int64)
     active = np.flatnonzero(short)
     for step in range(1, int(lengths[lengths <= _LONG].max(initial=1))):
         active = active[active >= step]
         active = active[run[active - step] == run[active]]
         near = active[differing_bits(marks.hashes[active], marks.hashes[active - step]) <= distance]
         hit = near[_alike(marks.thumbnails, near, near - step)]
-        found[hit] = marks.positions[hit - step]  # of ever earlier ones, so the last is the earliest
+        earliest[hit] = marks.positions[hit - step]  # of ever earlier ones, so the last is the earliest
     for begin, length in zip(begins[lengths > _LONG].tolist(), lengths[lengths > _LONG].tolist(), strict=True):
         piece = slice(begin, begin + length)
-        found[piece] = _earliest_in_run(marks.take(np.arange(begin, begin + length)), distance)
-    result[order] = found
+        earliest[piece] = _earliest_in_run(marks.take(np.arange(begin, begin + length)), distance)
+    result[order] = earliest
     return result
 
 
@@ -152,7 +152,7 @@ def _earliest_in_run(marks: Marks, distance: int) -> Ints:
     """Of failures of one label and band in the order of their positions: all are compared with all before them, from
     the first on, until one is near."""
     positions, hashes = marks.positions, marks.hashes
-    found = np.full(len(hashes), NONE, np.int64)
+    earliest = np.full(len(hashes), NONE, np.int64)
     for start in range(0, len(hashes), _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, len(hashes)))
         for chunk in range(0, start + len(rows), _CHUNK):
@@ -161,11 +161,11 @@ def _earliest_in_run(marks: Marks, distance: int) -> Ints:
             near &= positions[None, others] < positions[rows][:, None]
             first = _first_alike(near, rows, chunk, marks.thumbnails)
             hit = first >= 0
-            found[rows[hit]] = positions[first[hit]]
+            earliest[rows[hit]] = positions[first[hit]]
             rows = rows[~hit]
             if not len(rows):
                 break
-    return found
+    return earliest
 
 
 def _first_alike(near: NDArray[np.bool_], rows: Ints, start: int, thumbnails: Thumbnails) -> Ints:

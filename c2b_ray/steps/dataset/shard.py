@@ -92,7 +92,7 @@ class Verdict:
 class Candidate:
     """A failure: which draw of its batch it is, its image, and what all judges say of it, in their row `row`."""
 
-    place: int
+    index: int
     wanted: Wanted
     drawn: Drawn
     source: DrawSource
@@ -137,30 +137,30 @@ class _Batch:
     def run(self) -> Outcome:
         codes = np.full(len(self.wanted), CODE[NOT_FAILED], np.uint8)
         drawn = self._draw()
-        for place, one in enumerate(drawn):
+        for index, one in enumerate(drawn):
             if one.pixels is None:
-                codes[place] = CODE[NO_IMAGE]
-                self.details[place] = str(one.error)
+                codes[index] = CODE[NO_IMAGE]
+                self.details[index] = str(one.error)
         usable = np.flatnonzero(codes == CODE[NOT_FAILED])
         if not len(usable):
             return Outcome(codes, self.details, [])
-        verdicts = self._judge([drawn[place] for place in usable.tolist()], usable)
+        verdicts = self._judge([drawn[index] for index in usable.tolist()], usable)
         failed = np.any([verdict.decisions.failed for verdict in verdicts], axis=0)
         silent = ~np.all([verdict.decisions.answered for verdict in verdicts], axis=0) & ~failed
         codes[usable[silent]] = CODE[NO_ANSWER]
         candidates = []
         rows = np.flatnonzero(failed).tolist()
         places = usable[rows].tolist()
-        for row, place, verified in zip(rows, places, self._verify(drawn, places), strict=True):
-            if verified is not None and verified != self.wanted[place].caption.label:
-                codes[place], self.details[place] = CODE[NOT_VERIFIED], verified
+        for row, index, verified in zip(rows, places, self._verify(drawn, places), strict=True):
+            if verified is not None and verified != self.wanted[index].caption.label:
+                codes[index], self.details[index] = CODE[NOT_VERIFIED], verified
                 continue
-            codes[place] = CODE[CANDIDATE]
-            source = self.crew.sources[self.wanted[place].draw % len(self.crew.sources)]
-            image = drawn[place]
+            codes[index] = CODE[CANDIDATE]
+            source = self.crew.sources[self.wanted[index].draw % len(self.crew.sources)]
+            image = drawn[index]
             assert image.pixels is not None
             marks = fingerprint(image.pixels), thumbnail(image.pixels)
-            candidates.append(Candidate(place, self.wanted[place], image, source, verdicts, row, verified, *marks))
+            candidates.append(Candidate(index, self.wanted[index], image, source, verdicts, row, verified, *marks))
         return Outcome(codes, self.details, candidates)
 
     def _draw(self) -> list[Drawn]:
@@ -170,17 +170,17 @@ class _Batch:
         else:
             in_turn: dict[int, Drawn] = {}
             for number, source in enumerate(sources):
-                places = [place for place, one in enumerate(self.wanted) if one.draw % len(sources) == number]
-                of_source = source.draw([self.wanted[place] for place in places]) if places else []
+                places = [index for index, one in enumerate(self.wanted) if one.draw % len(sources) == number]
+                of_source = source.draw([self.wanted[index] for index in places]) if places else []
                 in_turn.update(zip(places, of_source, strict=True))
-            drawn = [in_turn[place] for place in range(len(self.wanted))]
+            drawn = [in_turn[index] for index in range(len(self.wanted))]
         self.on_stage("generate", len(drawn), time.monotonic() - began)
         return drawn
 
     def _judge(self, drawn: Sequence[Drawn], places: NDArray[np.int64]) -> list[Verdict]:
         began = time.monotonic()
         pixels, keys = [one.pixels for one in drawn if one.pixels is not None], [one.key for one in drawn]
-        labels = [self.wanted[place].caption.label for place in places.tolist()]
+        labels = [self.wanted[index].caption.label for index in places.tolist()]
         verdicts = []
         for judge in self.crew.judges:
             logits = judge.classifier.logits(pixels, keys)
@@ -199,7 +199,7 @@ class _Batch:
         if self.crew.verifier is None or not places:
             return [None] * len(places)
         began = time.monotonic()
-        images = [pixels for place in places if (pixels := drawn[place].pixels) is not None]
+        images = [pixels for index in places if (pixels := drawn[index].pixels) is not None]
         seen = self.crew.verifier.seen(images)
         self.on_stage("verify", len(places), time.monotonic() - began)
         return [label or f"no answer: {error}" for label, error in seen]
@@ -245,14 +245,14 @@ def _row(candidate: Candidate, rule: FailureRule) -> dict[str, Any]:
 def _answer(verdict: Verdict, row: int) -> dict[str, Any]:
     judge, decisions = verdict.judge, verdict.decisions
     position = int(decisions.predicted[row])
-    top3 = [place for place in decisions.top3[row].tolist() if place >= 0]
+    top3 = [index for index in decisions.top3[row].tolist() if index >= 0]
     logits = verdict.logits[row].astype(np.float64)
     shares = np.exp(logits[top3] - np.logaddexp.reduce(logits)) if top3 else np.zeros(0)
     return {
         "classifier": judge.name,
         "revision": judge.revision,
         "predicted": None if position < 0 else judge.names[position],
-        "top3": [judge.names[place] for place in top3],
+        "top3": [judge.names[index] for index in top3],
         "probabilities": shares.astype(np.float32).tolist(),
         "failed": bool(decisions.failed[row]),
     }

@@ -146,8 +146,8 @@ class Nearest:
         return [none if number is None else next(fetched) for number in ids]
 
 
-def _at(ids: list[int], place: int) -> int | None:
-    return ids[place] if place < len(ids) else None
+def _at(ids: list[int], index: int) -> int | None:
+    return ids[index] if index < len(ids) else None
 
 
 def _decoded(rows: Sequence[int], images: pa.Table) -> list[Drawn]:
