@@ -1,1 +1,1 @@
-"""The real libraries behind the roles, a file for each; `catalog` names them by spec. They know no audit, run or Ray."""
+"""The real libraries behind the roles, a file for each; `catalog` names them by spec. They know no audit and no Ray."""
