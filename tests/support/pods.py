@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 USER = 1000
+NEEDED = (Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix))
+"""What every pod runs: the image of its container would hold it."""
 CLONE_NEWNET = 0x40000000
 SUBNET = "10.201.77"
 TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount", "wget")
@@ -207,6 +210,8 @@ class Pods:
             lines += [f"mkdir -p .{path}", f"mount --bind {shlex.quote(str(source))} .{path}"]
         for path in sorted(container.empty):
             lines += [f"mkdir -p .{path}", f"mount -t tmpfs -o mode=1777 none .{path}"]
+        for number, path in enumerate(_hidden(container)):
+            lines += _shown(path, f"../needed-{number}")
         lines += [
             "mount -o remount,ro .",
             f"exec {shutil.which('chroot')} . {AS_USER} bash -c {shlex.quote(container.command)}",
@@ -232,6 +237,26 @@ def _overlay_at(home: Path) -> str:
     work = home / "overlay"
     work.mkdir(exist_ok=True)
     return _overlay(work)
+
+
+def _hidden(container: Container) -> list[Path]:
+    """Of what a pod needs, what the overlay of `/` does not show: it is in another file system, or below a folder that
+    the manifest has empty."""
+    empty = [Path(path) for path in container.empty]
+    root = os.stat("/").st_dev
+    paths = list(dict.fromkeys(path for path in NEEDED if not any(other in path.parents for other in NEEDED)))
+    return [path for path in paths if path.stat().st_dev != root or any(path.is_relative_to(one) for one in empty)]
+
+
+def _shown(path: Path, layer: str) -> list[str]:
+    """Shows a folder of this machine, read-only, whatever its rights are here."""
+    target = shlex.quote(f".{path}")
+    return [
+        f"mkdir -p {target} {layer}/upper {layer}/work",
+        f"mount -t overlay overlay -o lowerdir={shlex.quote(str(path))},upperdir={layer}/upper,workdir={layer}/work {target}",
+        f"chmod 755 {target}",
+        f"mount -o remount,ro {target}",
+    ]
 
 
 def _lines(hosts: Mapping[str, str]) -> str:
