@@ -243,19 +243,21 @@ def _hidden(container: Container) -> list[Path]:
     """Of what a pod needs, what the overlay of `/` does not show: it is in another file system, or below a folder that
     the manifest has empty."""
     empty = [Path(path) for path in container.empty]
-    root = os.stat("/").st_dev
     paths = list(dict.fromkeys(path for path in NEEDED if not any(other in path.parents for other in NEEDED)))
-    return [path for path in paths if path.stat().st_dev != root or any(path.is_relative_to(one) for one in empty)]
+    return [
+        path
+        for path in paths
+        if path.stat().st_dev != os.stat("/").st_dev or any(path.is_relative_to(one) for one in empty)
+    ]
 
 
 def _shown(path: Path, layer: str) -> list[str]:
     """Shows a folder of this machine, read-only, whatever its rights are here."""
-    target = shlex.quote(f".{path}")
+    lower, target = shlex.quote(str(path)), shlex.quote(f".{path}")
     return [
         f"mkdir -p {target} {layer}/upper {layer}/work",
-        f"mount -t overlay overlay -o lowerdir={shlex.quote(str(path))},upperdir={layer}/upper,workdir={layer}/work {target}",
-        f"chmod 755 {target}",
-        f"mount -o remount,ro {target}",
+        f"mount -t overlay overlay -o lowerdir={lower},upperdir={layer}/upper,workdir={layer}/work {target}",
+        f"chmod 755 {target}; mount -o remount,ro {target}",
     ]
 
 
