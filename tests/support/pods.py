@@ -63,10 +63,8 @@ def refusal() -> str:
 
 def _overlay(folder: Path) -> str:
     quoted = shlex.quote(str(folder))
-    return (
-        f"set -e; mount -t tmpfs none {quoted}; cd {quoted}; mkdir upper work root; "
-        "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root"
-    )
+    root = "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root"
+    return f"set -e; mount -t tmpfs none {quoted}; cd {quoted}; mkdir upper work root; {root}"
 
 
 @dataclass
@@ -240,8 +238,7 @@ def _overlay_at(home: Path) -> str:
 
 
 def _hidden(container: Container) -> list[Path]:
-    """Of what a pod needs, what the overlay of `/` does not show: it is in another file system, or below a folder that
-    the manifest has empty."""
+    """Of what a pod needs, what `/` does not show: in another file system, or below a folder that is to be empty."""
     empty = [Path(path) for path in container.empty]
     paths = list(dict.fromkeys(path for path in NEEDED if not any(other in path.parents for other in NEEDED)))
     return [
