@@ -23,6 +23,7 @@ from c2b_ray.cli import (
     models,
     remote,
     serve,
+    tenants,
     world,
 )
 from c2b_ray.errors import C2BError, InputError, StorageError
@@ -49,6 +50,7 @@ app.command("models")(models.models)
 app.add_typer(world.app, name="world")
 app.command("serve")(serve.serve)
 app.add_typer(endpoint.app, name="endpoint")
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit_log.app, name="audit-log")
 app.command("backup")(backup.backup)

@@ -1,0 +1,78 @@
+"""`c2b tenants list` and `set`: who shares an endpoint, with which weight and quotas, for its operators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.markup import escape
+from rich.table import Table
+
+from c2b_ray.cli import show
+from c2b_ray.cli.ledger import AsJson, Config, moment, opened
+from c2b_ray.errors import ConfigError
+
+app = typer.Typer(help="Tenants of a shared endpoint: their weights and quotas.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(config: Config = None, as_json: AsJson = False) -> None:
+    """Show tenants, and the quotas that are their own."""
+    from c2b_ray.endpoint.ledger import tenants
+
+    rows = tenants.every(opened(config))
+    if as_json:
+        show.print_json([vars(tenant) for tenant in rows])
+        return
+    table = Table()
+    for column in ("tenant", "id", "weight", "quotas of its own", "made"):
+        table.add_column(column, overflow="fold")
+    for tenant in rows:
+        quotas = ", ".join(f"{name}={value}" for name, value in sorted(tenant.quotas.items()))
+        table.add_row(*map(escape, (tenant.name, tenant.id, f"{tenant.weight:g}", quotas, moment(tenant.created))))
+    show.out().print(table)
+
+
+@app.command("set")
+def set_(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="Its name; a tenant of a new name is made.")],
+    weight: Annotated[float | None, typer.Option(help="Its share of the machines, against other weights.")] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="As under `quotas` in the endpoint's file; FIELD= takes the default."),
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a tenant's weight and quotas; what is not named stays. Replicas of the API see it within two seconds."""
+    from c2b_ray.endpoint.ledger import tenants
+
+    changes = dict(map(_change, quota or []))
+    tenants.check_name(tenant)
+    db = opened(config, create=True)
+    known = tenants.by_name(db, tenant)
+    quotas = {**(known.quotas if known else {}), **changes}
+    quotas = {name: value for name, value in quotas.items() if value is not None}
+    if known is None:
+        now = tenants.create(db, tenant, weight=1.0 if weight is None else weight, quotas=quotas)
+    else:
+        changed = tenants.change(db, known.id, weight=weight, quotas=quotas if changes else None)
+        assert changed is not None
+        now = changed
+    if as_json:
+        show.print_json(vars(now))
+        return
+    own = ", ".join(f"{name}={value}" for name, value in sorted(now.quotas.items())) or "the endpoint's defaults"
+    show.line(f"{now.name} ({now.id}): weight {now.weight:g}, quotas {own}")
+
+
+def _change(text: str) -> tuple[str, Any]:
+    """The value as YAML has it, so that numbers and mappings are such; None for the default."""
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise ConfigError("quota", f"{text[:100]!r} is not FIELD=VALUE, such as concurrent_jobs=5")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError("quota", f"{text[:100]!r}: the value is no YAML") from error
