@@ -10,11 +10,12 @@ disk. PostgreSQL runs at READ COMMITTED: who must not overtake another locks a r
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,13 +182,31 @@ class Database:
             self._lock.release()
 
 
+_making = threading.Lock()
+
+
+def _make_private(path: str) -> None:
+    """Makes the file where it is not there, for its owner alone: it holds hashes of keys.
+
+    A file that is there is not opened. A process that closes any descriptor of a file gives up all its locks on it,
+    those of SQLite's connections too; the next process to close the database would take itself for the last one, and
+    delete the log that this one still writes.
+    """
+    with _making, suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if Path(path).is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
 def _sqlite(url: str, connections: int) -> Engine:
     path = url.removeprefix("sqlite:///")
     if path == url or path in ("", ":memory:"):
         raise ConfigError("database", "a ledger in SQLite is a file: sqlite:////absolute/path.db")
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # it holds hashes of keys
+        _make_private(path)
     except OSError as error:
         raise StorageError(f"{path}: cannot be opened: {error.strerror or error}", location=path) from error
     engine = create_engine(

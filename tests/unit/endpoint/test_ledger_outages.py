@@ -161,3 +161,16 @@ db, limits = Database(sys.argv[1]), Quotas(concurrent_jobs=10**6)
 while True:
     print(jobs.submit(db, sys.argv[2], None, jobs.NewJob("c2b", {}, {}), limits)[0].id, flush=True)
 """
+
+
+def test_a_program_beside_it_that_ends_takes_nothing_of_what_is_written_next(open_db: Open, tmp_path: Path) -> None:
+    db = open_db()
+    who = ledgers.member(db)
+    Database(f"sqlite:///{tmp_path / 'ledger.db'}").close()  # as the API of `c2b endpoint` has beside its runner
+    beside = f"import sqlite3; sqlite3.connect({str(tmp_path / 'ledger.db')!r}).execute('select 1 from jobs')"
+    subprocess.run([sys.executable, "-c", beside], check=True)
+    job = ledgers.submit(db, who)
+    seen = beside.replace("1 from jobs", "id from jobs").replace("sqlite3.connect", "print(*sqlite3.connect", 1) + ")"
+    other = subprocess.run([sys.executable, "-c", seen], check=True, capture_output=True, text=True)
+    assert job.id in other.stdout
+    assert jobs.get(open_db(), who.tenant_id, job.id) == job
