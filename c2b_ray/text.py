@@ -63,9 +63,14 @@ def uncell(text: str) -> str:
     return text[1:] if text.startswith("'") else text
 
 
+def _holds_secret(variable: str) -> bool:
+    """Whether a variable of this name has a secret; one that says where a secret lies has only a path."""
+    return SECRET_NAME.search(variable) is not None and not variable.upper().endswith(("_FILE", "_PATH", "_DIR"))
+
+
 def without_credentials(text: str) -> str:
     for name, value in os.environ.items():
-        if len(value) >= LEAST_SECRET and value in text and SECRET_NAME.search(name):
+        if len(value) >= LEAST_SECRET and value in text and _holds_secret(name):
             text = text.replace(value, HIDDEN)
     for pattern, replacement in _CREDENTIALS:
         text = pattern.sub(replacement, text)

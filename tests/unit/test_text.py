@@ -41,3 +41,8 @@ def test_credentials_go_wherever_they_stand(monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "value-of-the-variable")
     text = without_credentials("GET http://me:pw@host/x?sig=abc&k=1 value-of-the-variable hf_abcdefghijklmnopqrst")
     assert text == "GET http://host/x?sig=[removed]&k=[removed] [removed] [removed]"
+
+
+def test_a_variable_that_says_where_a_secret_lies_has_none(monkeypatch):
+    monkeypatch.setenv("C2B_KEY_FILE", "/home/ann/.c2b-key")
+    assert "/home/ann/.c2b-key" in without_credentials("/home/ann/.c2b-key: others can read the key")
