@@ -76,6 +76,7 @@ def ask(
 ) -> None:
     """Does the classifier fail more often on images of a sentence of yours? The answer joins the run's tables."""
     from c2b_ray.audits.failures.ask import ask as ask_run
+    from c2b_ray.report.failures.answered import answer_lines
 
     with progress.shown() as bar:
         answered = ask_run(directory, sentence, draws, target, via, bar)
@@ -83,13 +84,8 @@ def ask(
     if as_json:
         show.print_json(rows)
         return
-    for row in rows:
-        towards = "any failure" if row["target"] is None else f"taken for {row['target']}"
-        show.line(
-            f"{row['classifier']} on {row['caption']!r}: {towards} {row['failures']} of {row['draws']} "
-            f"({row['rate_low']:.2g} to {row['rate_high']:.2g}), baseline {row['baseline_failures']} of "
-            f"{row['baseline_draws']}; {row['verdict'].replace('_', ' ')} (q {row['q_value']:.2g})"
-        )
+    for text in answer_lines(rows):
+        show.line(text)
 
 
 def _show_estimate(file: str, via: str, as_json: bool) -> list[Cost]:

@@ -104,11 +104,17 @@ def ask(
         str | None, typer.Option("--class", metavar="CLASS", help="By default the class that the sentence names.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Of failures: a wrong label to look for, besides any.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Ask a finished run how its classifiers do on images of a sentence."""
     with connected() as endpoint:
         options: dict[str, Any] = {"n": n, "classifier": classifier, "target_class": target_class, "target": target}
-        show.print_json(endpoint.ask(job, sentence, **options))
+        answer = endpoint.ask(job, sentence, **options)
+    if as_json:
+        show.print_json(answer)
+        return
+    for text in answer["lines"]:
+        show.line(text)
 
 
 def _tell(result: Mapping[str, Any], as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """A question to a finished run of any kind that can answer one, as a job of its own: its answer is kept in files.
 
-    OUT/answer.json   what was answered, as `c2b ask --json` and `c2b failures ask --json` print it
+    OUT/answer.json   what was answered, as `c2b ask --json` and `c2b failures ask --json` print it, and in `lines` as
+                      they print it for people
         report.html   the page, where the kind of run has one
 
 It composes the two commands and knows no formula. A job that was interrupted asks again.
@@ -18,6 +19,8 @@ from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.commands.ask import ask
 from c2b_ray.config.question import QuestionConfig
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.ask.page import lines, right_line
+from c2b_ray.report.failures.answered import answer_lines
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.failures_run import FailuresRun
@@ -60,14 +63,19 @@ def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> dict[str, Any]
     _refuse(question, ("target",), run.kind.command)
     result = ask(run, question.sentence, question.n or 50, question.classifier, question.target_class)
     result.write_page(f"{out.rstrip('/')}/{PAGE}")
-    return result.to_json()
+    shown = [
+        line
+        for one in result.answers
+        for line in (f"{one.classifier}: {right_line(one.of_sentence)}", *lines(one, result.target_class))
+    ]
+    return {**result.to_json(), "lines": shown}
 
 
 def _of_failures(run: FailuresRun, question: QuestionConfig, via: str, listener: Listener | None) -> dict[str, Any]:
     _refuse(question, ("classifier", "target_class"), run.kind.command)
     result = ask_failures(run, question.sentence, question.n or 20_000, question.target, via, listener)
     rows = [row for row in result.rows.to_pylist() if row["stage"] == "confirmation"]
-    return {"run": run.path, "sentence": result.caption, "answers": rows}
+    return {"run": run.path, "sentence": result.caption, "answers": rows, "lines": answer_lines(rows)}
 
 
 def _refuse(question: QuestionConfig, names: tuple[str, ...], command: str) -> None:
