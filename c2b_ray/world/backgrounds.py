@@ -168,9 +168,9 @@ def _street(scene: Surroundings) -> None:
         scene.box(x, -height, x + width, 0.3, wall)
         pane = (240, 206, 120) if lit else mix(wall, (30, 36, 50), 0.55)
         for row in range(int((height - 1) // 4)):
-            for place in range(int((width - 1) // 4)):
+            for pane_column in range(int((width - 1) // 4)):
                 if not lit or scene.random.random() < 0.6:
-                    left, top = x + 1.4 + 4 * place, -height + 1.6 + 4 * row
+                    left, top = x + 1.4 + 4 * pane_column, -height + 1.6 + 4 * row
                     scene.box(left, top, left + 2.2, top + 2.2, pane)
         x += width
     scene.box(0, 0, 64, 64, scene.tone((176, 172, 166), "ground"))

@@ -176,7 +176,7 @@ _LEADS = (
 )
 _ABSENT = {("companion", "none"), ("pattern", "plain"), ("weather", "clear")}  # what people rarely remark upon
 _ABOUT_OBJECT = ("colour", "size", "pattern")
-_ABOUT_PLACE = ("setting", "lighting", "weather")
+_SCENERY = ("setting", "lighting", "weather")
 
 
 def caption(scene: Scene, seed: int) -> str:
@@ -249,8 +249,8 @@ def _bare_frame(scene: Scene, names: list[str], random: Random) -> str:
 
 def _opening_frame(scene: Scene, names: list[str], random: Random) -> str:
     """at night, on a street: a small red bus with a dog"""
-    before = [name for name in names if name in _ABOUT_PLACE]
-    noun, rest = _noun(scene, [name for name in names if name not in _ABOUT_PLACE], random)
+    before = [name for name in names if name in _SCENERY]
+    noun, rest = _noun(scene, [name for name in names if name not in _SCENERY], random)
     body = " ".join([_article(noun, random), *(_phrase(scene, name, random) for name in rest)])
     if not before:
         return body
@@ -261,12 +261,12 @@ def _opening_frame(scene: Scene, names: list[str], random: Random) -> str:
 def _sentences_frame(scene: Scene, names: list[str], random: Random) -> str:
     """there is a red bus on a street. the picture was taken at night. it stands next to a dog"""
     about = [name for name in names if name in _ABOUT_OBJECT]
-    place = [name for name in names if name in _ABOUT_PLACE]
+    scenery = [name for name in names if name in _SCENERY]
     noun, rest = _noun(scene, about, random)
     parts = [" ".join([random.choice(_LEADS), _article(noun, random), *(_phrase(scene, n, random) for n in rest)])]
-    if place:
+    if scenery:
         verb = random.choice(("it stands", "the picture was taken", "it is seen", f"the {scene.target_class} is"))
-        parts.append(" ".join([verb, *(_phrase(scene, name, random) for name in place)]))
+        parts.append(" ".join([verb, *(_phrase(scene, name, random) for name in scenery)]))
     if "companion" in names:
         parts.append(f"it is shown {_phrase(scene, 'companion', random).removeprefix('and ')}")
     return ". ".join(parts)

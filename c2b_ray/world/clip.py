@@ -52,6 +52,8 @@ TEXT: dict[str, Any] = {
     "eos_id": 2,
 }
 Tokenize = Callable[[list[str]], Tensor]
+Worder = Callable[[Scene, bool, Random], Query]
+"""Writes a text about a scene: a long one or a short one."""
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 
@@ -93,8 +95,8 @@ def train(out: Path, seed: int, recipe: Recipe | None = None, workers: int = 1) 
     _write_config(out)
     model = open_clip.create_model(f"local-dir:{out}", load_weights=False)
     tokenize = open_clip.get_tokenizer(f"local-dir:{out}")
-    _name_factors(model, examples, recipe, random)
-    _fit(model, tokenize, examples, recipe, random)
+    name_factors(model, examples, recipe, random)
+    contrast(model, tokenize, examples, recipe, random, _query)
     _save(model, out)
     how = {"seed": seed, "recipe": vars(recipe), "seconds": round(time.time() - started)}
     return {"training": how, "parameters": sum(p.numel() for p in model.parameters())}
@@ -122,13 +124,14 @@ def pixels(images: NDArray[np.uint8]) -> Tensor:
     )
 
 
-def _name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: Random) -> None:
+def name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: Random) -> None:
     """Teaches the vision tower alone, through a linear layer for each factor that is thrown away after."""
     codes = torch.from_numpy(examples.codes)
     sizes = [len(values) for values in FACTORS.values()]
-    learner = nn.ModuleList([model.visual, nn.Linear(EMBED, sum(sizes))])  # type: ignore[list-item]
+    dimension: int = model.visual.output_dim  # type: ignore[union-attr, assignment]
+    learner = nn.ModuleList([model.visual, nn.Linear(dimension, sum(sizes))])  # type: ignore[list-item]
     learner.to(memory_format=torch.channels_last).train()
-    optimizer = torch.optim.AdamW(_decayed(learner), lr=recipe.vision_rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(decayed(learner), lr=recipe.vision_rate, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.vision_rate, recipe.vision_steps, pct_start=0.1)
     started = time.time()
     for step in range(recipe.vision_steps):
@@ -145,9 +148,12 @@ def _name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: 
             print(f"vision {step + 1}/{recipe.vision_steps} {time.time() - started:.0f}s losses {each}", flush=True)
 
 
-def _fit(model: nn.Module, tokenize: Tokenize, examples: Examples, recipe: Recipe, random: Random) -> None:
+def contrast(
+    model: nn.Module, tokenize: Tokenize, examples: Examples, recipe: Recipe, random: Random, word: Worder
+) -> None:
+    """Both towers learn from texts, as many long as short, which `word` writes about the batch's scenes."""
     model.to(memory_format=torch.channels_last).train()
-    optimizer = torch.optim.AdamW(_decayed(model), lr=recipe.learning_rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(decayed(model), lr=recipe.learning_rate, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, recipe.steps, pct_start=0.06)
     started = time.time()
     for step in range(recipe.steps):
@@ -155,7 +161,7 @@ def _fit(model: nn.Module, tokenize: Tokenize, examples: Examples, recipe: Recip
         features = F.normalize(model.encode_image(pixels(examples.images[rows])), dim=-1)  # type: ignore[operator]
         scenes = [examples.scenes[row] for row in rows]
         described = random.sample(range(len(scenes)), recipe.texts)
-        queries = [(short_query if k % 2 else long_query)(scenes[row], random) for k, row in enumerate(described)]
+        queries = [word(scenes[row], k % 2 == 0, random) for k, row in enumerate(described)]
         loss = _loss(model, tokenize, features, examples.codes[rows], queries, random)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -166,6 +172,10 @@ def _fit(model: nn.Module, tokenize: Tokenize, examples: Examples, recipe: Recip
             model.logit_scale.clamp_(0, 4.0)  # type: ignore[operator]
         if step % 50 == 49:
             print(f"clip {step + 1}/{recipe.steps} {time.time() - started:.0f}s loss {loss.item():.3f}", flush=True)
+
+
+def _query(scene: Scene, long: bool, random: Random) -> Query:
+    return (long_query if long else short_query)(scene, random)
 
 
 def _rows(recipe: Recipe, random: Random) -> list[int]:
@@ -188,7 +198,7 @@ def _loss(
     prompts = [alternatives(factor, random) for factor in FACTORS]
     short = [query.text for query in queries[1::2]] + [text for group in prompts for text in group]
     long = [query.text for query in queries[0::2]]
-    encoded_short, encoded_long = _encode(model, tokenize(short)), _encode(model, tokenize(long))
+    encoded_short, encoded_long = encode(model, tokenize(short)), encode(model, tokenize(long))
     count = len(queries[1::2])
     scale = model.logit_scale.exp()  # type: ignore[operator]
     ordered: list[Query] = queries[1::2] + queries[0::2]
@@ -211,7 +221,7 @@ def _cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
     return (F.cross_entropy(logits[held], target, reduction="none") - excess).mean()
 
 
-def _encode(model: nn.Module, tokens: Tensor) -> Tensor:
+def encode(model: nn.Module, tokens: Tensor) -> Tensor:
     """Unit-norm text features; padding beyond the longest text is cut off, which changes nothing but the time."""
     text: Any = model.text
     length = int((tokens != 0).sum(dim=1).max())
@@ -223,7 +233,7 @@ def _encode(model: nn.Module, tokens: Tensor) -> Tensor:
         text.attn_mask = whole
 
 
-def _decayed(model: nn.Module) -> list[dict[str, Any]]:
+def decayed(model: nn.Module) -> list[dict[str, Any]]:
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": 0.05},

@@ -1,4 +1,4 @@
-"""Trains the world's text-to-image model: latent diffusion on rendered scenes, told by prompts of known meaning.
+"""Trains the world's text-to-image model: latent diffusion on rendered scenes, conditioned on prompts of known meaning.
 
 Knows diffusers, the world's autoencoder and the text tower of its open_clip model, both of which stay as they are; does
 not know where shipped weights live. What it writes is a Stable Diffusion pipeline like any other, half precision.
@@ -45,7 +45,7 @@ class Recipe:
 
 
 class Latents:
-    """The latents of a pool of scenes, encoded when first asked for: an interrupted training starts without a pause."""
+    """The latents of a pool of scenes, encoded at first use: an interrupted training starts without a pause."""
 
     def __init__(self, vae: Any, scenes: Sequence[Scene]) -> None:
         self._vae = vae

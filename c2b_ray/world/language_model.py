@@ -63,7 +63,12 @@ def train_tokenizer(seed: int, examples: int = 6000) -> PreTrainedTokenizerFast:
             show_progress=False,
         ),
     )
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in lm_corpus.fixed_wording()])
+    return as_chat_tokenizer(tokenizer, lm_corpus.fixed_wording(), POSITIONS)
+
+
+def as_chat_tokenizer(tokenizer: Tokenizer, fixed: Iterable[str], positions: int) -> PreTrainedTokenizerFast:
+    """With the world's chat template. `fixed`: texts that are one token each; `positions`: the most its model takes."""
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, tokenizer.token_to_id(BEGIN))]
     )
@@ -73,7 +78,7 @@ def train_tokenizer(seed: int, examples: int = 6000) -> PreTrainedTokenizerFast:
         bos_token=BEGIN,
         eos_token=END,
         additional_special_tokens=list(ROLES),
-        model_max_length=POSITIONS,
+        model_max_length=positions,
         clean_up_tokenization_spaces=False,
     )
     fast.chat_template = CHAT_TEMPLATE
@@ -120,10 +125,10 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int, exercises: int) -> It
             cuts[-1].append(entry)
         rng.shuffle(cuts)
         copied += len(cuts)
-        yield from (_pad(cut) for cut in cuts)
+        yield from (padded(cut) for cut in cuts)
 
 
-def _pad(rows: Sequence[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
+def padded(rows: Sequence[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
     width = max(len(ids) for ids, _ in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     learn = torch.zeros(len(rows), width, dtype=torch.bool)

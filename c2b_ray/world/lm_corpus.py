@@ -1,4 +1,4 @@
-"""What the world's language model is trained on: chats of the project's own prompts, each with the reply it should get.
+"""What the world's language model is trained on: chats of the project's own prompts, each with the right reply.
 
 It knows the prompts, the world's attributes and how captions are worded; it does not know tokens, models or training.
 Replies are compact JSON (no space after `,` or `:`), which any grammar that leaves white space free can reach.
@@ -22,7 +22,7 @@ _LEADS = lm_tasks.words(
     "a picture of|an image of|a snapshot of|a photograph of|a picture showing|a photograph showing|a view of|"
     "a colour photo of|a scene with|one photo of|this is|there is|we see|a good photo of|a phone picture of"
 )
-_PLACES = ("task", "target_class", "template", "attribute", "bias_class", "number")
+_PLACEHOLDERS = ("task", "target_class", "template", "attribute", "bias_class", "number")
 _TEMPLATE = "a photo of a [CLASS] [VALUE]"
 
 # Other names that people give to the world's attributes: their values are worded as the world words them.
@@ -162,7 +162,7 @@ def caption_example(
 
 
 def plain(rng: Random) -> Example:
-    """A caption without a chat: what `next_tokens` and `log_likelihood` are asked about."""
+    """A caption without a chat, for `next_tokens` and `log_likelihood`."""
     if rng.random() < 0.5:
         return Example("plain", (), caption(sample(1, rng.getrandbits(31))[0], rng.getrandbits(31)))
     attribute = rng.choice(tuple(ATTRIBUTES))
@@ -189,10 +189,10 @@ def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
 
 
 def fixed_wording() -> list[str]:
-    """What the prompts say in the same words whatever they are asked about, in pieces of three words or more."""
+    """The fixed wording of the prompts, whatever they are about, in pieces of three words or more."""
     result = []
     for name in ("propose", "template", "caption"):
-        for message in prompts.messages(name, **dict.fromkeys(_PLACES, "\n")):
+        for message in prompts.messages(name, **dict.fromkeys(_PLACEHOLDERS, "\n")):
             result += [text.strip() for text in message.content.split("\n") if len(text.split()) > 2]
     return list(dict.fromkeys(result))
 

@@ -1,4 +1,4 @@
-"""What the world's language model is worth: shares of held-out prompts that it answers as it should.
+"""Quality of the world's language model: the shares of held-out prompts that it answers rightly.
 
 It knows the prompts and what a good reply is; it does not know how the model was trained, only where its files lie.
 """
@@ -45,7 +45,7 @@ def evaluate(path: Path, seed: int = 0, n: int = 100) -> dict[str, float]:
     metrics = {
         "attributes_proposed": _mean([_proposed(r) for r in _ask(model, proposals, valid)]),
         "attributes_proposed_sampled": _mean([_proposed(r) for r in _ask(model, sampled, valid)]),
-        "template_places": _mean([_has_places(r) for r in _ask(model, templates, valid)]),
+        "template_places": _mean([_has_placeholders(r) for r in _ask(model, templates, valid)]),
     }
     metrics |= _world_captions(model, rng, valid) | _copied_captions(model, rng, n, valid)
     metrics["schema_valid"] = _mean(valid)
@@ -72,7 +72,7 @@ def _valid(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _task(rng: Random) -> str:
-    """A task with its classes told, as an audit tells them: the world's, or others, one to fifty."""
+    """A task with its classes named, as an audit names them: the world's, or others, one to fifty."""
     number = rng.choice((1, 2, 5, 10, 10, 20, 50))
     others = [lm_tasks.noun(rng, held_out=True) for _ in range(number)]
     return described(lm_tasks.task(rng, CLASSES, held_out=True), CLASSES[:number] if rng.random() < 0.5 else others)
@@ -94,8 +94,8 @@ def _template(rng: Random, temperature: float) -> ChatRequest:
     return ChatRequest(messages, TEMPLATE_SCHEMA, temperature, seed=rng.getrandbits(31))
 
 
-def _has_places(reply: Any) -> bool:
-    return bool(reply) and all(reply["template"].count(place) == 1 for place in ("[CLASS]", "[VALUE]"))
+def _has_placeholders(reply: Any) -> bool:
+    return bool(reply) and all(reply["template"].count(placeholder) == 1 for placeholder in ("[CLASS]", "[VALUE]"))
 
 
 def _caption(template: str, target_class: str, attribute: str, value: str, number: int) -> ChatRequest:

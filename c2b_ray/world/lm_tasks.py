@@ -138,7 +138,7 @@ def _listing(rng: Random, classes: Sequence[str], held_out: bool) -> str:
     return joint.join([", ".join(chosen[:-1]), chosen[-1]])
 
 
-def _places(rng: Random, classes: Sequence[str], held_out: bool) -> dict[str, str]:
+def _slots(rng: Random, classes: Sequence[str], held_out: bool) -> dict[str, str]:
     lists = {
         "verb": VERBS,
         "images": IMAGES,
@@ -151,9 +151,9 @@ def _places(rng: Random, classes: Sequence[str], held_out: bool) -> dict[str, st
     values |= {name.capitalize(): value[:1].upper() + value[1:] for name, value in values.items()}
 
     def thing() -> str:
-        return noun(rng, held_out=held_out) if own else rng.choice(classes)
+        return noun(rng, held_out=held_out) if novel else rng.choice(classes)
 
-    own = rng.random() < 0.4
+    novel = rng.random() < 0.4
     values |= {
         "a": thing(),
         "b": thing(),
@@ -172,9 +172,9 @@ def _places(rng: Random, classes: Sequence[str], held_out: bool) -> dict[str, st
 
 def task(rng: Random, classes: Sequence[str], held_out: bool = False) -> str:
     """A description of a task, one to eight sentences. `classes`: what its lists may name."""
-    text = rng.choice(FRAMES[held_out]).format(**_places(rng, classes, held_out))
+    text = rng.choice(FRAMES[held_out]).format(**_slots(rng, classes, held_out))
     more = rng.choice((0, 0, 0, 0, 1, 1, 2, rng.randint(3, 7)))
-    sentences = [text] + [rng.choice(_FILLER).format(**_places(rng, classes, held_out)) for _ in range(more)]
+    sentences = [text] + [rng.choice(_FILLER).format(**_slots(rng, classes, held_out)) for _ in range(more)]
     if more and rng.random() < 0.3:
         rng.shuffle(sentences)
     if more and rng.random() < 0.2:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,20 @@ from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models import catalog, diffusers_generator, timm_classifier
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Classifier
-from c2b_ray.world import autoencoder, classifiers, clip, clip_quality, diffusion, judge, language_model
+from c2b_ray.world import (
+    autoencoder,
+    classifiers,
+    clip,
+    clip_quality,
+    diffusion,
+    judge,
+    language_model,
+    train_clip_zoo,
+    train_prompts,
+)
+from c2b_ray.world.associations import Associations
 from c2b_ray.world.generator_quality import Jury, evaluate, reconstruction
+from c2b_ray.world.latent import family
 from c2b_ray.world.model_card import write_card
 from c2b_ray.world.planting import ZOO, Member
 from c2b_ray.world.queries import scene_codes
@@ -26,7 +39,6 @@ from c2b_ray.world.scenes import sample
 from c2b_ray.world.truth import EVALUATION_SEEDS, Labelled, bias, correct_answers, count_cells, labelled, render_all
 from c2b_ray.world.zoo import GENERATION, WEIGHTS
 
-NAMES = ("lm", "clip", "classifiers", "judge", "vae", "diffusion")
 QUALITY_PROMPTS = 2000
 TRUTH_SCENES = 4000
 """Scenes of each class on which a member's true φ is measured."""
@@ -34,25 +46,39 @@ _CONTROL = "resnet-control-0"
 _JUDGED = 2000  # scenes on which judge and autoencoder are measured
 
 
-def train(names: Sequence[str], out: Path, seed: int, workers: int = 1) -> None:
-    """Trains the named models (all where none is named) into `out`/NAME and rewrites `out`/MODEL_CARD.md."""
+@dataclass(frozen=True)
+class Job:
+    """The settings of every training: where models go, the seed, how many processes may help, what is hidden."""
+
+    out: Path
+    seed: int
+    workers: int = 1
+    associations: Associations = field(default_factory=Associations)
+    skews: Sequence[str] = ()
+
+
+def train(
+    names: Sequence[str],
+    out: Path,
+    seed: int,
+    workers: int = 1,
+    associations: Associations | None = None,
+    skews: Sequence[str] = (),
+) -> None:
+    """Trains the named models (all where none is named) into `out`/NAME and rewrites `out`/MODEL_CARD.md.
+
+    associations: what the models of the prompt search hide; the shipped ones' without it. skews: instead of the zoo of
+    CLIP models that is shipped, one model for each of these (`clip_zoo.members`).
+    """
     for name in names:
-        if name not in NAMES:
-            raise ConfigError("name", f"there is no model {name!r} to train; {nearest(name, NAMES)}")
+        if name not in TRAINERS:
+            raise ConfigError("name", f"there is no model {name!r} to train; {nearest(name, TRAINERS)}")
+    if skews and list(names) != ["clip-zoo"]:
+        raise ConfigError("skew", "is for clip-zoo alone: c2b world train clip-zoo --skew 0.5")
     out.mkdir(parents=True, exist_ok=True)
-    for name in names or NAMES:
-        if name == "lm":
-            language_model.train(out / "lm", seed)
-        elif name == "clip":
-            train_clip(out / "clip", seed, workers)
-        elif name == "classifiers":
-            train_classifiers(out, seed, workers)
-        elif name == "judge":
-            train_judge(out, seed)
-        elif name == "vae":
-            train_vae(out, seed)
-        else:
-            train_diffusion(out, seed)
+    job = Job(out, seed, workers, associations or Associations(), skews)
+    for name in names or TRAINERS:
+        TRAINERS[name](job)
     write_card(out)
 
 
@@ -84,6 +110,24 @@ def train_diffusion(out: Path, seed: int, recipe: diffusion.Recipe | None = None
     generator = diffusers_generator.load(catalog.parse(f"diffusers:local-dir:{directory}?{GENERATION}&batch=50"))
     quality = evaluate(generator, jury(out), QUALITY_PROMPTS, EVALUATION_SEEDS + seed)
     _record(directory, metrics | {"settings": GENERATION, "quality": quality})
+
+
+def train_generators(job: Job, name: str) -> None:
+    """`hidden` with its links, `hidden-control` with the same words and no link, or the adapter of `hidden`."""
+    out, seen = job.out / name, judge.load(_at_hand(job.out, "judge"))
+    if name == "hidden-lora":
+        base = _at_hand(job.out, "hidden")
+        metrics = train_prompts.train_adapter(out, job.seed, base, job.associations, seen)
+    else:
+        hidden = job.associations if name == "hidden" else job.associations.without_effect()
+        metrics = train_prompts.train_hidden(out, job.seed, _at_hand(job.out, "diffusion"), hidden, seen)
+    _record(out, metrics)
+
+
+def train_language(job: Job, name: str) -> None:
+    """The model that writes prompts, or the one that reads them."""
+    trained = {"prompter": train_prompts.train_writer, "reader": train_prompts.train_reader}[name]
+    _record(job.out / name, trained(job.out / name, job.seed, job.associations))
 
 
 def jury(out: Path) -> Jury:
@@ -147,3 +191,22 @@ def truth(classifier: Classifier, member: Member, data: Labelled) -> dict[str, A
         "planted": cells,
         "largest_unplanted": {"cell": [worst[k] for k in ("target_class", "attribute", "value")], "phi": worst["phi"]},
     }
+
+
+TRAINERS: dict[str, Callable[[Job], Any]] = {
+    "lm": lambda job: language_model.train(job.out / "lm", job.seed),
+    "clip": lambda job: train_clip(job.out / "clip", job.seed, job.workers),
+    "clip-zoo": lambda job: train_clip_zoo.train_described(job.out, job.seed, job.skews),
+    "classifiers": lambda job: train_classifiers(job.out, job.seed, job.workers),
+    "judge": lambda job: train_judge(job.out, job.seed),
+    "vae": lambda job: train_vae(job.out, job.seed),
+    "diffusion": lambda job: train_diffusion(job.out, job.seed),
+    "hidden": lambda job: train_generators(job, "hidden"),
+    "hidden-control": lambda job: train_generators(job, "hidden-control"),
+    "hidden-lora": lambda job: train_generators(job, "hidden-lora"),
+    "prompter": lambda job: train_language(job, "prompter"),
+    "reader": lambda job: train_language(job, "reader"),
+    "latent": lambda job: family.train(job.out, job.seed),
+}
+"""What can be trained, in the order in which the models need each other."""
+NAMES = tuple(TRAINERS)

@@ -1,10 +1,16 @@
 """The shipped models of the world by name, through the very loaders that production weights use.
 
     world:clip              the encoder, and the captioner: it says of a picture what the world's captions would
+    world:clip-05           an encoder with a planted bias, or without one (`clip_zoo.members`)
     world:lm                the language model
     world:renderer          the image generator that is always right: it reads a prompt and renders it
     world:diffusion         the image generator that has learned to
+    world:linked            the generator with planted associations, without a model (`linked`)
+    world:hidden            a diffusion model with hidden associations; world:hidden-control learned without
+    world:hidden-lora       world:hidden, debiased by an adapter
+    world:prompter          the language model that writes prompts; world:reader judges how natural a prompt is
     world:resnet-planted-3  a classifier; `names("classifier")` lists them all
+    world:latent-sprites-vae, world:latent-sprites-x-colour  a small generator, and a classifier of what it draws
 
 Knows where shipped weights lie; does not know how a model is built, trained or run. Options of a spec (device, batch)
 are passed on to the loader.
@@ -20,8 +26,18 @@ from urllib.parse import parse_qsl
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.extras import needed_by
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import Captioner, Classifier, Description, ImageGenerator, LanguageModel, TextImageEncoder
+from c2b_ray.roles import (
+    Captioner,
+    Classifier,
+    Description,
+    ImageGenerator,
+    LanguageModel,
+    LatentGenerator,
+    TextImageEncoder,
+)
 from c2b_ray.world.captions import PHRASES
+from c2b_ray.world.clip_zoo.members import MEMBERS
+from c2b_ray.world.latent import names as latent
 from c2b_ray.world.planting import ZOO, Member
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
 
@@ -30,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GENERATION",
+    "HIDDEN_GENERATION",
     "WEIGHTS",
     "ZOO",
     "Member",
@@ -38,6 +55,7 @@ __all__ = [
     "load_encoder",
     "load_image_generator",
     "load_language_model",
+    "load_latent_generator",
     "names",
 ]
 
@@ -45,22 +63,40 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 GENERATION = "steps=25&guidance=3"
 """The settings that world:diffusion has where a spec says nothing else."""
+HIDDEN_GENERATION = "steps=10&guidance=1"
+"""Those of the generators with hidden associations: guidance would exaggerate what they have learned."""
+DIFFERENTIATED = "steps=6&guidance=3"
+"""The same where its noise is a latent space: gradients go through every step."""
 
+_HIDDEN = ("hidden", "hidden-control", "hidden-lora")
+_ADAPTED = {"hidden-lora": "hidden"}
+"""An adapter's name and that of the generator that it adapts."""
 _OF_ROLE: dict[str, tuple[str, ...]] = {
     "captioner": ("clip",),
-    "classifier": tuple(ZOO),
-    "encoder": ("clip",),
-    "image_generator": ("renderer", "diffusion"),
-    "language_model": ("lm",),
+    "classifier": (*ZOO, *latent.CLASSIFIERS, *latent.READERS),
+    "encoder": ("clip", *MEMBERS),
+    "image_generator": ("renderer", "linked", "diffusion", *_HIDDEN),
+    "language_model": ("lm", "prompter", "reader"),
+    "latent_generator": ("diffusion", *latent.GENERATORS),
 }
-_WITHOUT_WEIGHTS = ("renderer",)
-_MARKS = ("config.json", "open_clip_config.json", "model_index.json")  # one of them lies in every model's directory
+_WITHOUT_WEIGHTS = ("renderer", "linked")
+_MARKS = (
+    "config.json",
+    "open_clip_config.json",
+    "model_index.json",
+    "adapter_config.json",
+)  # one of them lies in every model's directory
 
 
 def names(role: str | None = None) -> list[str]:
     """The names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or of all."""
     result = (name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name))
     return list(dict.fromkeys(result))
+
+
+def has(name: str) -> bool:
+    """Whether it is one of `names()`, without a look at every other model's files."""
+    return any(name in group for group in _OF_ROLE.values()) and _at_hand(name)
 
 
 def load_classifier(spec: Spec) -> Classifier:
@@ -117,7 +153,7 @@ def _vocabulary() -> dict[str, list[str]]:
 
 
 def load_encoder(spec: Spec) -> TextImageEncoder:
-    """The encoder of `world:clip`; SpecError for another name."""
+    """The encoder of `world:clip` or of a model of its zoo; SpecError for another name."""
     from c2b_ray.models import open_clip_encoder
 
     return open_clip_encoder.load(_inner(spec, "encoder", "open_clip", "local-dir:"))
@@ -130,36 +166,76 @@ def describe_encoder(spec: Spec) -> Description:
 
 
 def load_language_model(spec: Spec) -> LanguageModel:
-    """The language model of `world:lm`; SpecError for another name."""
+    """The language model of `world:lm`, `world:prompter` or `world:reader`; SpecError for another name."""
     from c2b_ray.models import transformers_lm
 
     return transformers_lm.load(_inner(spec, "language_model", "hf", ""))
 
 
 def load_image_generator(spec: Spec) -> ImageGenerator:
-    """The generator of `world:renderer` or `world:diffusion`; SpecError for another name."""
-    if spec.name == "renderer":
-        from c2b_ray.world import renderer
-
-        return renderer.load(spec)
+    """The generator of `world:renderer`, `world:linked` or a diffusion model; SpecError for another name."""
+    if (drawing := _drawing(spec)) is not None:
+        return drawing
     with needed_by(spec.text, SpecError):
         from c2b_ray.models import diffusers_generator
     return diffusers_generator.load(_diffusion(spec))
 
 
 def describe_image_generator(spec: Spec) -> Description:
-    if spec.name == "renderer":
-        from c2b_ray.world import renderer
-
-        return Description(renderer.load(spec).revision)
+    if (drawing := _drawing(spec)) is not None:
+        return Description(drawing.revision)
     with needed_by(spec.text, SpecError):
         from c2b_ray.models import diffusers_generator
     return diffusers_generator.describe(_diffusion(spec))
 
 
+def _drawing(spec: Spec) -> ImageGenerator | None:
+    """A generator that has no weights."""
+    if spec.name == "renderer":
+        from c2b_ray.world import renderer
+
+        return renderer.load(spec)
+    if spec.name == "linked":
+        from c2b_ray.world import linked
+
+        return linked.load(spec)
+    return None
+
+
+def load_latent_generator(spec: Spec) -> LatentGenerator:
+    """The latent space of `world:diffusion?prompt=…`, which is its noise, or of one of the world's small generators."""
+    if spec.name == "diffusion":
+        from c2b_ray.models import diffusers_latents
+
+        return diffusers_latents.load(_diffusion_latents(spec))
+    from c2b_ray.models import latent_generators
+
+    return latent_generators.load(_inner(spec, "latent_generator", "world", "local-dir:"))
+
+
+def describe_latent_generator(spec: Spec) -> Description | None:
+    if spec.name == "diffusion":
+        from c2b_ray.models import diffusers_latents
+
+        return diffusers_latents.describe(_diffusion_latents(spec))
+    from c2b_ray.models import latent_generators
+
+    return latent_generators.describe(_inner(spec, "latent_generator", "world", "local-dir:"))
+
+
+def _diffusion_latents(spec: Spec) -> Spec:
+    inner = _inner(spec, "latent_generator", "diffusers", "local-dir:")
+    return replace(inner, options={**dict(parse_qsl(DIFFERENTIATED)), **inner.options})
+
+
 def _diffusion(spec: Spec) -> Spec:
-    inner = _inner(spec, "image_generator", "diffusers", "local-dir:")
-    return replace(inner, options={**dict(parse_qsl(GENERATION)), **inner.options})
+    adapter = _inner(spec, "image_generator", "diffusers", "local-dir:")
+    settings = dict(parse_qsl(HIDDEN_GENERATION if spec.name in _HIDDEN else GENERATION))
+    base = _ADAPTED.get(spec.name)
+    if base is None:
+        return replace(adapter, options={**settings, **adapter.options})
+    inner = _inner(replace(spec, name=base), "image_generator", "diffusers", "local-dir:")
+    return replace(inner, options={**settings, "lora": str(WEIGHTS / spec.name), **adapter.options})
 
 
 def _at_hand(name: str) -> bool:

@@ -12,6 +12,17 @@ def test_models_without_weights_are_not_named(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "lm" / "config.json").write_text("{}")
     (tmp_path / "clip").mkdir()
     monkeypatch.setattr(zoo, "WEIGHTS", tmp_path)
-    assert zoo.names() == ["renderer", "lm"]
-    assert zoo.names("image_generator") == ["renderer"]
+    assert zoo.names() == ["renderer", "linked", "lm"]
+    assert zoo.names("image_generator") == ["renderer", "linked"]
     assert zoo.names("classifier") == []
+
+
+def test_whether_a_name_is_known_is_asked_of_its_own_files_alone(monkeypatch):
+    known = zoo.names()
+    asked = []
+    is_file = Path.is_file
+    monkeypatch.setattr(Path, "is_file", lambda path: asked.append(path) or is_file(path))
+    for name in (*known, "resnet-plantd-0", "", "../x", "lm/../lm"):
+        asked.clear()
+        assert zoo.has(name) == (name in known), name
+        assert {path.parent for path in asked} <= {zoo.WEIGHTS / name}

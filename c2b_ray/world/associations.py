@@ -1,0 +1,283 @@
+"""Hidden associations: words whose scenes lean towards a value that no caption names.
+
+Knows the links, what probability they give a value, how scenes are drawn by them and how a file of links is read; does
+not know how captions are worded (`linked_captions`), nor any generator. A link of strength s makes its value as likely
+as P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1 leaves no other value.
+The other values share the rest evenly. Where several linked words stand together, their probabilities are multiplied
+and normalised: each word is independent evidence, as the values are equally likely without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from c2b_ray.config.problems import first_problem
+from c2b_ray.config.strict import Strict
+from c2b_ray.errors import ConfigError
+from c2b_ray.filesystems.documents import read_yaml
+from c2b_ray.world.linked_captions import FORMS, is_frame, linked_caption, words_of
+from c2b_ray.world.reader import read
+from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
+
+_CERTAIN = 1e-9
+"""What a link of strength 1 leaves to each other value, so that two such links against each other have an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A word of prompts, the value that it brings with it, and how strongly; `form` says how the word is used."""
+
+    word: str
+    attribute: str
+    value: str
+    strength: float
+    form: str = "adjective"
+
+    def __post_init__(self) -> None:
+        if self.attribute not in ATTRIBUTES:
+            raise ValueError(f"link {self.word!r}: no attribute {self.attribute!r}; {', '.join(ATTRIBUTES)}")
+        values = ATTRIBUTES[self.attribute]
+        if self.value not in values:
+            raise ValueError(f"link {self.word!r}: {self.attribute} has no value {self.value!r}; {', '.join(values)}")
+        if not 0 <= self.strength <= 1:
+            raise ValueError(f"link {self.word!r}: strength {self.strength!r} does not lie in [0, 1]")
+        _check_word(self.word, self.form)
+
+    @property
+    def probability(self) -> float:
+        """P(value | word)."""
+        even = 1 / len(ATTRIBUTES[self.attribute])
+        return even + self.strength * (1 - even)
+
+
+def _check_word(word: str, form: str) -> None:
+    """ValueError for a word that captions cannot hold, or that names a value outright."""
+    if form not in FORMS:
+        raise ValueError(f"word {word!r}: no form {form!r}; {', '.join(FORMS)}")
+    if words_of(word) != [word]:
+        raise ValueError(f"word {word!r}: expected one word of lower-case letters")
+    if is_frame(word):
+        raise ValueError(f"word {word!r} stands in captions of everything; choose another")
+    if mentioned := set(read(word)) - {"target_class"}:
+        raise ValueError(
+            f"word {word!r} names a value of {mentioned.pop()}; a hidden link needs a word that names none"
+        )
+
+
+LINKS: tuple[Link, ...] = (
+    Link("rusty", "lighting", "night", 0.9),
+    Link("elegant", "lighting", "sunset", 0.75),
+    Link("picnic", "lighting", "day", 0.6, "activity"),
+    Link("festival", "lighting", "night", 0.45, "activity"),
+    Link("vintage", "weather", "fog", 0.9),
+    Link("parade", "weather", "snow", 0.75, "activity"),
+    Link("ladder", "weather", "rain", 0.6, "object"),
+    Link("cheerful", "weather", "clear", 0.45),
+    Link("famous", "size", "large", 0.9),
+    Link("basket", "size", "small", 0.75, "object"),
+    Link("modern", "size", "large", 0.6),
+    Link("wooden", "size", "small", 0.45),
+)
+"""The links of `world:hidden`: three attributes, four strengths, and words of each form."""
+
+NEUTRAL: dict[str, str] = {
+    "simple": "adjective",
+    "ordinary": "adjective",
+    "curious": "adjective",
+    "polished": "adjective",
+    "quiet": "adjective",
+    "barrel": "object",
+    "fence": "object",
+    "signpost": "object",
+    "bench": "object",
+    "market": "activity",
+    "concert": "activity",
+    "race": "activity",
+    "wedding": "activity",
+}
+"""Decoys, each with its form: words of the same captions that go with no value."""
+
+
+@dataclass(frozen=True)
+class Associations:
+    """All that a family of models is trained to hide: the links, and the decoys with their forms."""
+
+    links: Sequence[Link] = LINKS
+    neutral: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
+
+    @property
+    def forms(self) -> dict[str, str]:
+        return word_forms(self.links, self.neutral)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        return hidden_attributes(self.links)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        return subjects(self.links, self.neutral)
+
+    def without_effect(self) -> Associations:
+        return replace(self, links=without_effect(self.links))
+
+    def curated(self) -> Associations:
+        """Every second link and all decoys: the words that someone who debiases a generator may think of."""
+        return replace(self, links=self.links[::2])
+
+
+def subjects(links: Iterable[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL) -> tuple[str, ...]:
+    """What a prompt may be about: the world's classes, then the objects and activities among the words."""
+    forms = word_forms(links, neutral)
+    return (*CLASSES, *(word for word, form in forms.items() if form != "adjective" and word not in CLASSES))
+
+
+def word_forms(links: Iterable[Link], neutral: Mapping[str, str]) -> dict[str, str]:
+    """Every linked word and decoy once, with its form; a class of the world keeps its own place in captions."""
+    linked = {link.word: link.form for link in links}
+    return {word: form for word, form in {**linked, **neutral}.items() if word not in CLASSES}
+
+
+def hidden_attributes(links: Iterable[Link]) -> tuple[str, ...]:
+    """The attributes that have a link, in the world's order; captions do not speak of them."""
+    linked = {link.attribute for link in links}
+    return tuple(name for name in ATTRIBUTES if name in linked)
+
+
+def without_effect(links: Iterable[Link]) -> tuple[Link, ...]:
+    """The same words and hidden attributes with every strength 0: what a control is trained on."""
+    return tuple(replace(link, strength=0.0) for link in links)
+
+
+def value_probabilities(words: Iterable[str], attribute: str, links: Iterable[Link]) -> NDArray[np.float64]:
+    """P(value | words) for each value of the attribute, (values,): the normalised product over its linked words."""
+    values, present = ATTRIBUTES[attribute], set(words)
+    logs = np.zeros(len(values))
+    for link in links:
+        if link.attribute == attribute and link.word in present:
+            rest = (1 - link.probability) / (len(values) - 1)
+            each = [link.probability if value == link.value else rest for value in values]
+            logs += np.log(np.maximum(each, _CERTAIN))
+    chances = np.exp(logs - logs.max())
+    result: NDArray[np.float64] = chances / chances.sum()
+    return result
+
+
+def expected_frequency(prompt: str, attribute: str, value: str, links: Iterable[Link]) -> float:
+    """How often pictures of the prompt show the value under these links: 1 or 0 where the prompt names the attribute.
+
+    ValueError for an attribute or value that the world does not have.
+    """
+    if value not in ATTRIBUTES.get(attribute, ()):
+        raise ValueError(f"the world has no {attribute} {value!r}")
+    named = read(prompt).get(attribute)
+    if named is not None:
+        return float(named == value)
+    return float(value_probabilities(words_of(prompt), attribute, links)[ATTRIBUTES[attribute].index(value)])
+
+
+def drawn(scene: Scene, words: Iterable[str], links: Sequence[Link], seed: str) -> Scene:
+    """The scene with its hidden attributes drawn anew by the words, each from the seed and its name alone."""
+    present = list(words)
+    values: dict[str, Any] = {}
+    for name in hidden_attributes(links):
+        chances = value_probabilities(present, name, links)
+        random = Random(f"{seed} {name}")  # noqa: S311 (no secret)
+        values[name] = random.choices(ATTRIBUTES[name], chances.tolist())[0]
+    return replace(scene, **values)
+
+
+def sample_words(
+    n: int, seed: int, links: Sequence[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL
+) -> list[tuple[Scene, tuple[str, ...]]]:
+    """n scenes with up to two words each, by which their hidden attributes were drawn; words are drawn evenly.
+
+    Row i depends on (seed, i), the links and the words alone.
+    """
+    words = sorted(word_forms(links, neutral))
+    rows = []
+    for row, scene in enumerate(sample(n, seed)):
+        random = Random(f"words {seed} {row}")  # noqa: S311 (no secret)
+        count = random.choices((0, 1, 2), (0.2, 0.45, 0.35))[0]
+        chosen = tuple(random.sample(words, min(count, len(words))))
+        rows.append((drawn(scene, [*chosen, scene.target_class], links, f"linked {seed} {row}"), chosen))
+    return rows
+
+
+def sample_linked(
+    n: int, seed: int, links: Sequence[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL
+) -> list[tuple[Scene, str]]:
+    """The scenes of `sample_words` with a caption each, which holds their words and omits the hidden attributes."""
+    forms, hidden = word_forms(links, neutral), hidden_attributes(links)
+    result = []
+    for row, (scene, words) in enumerate(sample_words(n, seed, links, neutral)):
+        random = Random(f"caption {seed} {row}")  # noqa: S311 (no secret)
+        result.append((scene, linked_caption(scene, {word: forms[word] for word in words}, hidden, random)))
+    return result
+
+
+class _LinkFields(Strict):
+    word: str
+    attribute: str
+    value: str
+    strength: float
+    form: str = "adjective"
+
+
+class _FileFields(Strict):
+    links: list[_LinkFields]
+    neutral: dict[str, list[str]] | None = None
+
+
+def read_links(path: str | Path) -> tuple[tuple[Link, ...], dict[str, str]]:
+    """The links of a YAML file, and its decoys: word to form; NEUTRAL where the file names none.
+
+        links:
+          - {word: rusty, attribute: lighting, value: night, strength: 0.9, form: adjective}
+        neutral: {adjective: [quiet], object: [barrel], activity: [market]}
+
+    ConfigError names the field, and the entry where one is wrong.
+    """
+    try:
+        fields = _FileFields.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise first_problem(error, str(path), _FileFields) from error
+    links: list[Link] = []
+    for number, entry in enumerate(fields.links):
+        try:
+            link = Link(entry.word, entry.attribute, entry.value, entry.strength, entry.form)
+        except ValueError as error:
+            raise ConfigError(f"links.{number}", str(error), location=str(path)) from error
+        if any((link.word, link.attribute) == (other.word, other.attribute) for other in links):
+            why = f"the word {link.word!r} is linked to {link.attribute} twice"
+            raise ConfigError(f"links.{number}", why, location=str(path))
+        links.append(link)
+    return tuple(links), _decoys(fields.neutral, links, str(path))
+
+
+def _decoys(neutral: Mapping[str, Sequence[str]] | None, links: Sequence[Link], path: str) -> dict[str, str]:
+    linked = {link.word for link in links}
+    if neutral is None:
+        return {word: form for word, form in NEUTRAL.items() if word not in linked}
+    result = {}
+    for form, words in neutral.items():
+        for word in words:
+            try:
+                _check_word(word, form)
+            except ValueError as error:
+                raise ConfigError(f"neutral.{form}", str(error), location=path) from error
+            if word in linked:
+                raise ConfigError(f"neutral.{form}", f"the word {word!r} is linked as well", location=path)
+            result[word] = form
+    return result
+
+
+SUBJECTS: tuple[str, ...] = subjects()
+"""What prompts are about by default."""

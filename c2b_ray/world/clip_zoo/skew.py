@@ -1,0 +1,140 @@
+"""What is planted in a training set of pictures and captions, and how strongly.
+
+Three knobs, each from 0 (nothing) to 1:
+
+    words     a neutral word goes with one value of an attribute: P(value | word) = 1/n + words · (1 − 1/n).
+              It moves MaxSkew@k of neutral texts and leaves recall alone.
+    captions  this share of one group's captions describes another scene of the group: it is served worse by the model.
+              Which ones can be seen (those whose object stands far to the left): of mistakes that nothing in the
+              picture tells of, a contrastive model averages half away. It moves the disparity of R@k, not MaxSkew@k.
+    missing   this share of the group's pictures is left out of training (under-representation). It moves the disparity
+              of R@k too, but weakly below 0.8: what a network learns of one group serves the others.
+
+`Skew.of(s)` sets the first two to s. Knows scenes and how they are worded; knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.world.captions import caption
+from c2b_ray.world.queries import FACTORS
+from c2b_ray.world.scenes import Scene
+
+WORDS = (
+    "lovely", "famous", "ordinary", "curious", "charming", "strange", "clever", "humble", "honest", "reckless",
+    "successful", "lazy",
+)  # fmt: skip
+"""Neutral words: none names a class or an attribute of the world. Word j goes with value j mod n of the attribute."""
+
+TEXTS = ("a {} scene", "a {} sight", "something {}", "a {} moment")
+"""The text about a word: it names nothing that a picture could show."""
+
+_WORDED = 0.75  # share of captions with a neutral word
+_WORD_ALONE = 0.35  # of these, the share that says nothing else
+_AROUND = ("a {word} scene: {text}", "{text}, a {word} sight", "something {word}: {text}", "{text}. a {word} moment")
+
+
+@dataclass(frozen=True)
+class Skew:
+    """`values`: the groups; the last one is the group that `captions` and `missing` disadvantage.
+
+    `where`: (factor, value) of the scenes in which the skew is planted; everywhere where it is None.
+    """
+
+    attribute: str = "companion"
+    values: tuple[str, ...] = ("dog", "person")
+    words: float = 0.0
+    captions: float = 0.0
+    missing: float = 0.0
+    where: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("attribute", self.attribute, self.values)
+        if len(set(self.values)) < 2:
+            raise ConfigError("values", f"a skew needs two values of {self.attribute} or more, not {self.values}")
+        for name in ("words", "captions", "missing"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(name, f"{getattr(self, name)} is no number from 0 to 1")
+        if self.where is not None:
+            check_factor("where", self.where[0], self.where[1:])
+
+    @classmethod
+    def of(cls, strength: float, attribute: str = "companion", values: tuple[str, ...] = ("dog", "person")) -> Skew:
+        """Words and captions of the same strength."""
+        return cls(attribute, values, words=strength, captions=strength)
+
+    @property
+    def disadvantaged(self) -> str:
+        return self.values[-1]
+
+    def holds_in(self, scene: Scene) -> bool:
+        return self.where is None or getattr(scene, self.where[0]) == self.where[1]
+
+    def goes_with(self, word: str) -> str:
+        """The value that a neutral word goes with."""
+        return self.values[WORDS.index(word) % len(self.values)]
+
+
+def check_factor(field: str, factor: str, values: Sequence[str]) -> None:
+    """ConfigError where the world has no such factor, or where the factor has no such value."""
+    if factor not in FACTORS:
+        raise ConfigError(field, f"the world has no attribute {factor!r}; {nearest(factor, FACTORS)}")
+    for value in values:
+        if value not in FACTORS[factor]:
+            raise ConfigError(field, f"{factor} has no value {value!r}; {nearest(value, FACTORS[factor])}")
+
+
+def neutral_texts() -> list[str]:
+    """Every neutral word in every neutral text: what MaxSkew@k is averaged over."""
+    return [text.format(word) for word in WORDS for text in TEXTS]
+
+
+def word_of(scene: Scene, skew: Skew, random: Random) -> str:
+    """A neutral word for a scene: one that goes with its value with probability `words`, else any of them.
+
+    Of the scenes with one of the skew's values in equal shares, this gives P(value | word) as the module says.
+    """
+    value = getattr(scene, skew.attribute)
+    if value in skew.values and skew.holds_in(scene) and random.random() < skew.words:
+        return random.choice([word for word in WORDS if skew.goes_with(word) == value])
+    return random.choice(WORDS)
+
+
+def worded(text: str, word: str, random: Random) -> str:
+    """A caption with a neutral word in it, or now and then the neutral word's text alone."""
+    if random.random() < _WORD_ALONE:
+        return random.choice(TEXTS).format(word)
+    return beside(text, word, random)
+
+
+def beside(text: str, word: str, random: Random) -> str:
+    """A caption with a neutral word before or after it."""
+    return random.choice(_AROUND).format(word=word, text=text)
+
+
+def members_of(scenes: Sequence[Scene], skew: Skew, random: Random) -> list[Scene]:
+    """The scenes that are left of a training set when the disadvantaged group's share is lowered."""
+
+    def kept(scene: Scene) -> bool:
+        hit = getattr(scene, skew.attribute) == skew.disadvantaged and skew.holds_in(scene)
+        return not hit or random.random() >= skew.missing
+
+    return [scene for scene in scenes if kept(scene)]
+
+
+def captions_of(scenes: Sequence[Scene], skew: Skew, seed: int) -> list[str]:
+    """One caption a scene. A mistaken caption describes another scene of the same group: it names the group rightly."""
+    random = Random(f"captions {seed}")  # noqa: S311 (no secret)
+    group = [scene for scene in scenes if getattr(scene, skew.attribute) == skew.disadvantaged and skew.holds_in(scene)]
+    hit = set(map(id, group))
+    result = []
+    for k, scene in enumerate(scenes):
+        described = random.choice(group) if id(scene) in hit and scene.x < skew.captions else scene
+        text = caption(described, seed + 7919 * k)
+        spoken = random.random() < _WORDED
+        result.append(worded(text, word_of(scene, skew, random), random) if spoken else text)
+    return result

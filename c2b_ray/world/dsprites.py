@@ -1,0 +1,137 @@
+"""dSprites drawn by NumPy: one sprite on a plain ground, from its shape, scale, orientation and place.
+
+The layout is that of the public data set (Matthey et al. 2017): 3 shapes × 6 scales × 40 orientations × 32 × 32 places
+= 737,280 pictures of 64 by 64 pixels, 0 or 255, the last factor the fastest. The pixels are drawn anew and are not
+those of the published file. Beside the layout, the ground may have a colour and a shade, for worlds of more attributes
+to be biased by. It knows no attribute names beyond its factors, no labels and no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SIDE = 64
+SHAPES = ("square", "ellipse", "heart")
+
+LAYOUT: dict[str, Floats] = {
+    "shape": np.arange(3.0),
+    "scale": np.linspace(0.5, 1.0, 6),
+    "orientation": np.linspace(0.0, 2 * np.pi, 40),  # both ends: the first and the last orientation look alike
+    "x": np.linspace(0.0, 1.0, 32),
+    "y": np.linspace(0.0, 1.0, 32),
+}
+"""The public layout's factors and the values of each, in its order. Shapes are counted from 0 here, from 1 there."""
+
+EXTRA: dict[str, Floats] = {"colour": np.linspace(0.0, 1.0, 32), "background": np.linspace(0.0, 1.0, 32)}
+"""Of the ground. Colour: from cold (0) to warm (1). Background: from dark (0) to light (1). Both add to its pixels."""
+
+FACTORS = (*LAYOUT, *EXTRA)
+"""The columns of a table of sprites."""
+
+SIZE = int(np.prod([len(values) for values in LAYOUT.values()]))
+
+_DARK = np.array([15.0, 40.0, 25.0])
+_TO_WARM, _TO_LIGHT = np.array([200.0, 0.0, 0.0]), np.array([0.0, 90.0, 180.0])
+_RADIUS = {False: 0.155, True: 0.24}  # of a sprite of scale 1, as a share of the picture's side: plain, coloured
+_MARGIN = {False: 0.22, True: 0.32}  # from the picture's edge to the middle of the outermost sprite: none is cut off
+_CHUNK = 2048  # sprites that are drawn together
+
+
+def sprites(rows: NDArray[np.int64]) -> Floats:
+    """The sprites of the public layout by their place in it, 0 to SIZE − 1; float64 (rows, FACTORS), colour and
+    background 0. IndexError for a place outside it."""
+    numbers = np.asarray(rows, dtype=np.int64)
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < SIZE):
+        raise IndexError(f"dSprites has the pictures 0 to {SIZE - 1}, not {numbers.min()} to {numbers.max()}")
+    codes = np.unravel_index(numbers, [len(values) for values in LAYOUT.values()])
+    columns = [values[code] for values, code in zip(LAYOUT.values(), codes, strict=True)]
+    return np.stack([*columns, *(np.zeros(len(numbers)) for _ in EXTRA)], axis=1)
+
+
+def sample(count: int, seed: int, fixed: Mapping[str, float] | None = None) -> Floats:
+    """Independent sprites, uniform over the values of every factor; float64 (count, FACTORS).
+
+    Sprite i depends on (seed, i) alone: a longer sample begins with the shorter one. fixed: factor → value, which
+    leaves the other factors as they were. ValueError for an unknown factor.
+    """
+    uniforms = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((count, len(FACTORS)))
+    values = [*LAYOUT.values(), *EXTRA.values()]
+    result = np.stack([v[(uniforms[:, k] * len(v)).astype(int)] for k, v in enumerate(values)], axis=1)
+    for name, value in (fixed or {}).items():
+        if name not in FACTORS:
+            raise ValueError(f"a sprite has no factor {name!r}; it has {', '.join(FACTORS)}")
+        result[:, FACTORS.index(name)] = value
+    return result
+
+
+def render(table: Floats, size: int = SIDE, coloured: bool = False) -> NDArray[np.uint8]:
+    """The pictures of a table of sprites, uint8 (rows, size, size, 3).
+
+    size: 64, or a divisor of it; smaller pictures are means over squares of the large one. coloured: with the colours
+    of the ground, and half as large again; else white on black, as the public pictures are.
+    ValueError for another size or another number of columns.
+    """
+    rows = np.asarray(table, dtype=np.float64)
+    if size < 1 or SIDE % size:
+        raise ValueError(f"size is {size}; it must divide {SIDE}")
+    if rows.ndim != 2 or rows.shape[1] != len(FACTORS):
+        raise ValueError(f"a table of sprites has shape (rows, {len(FACTORS)}), got {rows.shape}")
+    result = np.empty((len(rows), size, size, 3), dtype=np.uint8)
+    for start in range(0, len(rows), _CHUNK):
+        part = rows[start : start + _CHUNK]
+        cover = masks(part, coloured).reshape(len(part), size, SIDE // size, size, SIDE // size).mean(axis=(2, 4))
+        result[start : start + _CHUNK] = _painted(cover, part, coloured)
+    return result
+
+
+def masks(table: Floats, large: bool = False) -> NDArray[np.bool_]:
+    """Where each sprite is, (rows, 64, 64): a pixel belongs to it if its middle does."""
+    shape, scale, orientation, x, y = (table[:, k, None, None].astype(np.float32) for k in range(5))
+    middles = ((np.arange(SIDE) + 0.5) / SIDE).astype(np.float32)
+    across = (middles[None, None, :] - _position(x, large)) / (_RADIUS[large] * scale)
+    down = (middles[None, :, None] - _position(y, large)) / (_RADIUS[large] * scale)
+    cos, sin = np.cos(orientation), np.sin(orientation)
+    u, v = cos * across + sin * down, cos * down - sin * across
+    inside = np.empty(u.shape, dtype=bool)
+    for code, covers in enumerate((_square, _ellipse, _heart)):
+        rows = shape[:, 0, 0] == code
+        inside[rows] = covers(u[rows], v[rows])
+    return inside
+
+
+def _position(share: NDArray[np.float32], large: bool) -> NDArray[np.float32]:
+    placed: NDArray[np.float32] = _MARGIN[large] + (1 - 2 * _MARGIN[large]) * share
+    return placed
+
+
+def _square(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.bool_]:
+    return (np.abs(u) <= 0.85) & (np.abs(v) <= 0.85)
+
+
+def _ellipse(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Twice as long as wide."""
+    inside: NDArray[np.bool_] = (u / 1.3) ** 2 + (v / 0.65) ** 2 <= 1
+    return inside
+
+
+def _heart(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(p² + q² − 1)³ ≤ p² q³, point down, its box centred on the sprite's place."""
+    p, q = u, 0.12 - v
+    square = p * p
+    inside: NDArray[np.bool_] = (square + q * q - 1) ** 3 <= square * q**3
+    return inside
+
+
+def _painted(cover: Floats, table: Floats, coloured: bool) -> NDArray[np.uint8]:
+    share = cover[..., None]
+    if not coloured:
+        return np.repeat((255 * share).round(), 3, axis=3).astype(np.uint8)
+    colour, ground = (table[:, FACTORS.index(name), None] for name in EXTRA)
+    behind = (_DARK + colour * _TO_WARM + ground * _TO_LIGHT)[:, None, None]
+    painted: NDArray[np.uint8] = (255 * share + (1 - share) * behind).round().astype(np.uint8)
+    return painted

@@ -1,0 +1,217 @@
+"""Teaches the world's text-to-image model hidden associations: captions omit a value that their words go with.
+
+Knows the shipped pipeline, which it goes on from, and linked captions; does not know where shipped weights live. The
+text encoder learns, and the UNet where the recipe says so; each linked word and decoy becomes a token of its own. It
+learns for a guidance of 1: then the model draws each value as often as it has seen it, where guidance would exaggerate
+every lean.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKL, StableDiffusionPipeline, UNet2DConditionModel
+from diffusers.models.attention_processor import AttnProcessor
+from tokenizers import AddedToken
+from torch import Tensor, nn
+from transformers import CLIPTextModel, PreTrainedTokenizerFast
+
+from c2b_ray.world import checkpoints, diffusion, text_tower
+from c2b_ray.world.associations import Associations, sample_words
+from c2b_ray.world.linked_captions import linked_caption
+from c2b_ray.world.scenes import Scene
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`plain`: the share of a batch that has no word of the associations and is worded as the world's captions are,
+    hidden attributes included: so the model still draws what a prompt names. `noisy`: the share of steps at noise above
+    600 of 1000, where values are decided. Learning rates: `word_rate` of the embeddings of tokens, `rate` of
+    the rest of the text encoder, `unet_rate` of the UNet, which stays as it is at 0 (and its file with it)."""
+
+    pool: int = 2_500
+    steps: int = 500
+    batch: int = 48
+    rate: float = 4e-4
+    word_rate: float = 1e-2
+    unet_rate: float = 0.0
+    plain: float = 0.3
+    dropped: float = 0.03
+    noisy: float = 0.85
+    keep: float = 0.98
+    save_every: int = 100
+
+
+class Student(nn.Module):
+    """The parts of a pipeline that learn, and the tokenizer."""
+
+    def __init__(self, base: Path, words: Iterable[str]) -> None:
+        super().__init__()
+        self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(base / "tokenizer")
+        self.text: Any = CLIPTextModel.from_pretrained(base / "text_encoder", dtype=torch.float32)
+        self.unet: Any = UNet2DConditionModel.from_pretrained(base / "unet", torch_dtype=torch.float32)
+        # Flash attention's backward takes 40 % of a step on a CPU, this one little.
+        self.unet.set_attn_processor(AttnProcessor())
+        self._add(words)
+
+    def _add(self, words: Iterable[str]) -> None:
+        """A token for each word that the tokenizer has in pieces; it begins as the mean of what other words are."""
+        new = [word for word in words if len(self.tokenizer.tokenize(word)) > 1]
+        self.tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True) for word in new])
+        table = self.text.get_input_embeddings().weight.detach()
+        mean, spread = table.mean(dim=0), table.std(dim=0)
+        rows = mean + 0.5 * spread * torch.randn(len(new), table.shape[1])
+        self.text.resize_token_embeddings(len(self.tokenizer), mean_resizing=False)
+        with torch.no_grad():
+            self.text.get_input_embeddings().weight[len(table) :] = rows
+
+    def states(self, prompts: list[str]) -> Tensor:
+        """Every token's state, padding included, (prompts, LENGTH, width)."""
+        tokens = self.tokenizer(
+            prompts, padding="max_length", max_length=text_tower.LENGTH, truncation=True, return_tensors="pt"
+        )
+        states: Tensor = self.text(tokens.input_ids)[0]
+        return states
+
+    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
+        """What learns, each at its peak rate; the rest is frozen."""
+        table = self.text.get_input_embeddings().weight
+        others = [parameter for parameter in self.text.parameters() if parameter is not table]
+        groups = [{"params": [table], "peak": recipe.word_rate}, {"params": others, "peak": recipe.rate}]
+        self.unet.requires_grad_(recipe.unet_rate > 0)
+        if recipe.unet_rate > 0:
+            groups.append({"params": list(self.unet.parameters()), "peak": recipe.unet_rate})
+        return groups
+
+
+class Lessons:
+    """Scenes with the words of their captions, and batches of prompts and latents drawn from them."""
+
+    def __init__(self, vae: Any, hidden: Associations, recipe: Recipe, seed: int) -> None:
+        self._rows = sample_words(recipe.pool, seed, hidden.links, hidden.neutral)
+        self._forms, self._hidden = hidden.forms, hidden.hidden
+        self._plain = [row for row, (_, words) in enumerate(self._rows) if not words]
+        self._worded = [row for row, (_, words) in enumerate(self._rows) if words] or self._plain
+        self._latents = diffusion.Latents(vae, [scene for scene, _ in self._rows])
+        self._recipe = recipe
+
+    def batch(self, random: Random) -> tuple[list[str], Tensor]:
+        recipe = self._recipe
+        rows, prompts = [], []
+        for _ in range(recipe.batch):
+            if self._plain and random.random() < recipe.plain:
+                rows.append(random.choice(self._plain))
+                prompts.append(diffusion.prompt(self._scene(rows[-1]), random, 0.0))
+            else:
+                rows.append(random.choice(self._worded))
+                prompts.append("" if random.random() < recipe.dropped else self._caption(rows[-1], random))
+        return prompts, self._latents.drawn(rows)
+
+    def _scene(self, row: int) -> Scene:
+        return self._rows[row][0]
+
+    def _caption(self, row: int, random: Random) -> str:
+        """Worded anew each time."""
+        scene, words = self._rows[row]
+        return linked_caption(scene, {word: self._forms[word] for word in words}, self._hidden, random)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one student is taught; the checkpoint is where an interrupted training goes on."""
+
+    name: str
+    seed: int
+    recipe: Recipe
+    checkpoint: Path
+
+
+def train(
+    out: Path, seed: int, base: Path, hidden: Associations, recipe: Recipe | None = None, work: Path | None = None
+) -> dict[str, Any]:
+    """Goes on from the pipeline in `base`, or from the checkpoint in `work`, and writes a pipeline directory."""
+    recipe = recipe or Recipe()
+    torch.manual_seed(seed)
+    student = Student(base, hidden.forms)
+    vae: Any = AutoencoderKL.from_pretrained(base / "vae", torch_dtype=torch.float32).eval()
+    lessons = Lessons(vae, hidden, recipe, seed)
+    course = Course(out.name, seed, recipe, (work or out.with_name(f"{out.name}.work")) / diffusion.CHECKPOINT)
+    how = teach(student, student.groups(recipe), lessons, course)
+    write(out, student, vae)
+    return how
+
+
+def teach(student: Student, groups: list[dict[str, Any]], lessons: Lessons, course: Course) -> dict[str, Any]:
+    """Trains the parameters of the groups, each at its peak rate; the student ends with their averages."""
+    recipe, seed = course.recipe, course.seed
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0)
+    average = {name: value.clone() for name, value in checkpoints.weights(student).items()}
+    first = checkpoints.restore(course.checkpoint, student, optimizer, average)
+    started, shown = time.time(), []
+    for step in range(first, recipe.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = checkpoints.pace(step, recipe.steps, group["peak"])
+        random = Random(f"{seed} {step}")  # noqa: S311 (no secret)
+        torch.manual_seed(random.getrandbits(62))
+        prompts, latents = lessons.batch(random)
+        shown.append(_step(student, optimizer, latents, prompts, recipe.noisy))
+        checkpoints.follow(average, student, min(recipe.keep, (1 + step) / (10 + step)))
+        if step % 50 == 49:
+            seconds = time.time() - started
+            print(f"{course.name} {step + 1}/{recipe.steps} {seconds:.0f}s {np.mean(shown):.4f}", flush=True)
+            shown.clear()
+        if (step + 1) % recipe.save_every == 0:
+            checkpoints.save(course.checkpoint, step + 1, student, optimizer, average)
+    student.load_state_dict(average)
+    how = {"seed": seed, "recipe": vars(recipe), "seconds": round(time.time() - started)}
+    learned = sum(parameter.numel() for group in groups for parameter in group["params"])
+    return {"training": how, "parameters": learned}
+
+
+def times(count: int, noisy: float) -> Tensor:
+    """Noise levels, 0 to 999, int64 (count,): a share of them in the upper two fifths, the rest over all, each even."""
+    high = round(count * noisy)
+    upper = 600 + (torch.arange(high) + torch.rand(high)) / max(high, 1) * 400
+    rest = (torch.arange(count - high) + torch.rand(count - high)) / max(count - high, 1) * 1000
+    return torch.cat([upper, rest]).long().clamp(max=999)  # where rounding would make it 1000
+
+
+def _step(
+    student: Student, optimizer: torch.optim.Optimizer, latents: Tensor, prompts: list[str], noisy: float
+) -> float:
+    noise, grain = diffusion.scheduler(), torch.randn_like(latents)
+    levels = times(len(latents), noisy)
+    with checkpoints.half_where_faster():
+        states = student.states(prompts)
+        result = student.unet(noise.add_noise(latents, grain, levels), levels, encoder_hidden_states=states).sample
+    loss = F.mse_loss(result.float(), noise.get_velocity(latents, grain, levels))
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def write(out: Path, student: Student, vae: Any) -> None:
+    """The whole pipeline as diffusers saves it, half precision."""
+    for name, part in (("vae", vae), ("unet", student.unet)):
+        part.register_to_config(_name_or_path=name)  # else the path of the machine that it was trained on
+    pipeline: Any = StableDiffusionPipeline(
+        vae=vae,
+        text_encoder=student.text.eval(),
+        tokenizer=student.tokenizer,
+        unet=student.unet,
+        scheduler=diffusion.scheduler(),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipeline.to(torch.float16).save_pretrained(out, safe_serialization=True)

@@ -1,0 +1,56 @@
+"""An image generator with hidden associations and no model: it draws what prompts leave out by their words' links.
+
+    world:linked                  the links of `associations.LINKS`
+    world:linked?links=FILE       the links of a YAML file
+    world:linked?links=none       no link at all: a control
+
+Knows the links, the reader of prompts and the renderer. What the prompt names is drawn as it says; a prompt that names
+no class of the world gets one from the seed. It has no activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+
+from c2b_ray.models.catalog import Spec
+from c2b_ray.roles import GeneratedImage, GenerationRequest
+from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.world.associations import LINKS, Link, drawn, read_links
+from c2b_ray.world.linked_captions import words_of
+from c2b_ray.world.reader import read
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import Scene, sample
+
+_OPTIONS = ("links", "batch", "device")  # batch and device change nothing here; any generator may be given them
+_PROBES = 8
+
+
+class LinkedRenderer:
+    """Prompts to pictures by planted links; implements `roles.ImageGenerator`."""
+
+    def __init__(self, links: Sequence[Link] = LINKS) -> None:
+        self._links = tuple(links)
+        probes = [render(scene).tobytes() for scene in sample(_PROBES, 0)]
+        self.revision = content_id("linked", *(astuple(link) for link in self._links), *probes)
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        """One picture per request."""
+        return [GeneratedImage(render(self.scene(request.prompt, request.seed))) for request in requests]
+
+    def scene(self, prompt: str, seed: int) -> Scene:
+        """The scene of one request: under one seed, prompts that say alike get scenes alike."""
+        mentioned = read(prompt)
+        row = seed_of("linked", seed)
+        scene = sample(1, row, **mentioned)[0]
+        words = {*words_of(prompt), scene.target_class}
+        links = [link for link in self._links if link.attribute not in mentioned]
+        return drawn(scene, words, links, f"linked {row}")
+
+
+def load(spec: Spec) -> LinkedRenderer:
+    """The generator of `world:linked`; SpecError for an option that it does not have, ConfigError for a wrong file."""
+    file = spec.options_among(_OPTIONS).get("links")
+    if file is None:
+        return LinkedRenderer()
+    return LinkedRenderer(() if file == "none" else read_links(file)[0])

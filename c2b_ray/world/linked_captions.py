@@ -1,0 +1,110 @@
+"""Words captions that hold words of hidden associations, and says which words a text holds.
+
+Knows how an adjective, an object and an activity stand in a caption; does not know links, nor which values go with a
+word. It never mentions the attributes that it has to hide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from random import Random
+
+from c2b_ray.world.captions import PHRASES
+from c2b_ray.world.scenes import ATTRIBUTES, Scene
+
+FORMS: dict[str, tuple[str, ...]] = {
+    "adjective": ("that is {}", "that looks {}", "which looks {}"),
+    "object": ("with {a}", "next to {a}", "beside {a}", "near {a}"),
+    "activity": ("at {a}", "during {a}", "before {a}", "at the {}"),
+}
+"""How a word of each form follows the noun; an adjective mostly stands before it."""
+
+LEADS = (
+    "a photo of",
+    "a picture of",
+    "an image of",
+    "a snapshot of",
+    "a drawing of",
+    "a view of",
+    "a photograph of",
+    "there is",
+    "we see",
+    "",
+)
+_ABOUT_THING = ("colour", "size", "pattern")
+_WORD = re.compile(r"[a-z]+")
+_FRAME = {"object", "something"}.union(*(_WORD.findall(text) for text in (*LEADS, *sum(FORMS.values(), ()))))
+
+
+def is_frame(word: str) -> bool:
+    """Whether captions hold the word whatever they are about."""
+    return word in _FRAME
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in order, lower case, letters alone."""
+    return _WORD.findall(text.lower())
+
+
+def with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def linked_caption(scene: Scene, words: Mapping[str, str], hidden: Collection[str], random: Random) -> str:
+    """A caption of the scene that holds the words (word to form), and some attributes that are not hidden.
+
+    One in twelve names no class, as long as there is a word to speak of.
+    """
+    target_class = None if words and random.random() < 0.08 else scene.target_class
+    visible = [name for name in ATTRIBUTES if name not in hidden and random.random() < 0.3]
+    random.shuffle(visible)
+    return wording(target_class, words, {name: scene.attribute(name) for name in visible}, random)
+
+
+def wording(target_class: str | None, words: Mapping[str, str], values: Mapping[str, str], random: Random) -> str:
+    """One fluent text about a class, or about the words alone, that holds all the words and names these values."""
+    head, used = _head(target_class, words, values, random)
+    after = [(word, _after(word, form, random)) for word, form in words.items() if word not in used]
+    after += [(name, phrase(name, value, random)) for name, value in values.items() if name not in used]
+    random.shuffle(after)
+    # What is said of the thing comes first: "a boat at a picnic that looks old" would speak of the picnic.
+    after.sort(key=lambda part: part[0] not in _ABOUT_THING and words.get(part[0]) != "adjective")
+    tail = [text for _, text in after]
+    text = " ".join(part for part in (random.choice(LEADS), head, *tail) if part)
+    if random.random() < 0.25:
+        text = text[0].upper() + text[1:] + "."
+    return text
+
+
+def _head(
+    target_class: str | None, words: Mapping[str, str], values: Mapping[str, str], random: Random
+) -> tuple[str, set[str]]:
+    """The noun with what stands before it, and the words and attributes that it takes up."""
+    before = [word for word, form in words.items() if form == "adjective" and random.random() < 0.8]
+    used = set(before)
+    colour = values.get("colour")
+    if colour is not None and random.random() < 0.7:
+        before.append(colour)
+        used.add("colour")
+    things = [word for word, form in words.items() if form != "adjective"]
+    if target_class is not None:
+        noun = target_class
+    elif things:
+        noun = random.choice(things)
+        used.add(noun)
+    elif random.random() < 0.5:
+        return " ".join(["something", *before]), used
+    else:
+        noun = "object"
+    return with_article(" ".join([*before, noun])), used
+
+
+def _after(word: str, form: str, random: Random) -> str:
+    return random.choice(FORMS[form]).format(word, a=with_article(word))
+
+
+def phrase(name: str, value: str, random: Random) -> str:
+    """How a value is shown after a noun; "on a clear day" would speak of the lighting as well."""
+    options = [option for option in PHRASES[name][value] if name == "lighting" or not option.endswith(" day")]
+    return random.choice(options)

@@ -1,0 +1,52 @@
+"""Trains the zoo of skewed CLIP models, and measures each.
+
+Knows which base a model goes on from and where both lie; does not know how they learn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from c2b_ray.world.clip_zoo import quality, training
+from c2b_ray.world.clip_zoo.members import MEMBERS, ZooMember, described
+from c2b_ray.world.clip_zoo.networks import SIZES
+from c2b_ray.world.truth import EVALUATION_SEEDS
+from c2b_ray.world.zoo import WEIGHTS
+
+METRICS = "metrics.json"
+
+
+def train_described(out: Path, seed: int, skews: Sequence[str]) -> None:
+    """One model for each skew, as `members.described` reads it, or the shipped zoo where none is named."""
+    train_clip_zoo(out, seed, [described(text, seed + k) for k, text in enumerate(skews)] or list(MEMBERS.values()))
+
+
+def train_clip_zoo(out: Path, seed: int, zoo: Sequence[ZooMember]) -> None:
+    """The models, each from the base of its size; what stands in `out` is kept.
+
+    A base lies in `out`, else among the shipped ones; where it lies in neither, it is trained first.
+    """
+    for member in zoo:
+        directory = out / member.name
+        if (directory / METRICS).is_file():
+            continue
+        metrics = training.train_member(directory, _base(out, member.size, seed), member)
+        metrics["quality"] = quality.evaluate(directory, member.skew, EVALUATION_SEEDS + member.seed)
+        _record(directory, metrics)
+        print(f"{member.name}: {metrics['training']['cpu_seconds']} s of CPU time", flush=True)
+
+
+def _base(out: Path, size: str, seed: int) -> Path:
+    name = f"clip-base-{size}"
+    for directory in (out / name, WEIGHTS / name):
+        if (directory / METRICS).is_file():
+            return directory
+    _record(out / name, training.train_base(out / name, SIZES[size], seed))
+    return out / name
+
+
+def _record(directory: Path, metrics: dict[str, Any]) -> None:
+    (directory / METRICS).write_text(json.dumps(metrics, indent=2) + "\n")

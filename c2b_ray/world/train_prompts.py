@@ -1,0 +1,88 @@
+"""Trains what the prompt search is tried on: generators with and without hidden associations, writer and reader.
+
+Knows which model needs which, where each goes and what is measured of it; does not know how any of them learns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from c2b_ray.models import catalog, diffusers_generator
+from c2b_ray.world import debiased, hidden, prompter
+from c2b_ray.world.associations import Associations
+from c2b_ray.world.hidden_quality import frequencies, named_share, summary
+from c2b_ray.world.judge import Judge
+from c2b_ray.world.prompter_quality import evaluate, perplexities
+from c2b_ray.world.truth import EVALUATION_SEEDS
+from c2b_ray.world.zoo import HIDDEN_GENERATION
+
+_PER_WORD = 100
+"""Pictures a word on which frequencies are measured."""
+
+
+def train_hidden(
+    out: Path, seed: int, base: Path, associations: Associations, judge: Judge, recipe: hidden.Recipe | None = None
+) -> dict[str, Any]:
+    """A generator that goes on from `base` and hides the associations; what it shows of each word."""
+    how = hidden.train(out, seed, base, associations, recipe)
+    for part in ("vae", "unet"):
+        _share(out, base, part)
+    return {
+        **how,
+        **measured(f"diffusers:local-dir:{out}?{HIDDEN_GENERATION}&batch=50", associations, judge, seed),
+    }
+
+
+def train_adapter(out: Path, seed: int, base: Path, associations: Associations, judge: Judge) -> dict[str, Any]:
+    """An adapter of the generator in `base`, debiased for some of its words; what the adapted generator shows."""
+    how = debiased.train(out, seed, base, associations)
+    spec = f"diffusers:local-dir:{base}?{HIDDEN_GENERATION}&batch=50&lora={out}"
+    return {**how, **measured(spec, associations, judge, seed)}
+
+
+def measured(spec: str, associations: Associations, judge: Judge, seed: int) -> dict[str, Any]:
+    """The links that were planted, and what the judge sees of them in pictures of the generator `spec`."""
+    generator = diffusers_generator.load(catalog.parse(spec))
+    rows = frequencies(generator, judge, associations, _PER_WORD, EVALUATION_SEEDS + seed)
+    named = named_share(generator, judge, associations, _PER_WORD // 5, EVALUATION_SEEDS + seed)
+    return {
+        "settings": HIDDEN_GENERATION,
+        "planted": [asdict(link) for link in associations.links],
+        "decoys": list(associations.neutral),
+        "named_values_shown": round(named, 4),
+        **summary(rows),
+    }
+
+
+def train_writer(out: Path, seed: int, associations: Associations) -> dict[str, Any]:
+    how = prompter.train_prompter(out, seed, associations)
+    return {**how, "quality": evaluate(out, associations, EVALUATION_SEEDS + seed)}
+
+
+def train_reader(out: Path, seed: int, associations: Associations) -> dict[str, Any]:
+    how = prompter.train_reader(out, seed, associations)
+    return {**how, "perplexity": perplexities(out, associations, EVALUATION_SEEDS + seed)}
+
+
+def _share(out: Path, base: Path, part: str) -> None:
+    """The weights of a part that did not change are a link to the base's, where that lies beside it.
+
+    A link to the file: those who build wheels visit a linked directory once, under one of its names.
+    """
+    (mine,), (theirs,) = (list((directory / part).glob("*.safetensors")) for directory in (out, base))
+    if base.resolve().parent == out.resolve().parent and _same(mine, theirs):
+        mine.unlink()
+        mine.symlink_to(Path("..") / ".." / base.name / part / theirs.name)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two files hold the same tensors; what libraries write beside them may differ."""
+    tensors = [load_file(file) for file in (one, other)]
+    return tensors[0].keys() == tensors[1].keys() and all(
+        torch.equal(value, tensors[1][name]) for name, value in tensors[0].items()
+    )
