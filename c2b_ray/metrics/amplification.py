@@ -4,15 +4,22 @@ Knows indicator arrays of attributes, targets and predictions; knows nothing of 
 made them.
 """
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from c2b_ray.metrics.scores import Ints
+from c2b_ray.metrics.scores import Floats, Ints
 
-__all__ = ["directional_bias_amplification", "leakage"]
+__all__ = ["SignRule", "amplification_of_counts", "directional_bias_amplification", "directions_of", "leakage"]
+
+SignRule = Literal["code", "formula"]
+"""What a pair that is exactly independent counts: 0, as in the authors' code; -1, as the papers' formula has it."""
 
 
-def directional_bias_amplification(attributes: ArrayLike, targets: ArrayLike, predictions: ArrayLike) -> float:
+def directional_bias_amplification(
+    attributes: ArrayLike, targets: ArrayLike, predictions: ArrayLike, rule: SignRule = "code"
+) -> float:
     """Directional bias amplification, attribute -> target: does the model predict targets from the attribute too
     eagerly?
 
@@ -21,13 +28,12 @@ def directional_bias_amplification(attributes: ArrayLike, targets: ArrayLike, pr
 
     Wang & Russakovsky 2021, section 4; Ramos et al. 2025, Eqs. 4 to 6. Two rules exist for a pair that is exactly
     independent, P(a, t) = P(a) P(t): the papers' formula has u = 1[P(a, t) > P(a) P(t)] and so counts it as negative
-    (-1); the authors' code takes the sign and counts it as 0. The default, and the only rule here, is the code's: an
-    independent pair has no direction to amplify. That code compares floats, where an independent pair often comes out
-    above or below; here n_at * N and n_a * n_t are compared as integers. Its nanmean drops attributes without rows; so
-    does this function: the mean is over the pairs of attribute values that occur, and a caller who must know counts
-    them first.
+    (-1; rule `formula`); the authors' code takes the sign and counts it as 0 (rule `code`, the default: an independent
+    pair has no direction to amplify). That code compares floats, where an independent pair often comes out above or
+    below; here n_at * N and n_a * n_t are compared as integers. Its nanmean drops attributes without rows; so does this
+    function: the mean is over the pairs of attribute values that occur, and a caller who must know counts them first.
 
-    Args: attributes (N, A), targets (N, T), predictions (N, T): 0/1 or bool, one-hot or multi-hot, rows aligned.
+    Args: attributes (N, A), targets (N, T), predictions (N, T): 0/1 or bool, one-hot or multi-hot, rows aligned; rule.
     Returns: float in [-1, 1]. Above 0: predictions follow the attribute more than the truth does; 0: as much (or every
     pair independent). NaN where there are no rows, no targets, or no row with an attribute.
     Raises: ValueError for other values than 0 and 1 or for shapes that do not fit.
@@ -39,13 +45,31 @@ def directional_bias_amplification(attributes: ArrayLike, targets: ArrayLike, pr
     )
     if len(a) != len(t) or t.shape != p.shape:
         raise ValueError(f"need (N, A), (N, T), (N, T); got {a.shape}, {t.shape}, {p.shape}")
-    n_a, n_at = a.sum(axis=0), a.T @ t
-    direction = np.sign(n_at * len(a) - n_a[:, None] * t.sum(axis=0))
-    occurs = n_a > 0
-    if not occurs.any() or t.shape[1] == 0:
-        return float("nan")
-    change = (a.T @ p - n_at)[occurs] / n_a[occurs, None]
-    return float((direction[occurs] * change).mean())
+    rows, true = a.sum(axis=0), a.T @ t
+    return float(amplification_of_counts(true, a.T @ p, rows, directions_of(true, rows, t.sum(axis=0), len(a), rule)))
+
+
+def directions_of(true: Ints, rows: Ints, targets: Ints, total: int, rule: SignRule) -> Ints:
+    """y_at of every pair, from whole numbers: (..., A, T) of -1, 0 (rule `code` alone) and 1.
+
+    `true` (..., A, T): rows with a and t; `rows` (A,): with a; `targets` (..., T): with t; `total`: of all.
+    """
+    sign = np.sign(true * total - rows[:, None] * targets[..., None, :])
+    return np.where(sign > 0, 1, -1) if rule == "formula" else sign
+
+
+def amplification_of_counts(true: ArrayLike, predicted: ArrayLike, rows: ArrayLike, directions: ArrayLike) -> Floats:
+    """The amplification from counts (or weights of bootstrap samples): `true`, `predicted`, `directions` (..., A, T),
+    `rows` (..., A). NaN where no row has an attribute or there is no target."""
+    t, p, n = (np.asarray(counts, np.float64) for counts in (true, predicted, rows))
+    occurs = n > 0
+    change = np.divide(
+        p - t, n[..., None], out=np.zeros(np.broadcast_shapes(t.shape, p.shape)), where=occurs[..., None]
+    )
+    pairs = occurs.sum(axis=-1) * t.shape[-1]
+    total = (np.asarray(directions) * change).sum(axis=(-2, -1))
+    result: Floats = np.divide(total, pairs, out=np.full(np.shape(total), np.nan), where=pairs > 0)
+    return result
 
 
 def leakage(confidence: ArrayLike, correct: ArrayLike) -> float:

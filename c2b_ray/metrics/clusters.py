@@ -1,4 +1,5 @@
-"""Captions as the sampling unit: as how many independent images a cell's images count, that were drawn by few captions.
+"""Captions as the sampling unit: the number of independent images that a cell's images, drawn by few captions, are
+worth.
 
 Knows counts by cell and caption; knows nothing of what captions say. Images of one caption share its wording, and with
 it what makes them easier or harder: a cell of 400 images from one caption says much about the caption and little about
@@ -42,8 +43,9 @@ _LEFT = np.sqrt(np.maximum(_BELOW - _CUTS * _DENSITY + _CUTS**2 * (1 - _BELOW) -
 
 @dataclass(frozen=True)
 class EffectiveImages:
-    """`effective` (cells,): as many independent images tell as much of a cell's accuracy. `spread` (cells,): standard
-    deviation of the accuracies of a cell's captions; NaN where no cell of the family has two captions."""
+    """`effective` (cells,): the number of independent images that carry the same information on a cell's accuracy.
+    `spread` (cells,): standard deviation of the accuracies of a cell's captions; NaN where no cell of the family has
+    two captions."""
 
     effective: Floats
     spread: Floats
@@ -61,7 +63,7 @@ def effective_images(right: ArrayLike, total: ArrayLike, confidence: float = 0.9
     Args: right, total: whole numbers of shape (cells, captions), 0 where a cell has no such caption; an image that two
     captions drew counts for one of them. All cells of one classifier make a good family. confidence: of the limits.
     Returns: `EffectiveImages`; 0 < effective <= n, 0 for a cell without images. Where no cell has two captions with
-    images nothing is known of captions: effective is then n and the spread NaN, and whoever uses it says so. Were
+    images nothing is known of captions: effective is then n and the spread NaN, and callers have to say so. Were
     captions to differ by .05, a fifth (100 images a cell) to a third (400) of findings would then be false.
     Raises: ValueError where not 0 <= right <= total in whole numbers, where there are not two axes, or the confidence.
     """

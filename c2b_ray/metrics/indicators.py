@@ -6,7 +6,7 @@ image was drawn for. Knows nothing of images, captions or classifiers.
 Whether an image shows a value is 0 or 1, and is not seen. A stand-in is a number with that expectation, given what the
 image shows: the row of the inverse of the verifier's confusion matrix that belongs to its answer (corrected scores:
 Nakamura 1990; Fuller 1987, section 3.1). Where the image was drawn for a value of the attribute, caption and answer
-together tell more: with r the chances of what such an image shows, the stand-in is r' E[rr']^-1 diag(E[r]). Products of
+together say more: with r the chances of what such an image shows, the stand-in is r' E[rr']^-1 diag(E[r]). Products of
 stand-ins of two attributes have the right expectation too where the verifier's errors are independent.
 """
 
@@ -54,7 +54,7 @@ def shown(answers: ArrayLike, drawn: ArrayLike, calibrations: Sequence[ArrayLike
     Args: answers: (N, attributes), numbers of the values that a verifier named, -1 where none. drawn: of that shape,
     numbers of the values that images were drawn for, -1 where an image was not drawn for one value of the attribute.
     calibrations: of each attribute, numbers (values, answers): images known to show a value, by answer; a value without
-    any is taken as always told.
+    any counts as always recognised.
     Returns: `Shown`. A missing answer gives the mean stand-in.
     Raises: ValueError where shapes do not agree or a number names no value.
     """

@@ -119,7 +119,7 @@ def interaction_interval(table: Crossed, confidence: float = 0.95) -> tuple[Floa
     checked_levels(confidence=confidence)
     counts = _counts(table)
     limits = contrast_interval(*counts, confidence)
-    limits_of_cells = contrast_interval(*_own(table), confidence)
+    limits_of_cells = contrast_interval(*_counts_of_cells(table), confidence)
     known = ~np.isnan(limits[0]) & (table.total.ravel() > 0)
     low, high = (
         np.where(known, np.median(np.stack([of_sum, of_cell - 1, of_cell]), axis=0), np.nan).reshape(table.total.shape)
@@ -142,10 +142,10 @@ def interaction_p_values(table: Crossed, tau: float = 0.0) -> Floats:
     checked_margin(tau)
     correct, total, weights = _counts(table)
     p = contrast_p_values(correct, total, weights, tau)
-    own_correct, own_total, weights = _own(table)
+    cell_correct, cell_total, weights = _counts_of_cells(table)
     worse = table.accuracy.ravel() < _predicted(table).ravel()
-    away = np.where(worse[:, None], own_total - own_correct, own_correct)
-    return np.maximum(p, contrast_p_values(away, own_total, weights, tau)).reshape(table.total.shape)
+    away = np.where(worse[:, None], cell_total - cell_correct, cell_correct)
+    return np.maximum(p, contrast_p_values(away, cell_total, weights, tau)).reshape(table.total.shape)
 
 
 def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
@@ -158,7 +158,7 @@ def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
     """
     checked_margin(tau)
     p = contrast_none_p_values(*_counts(table), tau)
-    correct, total, weights = _own(table)
+    correct, total, weights = _counts_of_cells(table)
     predicted = _predicted(table).ravel()
     left = np.where(predicted[:, None] > 1, total - correct, correct)
     clipped = np.minimum(2 * np.minimum(p, contrast_none_p_values(left, total, weights, tau)), 1.0)
@@ -182,7 +182,7 @@ def _counts(table: Crossed) -> tuple[Floats, Floats, Floats]:
     return weighted_counts(table, _weights(table))
 
 
-def _own(table: Crossed) -> tuple[Floats, Floats, Floats]:
+def _counts_of_cells(table: Crossed) -> tuple[Floats, Floats, Floats]:
     """The same, of each cell's accuracy alone."""
     size = table.total.size
     eye = np.where(np.eye(size, dtype=bool) & (table.total.ravel() == 0), np.nan, np.eye(size))

@@ -75,7 +75,7 @@ def contrast_test(
     confidence: float = 0.95,
     covariance: ArrayLike | None = None,
 ) -> ContrastTest:
-    """Score, limits and p-values of every bias score where a cell tells as much as `effective` independent images.
+    """Score, limits and p-values of every bias score where a cell is worth `effective` independent images.
 
     Args: accuracy: in [0, 1], NaN where nothing is known; effective: numbers of images, 0 or more, not nec. whole: the
     images themselves where these are independent, fewer where they share captions or may show something else

@@ -10,7 +10,15 @@ from scipy.linalg import qr
 
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["orthogonality_penalty", "project_to_hyperplane", "total_variation_loss"]
+__all__ = [
+    "alignment",
+    "consistent_change_loss",
+    "orthogonality_penalty",
+    "project_to_hyperplane",
+    "signed_orthogonality",
+    "spanned",
+    "total_variation_loss",
+]
 
 FLOOR = 1e-10  # the code's; the paper's Eq. 3 has none and is infinite for a constant prediction
 RANK_TOLERANCE = 1e-10  # relative to the largest: a smaller pivot is a direction that the others already span
@@ -37,6 +45,63 @@ def total_variation_loss(predictions: ArrayLike) -> float:
     return -float(np.log(FLOOR + changes.mean())) if changes.size else float("nan")
 
 
+def consistent_change_loss(answers: ArrayLike) -> float:
+    """How little the walks' answers move the same way: total variation without what goes up here and down there.
+
+    L_C = -log(1e-10 + |mean over walks of (p_N - p_1)| / (N - 1)), natural logarithm
+
+    Not in Li & Xu. Images in which a walk moves the target itself, up in some and down in others, add to their Eq. 3
+    and nothing to this. Never below `total_variation_loss` of the same answers, and equal where every step goes one
+    way.
+
+    Args: answers: probabilities or log odds of shape (steps,) or (walks, steps), in the order of the walk.
+    Returns: float, at most 23.03 = -log(1e-10): the walks' changes cancel out. At least -1e-10 for probabilities. NaN
+    for fewer than two steps or no walk, and where an answer is NaN.
+    Raises: ValueError for another number of axes.
+    """
+    p = np.asarray(answers, dtype=np.float64)
+    if p.ndim not in (1, 2):
+        raise ValueError(f"answers must have shape (steps,) or (walks, steps), got {p.shape}")
+    if p.shape[-1] < 2 or not p.size:
+        return float("nan")
+    change = (p[..., -1] - p[..., 0]).mean() / (p.shape[-1] - 1)
+    return -float(np.log(FLOOR + abs(change)))
+
+
+def signed_orthogonality(normal: ArrayLike, others: ArrayLike) -> float:
+    """The paper's own penalty: the sum of w.w_k, signed and unnormalised.
+
+    Li & Xu 2021, Eq. 4. Unbounded below: a normal that grows against the others lowers it without end, so that
+    minimising it aligns the normal with the others, backwards. Kept to show what it does; `orthogonality_penalty` is
+    the code's.
+
+    Args: normal: shape (d,), not zero; others: shape (K, d).
+    Returns: float in (-inf, inf); 0: orthogonal on balance, or no others.
+    Raises: ValueError for a zero normal or for shapes that do not fit.
+    """
+    w = _normal(normal)
+    rows = np.asarray(others, dtype=np.float64)
+    return float((_fitting(rows, w) @ w).sum()) if rows.size else 0.0
+
+
+def alignment(direction: ArrayLike, bias: ArrayLike, target: ArrayLike) -> tuple[float, float, float]:
+    """How near a direction is to the biased attribute's normal, to the target's, and the first minus the second.
+
+    |cos(d, w_b)|, |cos(d, w_t)|, their difference
+
+    Li & Xu 2021, section 5, metrics 1 to 3.
+
+    Args: three vectors of shape (d,), none of them zero, of any lengths and signs.
+    Returns: two floats in [0, 1] and one in [-1, 1]; 1: the direction is the biased attribute's and none of the target.
+    Raises: ValueError for a zero vector or for shapes that do not fit.
+    """
+    w, b, t = (_normal(vector) / np.linalg.norm(_normal(vector)) for vector in (direction, bias, target))
+    if not w.shape == b.shape == t.shape:
+        raise ValueError(f"vectors of one space have one length, not {w.size}, {b.size} and {t.size}")
+    to_bias, to_target = min(abs(float(w @ b)), 1.0), min(abs(float(w @ t)), 1.0)
+    return to_bias, to_target, to_bias - to_target
+
+
 def orthogonality_penalty(normal: ArrayLike, others: ArrayLike) -> float:
     """How much a normal leans into the span of other normals.
 
@@ -55,13 +120,26 @@ def orthogonality_penalty(normal: ArrayLike, others: ArrayLike) -> float:
     rows = np.asarray(others, dtype=np.float64)
     if rows.size == 0:
         return 0.0
-    if rows.ndim != 2 or rows.shape[1] != w.size:
-        raise ValueError(f"normal has shape {w.shape}; others must have shape (K, {w.size}), got {rows.shape}")
+    dots = spanned(_fitting(rows, w)) @ (w / np.linalg.norm(w))
+    return float((dots**2).mean()) if dots.size else 0.0
+
+
+def spanned(normals: ArrayLike) -> Floats:
+    """An orthonormal basis of what normals span, however many of them depend on one another.
+
+    Args: normals: shape (K, d), any lengths; zero rows and K = 0 span nothing.
+    Returns: shape (rank, d), by QR with column pivoting.
+    Raises: ValueError for another number of axes.
+    """
+    rows = np.asarray(normals, dtype=np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"normals must have shape (K, d), got {rows.shape}")
+    if not rows.any():
+        return np.zeros((0, rows.shape[1]))
     basis, triangle, _ = qr(rows.T, mode="economic", pivoting=True)
     pivots = np.abs(np.diagonal(triangle))
-    spanned = basis[:, pivots > RANK_TOLERANCE * pivots[0]]
-    dots = spanned.T @ (w / np.linalg.norm(w))
-    return float((dots**2).mean()) if dots.size else 0.0
+    result: Floats = basis[:, pivots > RANK_TOLERANCE * pivots[0]].T
+    return result
 
 
 def project_to_hyperplane(points: ArrayLike, normal: ArrayLike, offset: float) -> Floats:
@@ -83,6 +161,14 @@ def project_to_hyperplane(points: ArrayLike, normal: ArrayLike, offset: float) -
         raise ValueError(f"normal has shape {w.shape}; points must have shape (..., {w.size}), got {p.shape}")
     projected: Floats = p - ((p @ w + offset) / (w @ w))[..., None] * w
     return projected
+
+
+def _fitting(others: Floats, normal: Floats) -> Floats:
+    if others.ndim != 2 or others.shape[1] != normal.size:
+        raise ValueError(
+            f"normal has shape {normal.shape}; others must have shape (K, {normal.size}), got {others.shape}"
+        )
+    return others
 
 
 def _normal(normal: ArrayLike) -> Floats:

@@ -1,4 +1,4 @@
-"""What a test or an interval is told: margins and levels, checked, and levels as normal deviates."""
+"""Arguments of tests and intervals: margins and levels, checked, and levels as normal deviates."""
 
 import numpy as np
 from scipy.special import ndtri

@@ -27,8 +27,9 @@ __all__ = ["Corrected", "Known", "corrected"]
 class Corrected:
     """What is estimated of n values; arrays are float64.
 
-    `accuracy` (n,): of images that show a value (and the class). `effective` (n,): as many images of sure content would
-    tell as much of it. `covariance` (n, n): of the accuracies. `contrast_test` makes bias scores of these three.
+    `accuracy` (n,): of images that show a value (and the class). `effective` (n,): the number of images of
+    known content with the same information. `covariance` (n, n): of the accuracies. `contrast_test` makes bias scores
+    of these three.
 
     The rest is of classified images. `shown` (n, n): of those drawn for a value (row) that show the class, the share
     that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.

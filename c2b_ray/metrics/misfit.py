@@ -16,7 +16,7 @@ LOOKS = (20, 60, 200)
 """Runs simulated by then; it goes on where a tenth or fewer of them fit worse."""
 
 ENOUGH = 1e-5
-"""Estimates that move less are taken for found."""
+"""Estimates that move less count as converged."""
 
 LEAST_DEVIANCE = 3.84
 """The 95 % point of chi-square with one degree of freedom: below, no model with anything to test is refused."""
@@ -42,7 +42,7 @@ def misfit_p_value(
     null, so runs of the fitted model are simulated and fitted again (Efron & Tibshirani 1993, chapter 16).
 
     Args: as `corrected`. seed: of the simulation.
-    Returns: float in (0, 1]; 1 where nothing can be told: too few images, or only one answer was ever classified.
+    Returns: float in (0, 1]; 1 where the data say nothing: too few images, or only one answer was ever classified.
     Raises: ValueError as `corrected` does.
     """
     counts, known = checked(right, wrong, unclassified, calibration)

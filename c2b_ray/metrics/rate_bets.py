@@ -61,7 +61,7 @@ class Outcomes:
 
 
 def payoffs(chance: Floats, fair: Floats, most: Floats, worthless: NDArray[np.bool_]) -> Floats:
-    """The payoffs of a fair bet, with what is of no use given to where it is of use.
+    """The payoffs of a fair bet, with gains that are of no use moved to outcomes where they are.
 
     Above `most` a gain is of no use, and none is where the outcome is `worthless`: all else is raised by one factor, up
     to `most`, as far as a mean of 1 allows. What rises (or falls) with the outcome still does where the worthless are

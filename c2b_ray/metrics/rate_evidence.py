@@ -79,7 +79,7 @@ class RateEvidence:
     risk: float
 
     @property
-    def given_up(self) -> NDArray[np.bool_]:
+    def abandoned(self) -> NDArray[np.bool_]:
         return self.hopeless * self.risk >= 1
 
 
@@ -157,8 +157,8 @@ def _bet(
     with np.errstate(divide="ignore"):
         needed, most_lost = ENOUGH * targets[rows] / capital, ENOUGH / evidence.risk / lost
     chance = np.exp(outcomes.log_chance)
-    given_up = (fair < needed[:, None]) & (against >= most_lost[:, None])
-    gain = payoffs(chance, fair, np.maximum(needed * beyond, 1.0), given_up)
+    abandoned = (fair < needed[:, None]) & (against >= most_lost[:, None])
+    gain = payoffs(chance, fair, np.maximum(needed * beyond, 1.0), abandoned)
     reaches = gain >= needed[:, None]
     loss = payoffs(np.exp(outcomes.log_chance + worth), against, most_lost, reaches)
     observed = np.take_along_axis(by_ratio, outcomes.observed[:, None, None], axis=2)[:, :, 0]

@@ -137,10 +137,8 @@ def sequential_verdicts(
     is_finding = (q <= alpha) & (np.abs(evidence.phi) > tau)
     small = (np.minimum(evidence.below_tau, evidence.above_minus_tau) >= 1 / alpha) & among
     answers: list[Verdict] = []
-    for is_found, is_for, is_small in zip(
-        is_finding.tolist(), (evidence.phi > 0).tolist(), small.tolist(), strict=True
-    ):
-        if is_found:
+    for finding, is_for, is_small in zip(is_finding.tolist(), (evidence.phi > 0).tolist(), small.tolist(), strict=True):
+        if finding:
             answers.append("for" if is_for else "against")
         else:
             answers.append("none" if is_small else "undetermined")

@@ -22,7 +22,7 @@ EFFECT = 0.1
 """The usual size of an attribute's own effect on accuracy: of readings that fit alike, smaller effects are likelier."""
 
 SLACK = 0.02
-"""The usual size of interactions that are none worth telling."""
+"""The usual size of interactions that are not worth reporting."""
 
 COST_AGAINST, COST_FOR = 4.0, 6.0
 """What a deviating cell costs in log-likelihood: few cells deviate, and a drop is likelier than the opposite."""
@@ -77,7 +77,7 @@ def separated(tables: Sequence[Crossed], tau: float, alpha: float) -> list[Separ
     if any(read_again):
         _judge(runs)
         for run in runs:
-            run.keep_if_found(alpha)
+            run.keep_if_significant(alpha)
         _judge(runs)
         _search(runs, alpha)
     return [run.result(alpha) for run in runs]
@@ -142,7 +142,7 @@ class _Run:
         self._test()
         return True
 
-    def keep_if_found(self, alpha: float) -> None:
+    def keep_if_significant(self, alpha: float) -> None:
         if self._chosen != self._kept and not (self.q[self._chosen] <= alpha).all():
             self._chosen = self._kept
             self._test()

@@ -4,19 +4,25 @@ Knows the groups of ranked items, best first; knows nothing of how they were ran
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
 
 from c2b_ray.metrics.scores import Floats, Ints
 
-__all__ = ["max_skew", "ndkl"]
+__all__ = ["SKEW_RULES", "SkewRule", "max_skew", "ndkl", "scored_max_skew"]
 
 Groups = Sequence[Hashable] | NDArray[Any]
 
 SUM_TOLERANCE = 1e-6
+
+SkewRule = Literal["formula", "from_zero", "absent_share", "ties", "usual"]
+SKEW_RULES: tuple[SkewRule, ...] = ("formula", "from_zero", "absent_share", "ties", "usual")
+"""`formula`: Eq. 2. In the code in common use the maximum starts at 0 (`from_zero`), an absent group has the share 1/k
+(`absent_share`), and all items tied with the k-th are counted while shares are still of k (`ties`); `usual`: all
+three."""
 
 
 def max_skew(groups: Groups, k: int, ideal: Mapping[Any, float] | None = None) -> float:
@@ -26,9 +32,7 @@ def max_skew(groups: Groups, k: int, ideal: Mapping[Any, float] | None = None) -
 
     Social bias transfer in CLIP (Ramos et al. 2025), Eq. 2, with the share over all ranked items as f'; after Geyik et
     al. 2019. A group that is absent from the top k contributes log 0 = -inf, so it never makes the maximum. This is the
-    formula, and the only behaviour here. The code in common use differs in three ways: it starts the maximum at 0
-    (which alone changes nothing, as shares that sum to 1 give 0 or more); it gives an absent group the share 1/k, which
-    can make the maximum; and on ties it returns more than k rows while dividing by k.
+    formula; `scored_max_skew` has the variants of the code in common use.
 
     Args: groups: the group of every item, best first, shape (items,), no None or NaN; k: rows looked at, 1 to items;
     ideal: group -> share, summing to 1, every group of the ranking named. Default: the shares over all of `groups`.
@@ -46,6 +50,39 @@ def max_skew(groups: Groups, k: int, ideal: Mapping[Any, float] | None = None) -
     present = counts > 0
     with np.errstate(divide="ignore"):
         return float(np.log(counts[present] / k / shares[present]).max())
+
+
+def scored_max_skew(
+    scores: ArrayLike, groups: Groups, k: int, rule: SkewRule = "formula", ideal: Mapping[Any, float] | None = None
+) -> float:
+    """MaxSkew@k of items with scores, by the formula or by a named variant of the code in common use (`SKEW_RULES`).
+
+    `formula`: items of equal score in the order that they are in, then `max_skew`. The variants are those of the code
+    that debiasing papers pass on (Berg et al. 2022 and after): the skew of each group is log(share / ideal share), its
+    maximum starting at 0; an absent group counts as one item of k; `nlargest(k, keep="all")` returns every item that
+    ties with the k-th, and shares are these counts over k, so that they may sum to more than 1.
+
+    Args: scores: shape (items,), highest first; groups: of every item; k, ideal: as for `max_skew`.
+    Returns: float as `max_skew`; the variants may give a positive skew to a ranking that has none.
+    Raises: ValueError as `max_skew`, or for scores that are NaN or of another number.
+    """
+    values = np.asarray(scores, np.float64)
+    codes, shares = _coded(groups, ideal)
+    if values.shape != codes.shape or np.isnan(values).any():
+        raise ValueError(f"need a score, not NaN, of each of the {codes.size} items; got {values.shape}")
+    if codes.size == 0:
+        return float("nan")
+    if not 1 <= k <= codes.size:
+        raise ValueError(f"k = {k} must lie in 1 to {codes.size}, the number of ranked items")
+    order = np.argsort(-values, kind="stable")
+    tied = rule in ("ties", "usual")
+    top = codes[values >= values[order[k - 1]]] if tied else codes[order[:k]]
+    share = np.bincount(top, minlength=shares.size) / k
+    if rule in ("absent_share", "usual"):
+        share = np.where(share == 0, 1 / k, share)
+    with np.errstate(divide="ignore"):
+        largest = float(np.log(share[share > 0] / shares[share > 0]).max())
+    return max(largest, 0.0) if rule in ("from_zero", "usual") else largest
 
 
 def ndkl(groups: Groups, ideal: Mapping[Any, float] | None = None) -> float:

@@ -131,8 +131,8 @@ def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Comp
     x, mean = images.columns[rows][:, others], effects.mean[others]
     contrast = _contrasts(held)
     apart = contrast @ spread.apart
-    own_effects, own_doubt = _interactions(images, effects, every, spread)
-    changed = spread.apart * (mean + own_effects)
+    interaction_effects, interaction_doubt = _interactions(images, effects, every, spread)
+    changed = spread.apart * (mean + interaction_effects)
     moved = contrast @ changed.sum(axis=1)
     accuracy = share.T @ y
     of_images = (share * (y[:, None] - accuracy)) @ contrast.T
@@ -143,7 +143,7 @@ def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Comp
     elsewhere = (away[~rows] ** 2).sum(axis=0)
     left = ((of_images - gone - away[rows]) ** 2).sum(axis=0) + elsewhere
     moving = ((gone + away[rows]) ** 2).sum(axis=0) + elsewhere
-    doubt = _doubt(images, effects, (apart, contrast, own_doubt), spread)
+    doubt = _doubt(images, effects, (apart, contrast, interaction_doubt), spread)
     added = np.maximum(left + doubt - plain, 0.0)
     parts = _by_attribute(images, spread, contrast, changed)
     none = np.where(held & (held.sum() >= 2), 0.0, np.nan)
@@ -156,7 +156,7 @@ def _doubt(images: Shown, effects: Effects, slopes: tuple[Floats, Floats, Floats
     `slopes`: what effects change in `moved` (n, others), the contrasts (n, n), and the covariances of what effects
     differ by on each value (n, others, others).
     """
-    apart, contrast, own_doubt = slopes
+    apart, contrast, interaction_doubt = slopes
     others, mean = spread.others, effects.mean[spread.others]
     prior = effects.prior[np.ix_(others, others)]
     influence = effects.influence[:, others]
@@ -164,7 +164,7 @@ def _doubt(images: Shown, effects: Effects, slopes: tuple[Floats, Floats, Floats
     of_composition = (
         np.einsum("jxy,xy->j", spread.doubt, covariance)
         + np.einsum("jxy,xy->j", spread.hidden, np.outer(mean, mean))
-        + np.einsum("jx,jxy,jy->j", spread.apart, own_doubt, spread.apart)
+        + np.einsum("jx,jxy,jy->j", spread.apart, interaction_doubt, spread.apart)
     )
     of_effects = np.einsum("jx,xy,jy->j", apart, prior, apart) + _of_calibration(images, effects, apart, spread)
     doubt: Floats = of_effects + contrast**2 @ of_composition

@@ -79,8 +79,8 @@ def verdicts(phi: ArrayLike, q_values: ArrayLike, none_q_values: ArrayLike, tau:
     is_finding = (np.abs(score) > tau) & (q <= alpha)
     small = (np.abs(score) <= tau) & (none_q <= alpha)
     answers: list[Verdict] = []
-    for is_found, is_for, is_small in zip(is_finding.tolist(), (score > 0).tolist(), small.tolist(), strict=True):
-        if is_found:
+    for finding, is_for, is_small in zip(is_finding.tolist(), (score > 0).tolist(), small.tolist(), strict=True):
+        if finding:
             answers.append("for" if is_for else "against")
         else:
             answers.append("none" if is_small else "undetermined")

@@ -36,7 +36,7 @@ def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0
     the linearised variance of a ratio over K captions with images (Cochran 1977, Eq. 6.13). The interval is
     Wilson's with the effective number of images r(1-r)/v, at most the images themselves, and Student's quantile of
     K - 1 degrees. Where all answers are alike v says nothing, and captions count as images. Of a single caption nothing
-    is known of others: the images then count as independent, and whoever shows the interval says so.
+    is known of others: the images then count as independent, and reports have to say so.
 
     Args: failures, totals: whole numbers of shape (..., captions), 0 <= failures <= totals. confidence: in (0, 1).
     Returns: `Estimate` of shape (...); NaN where there is no image.

@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c2b_ray.metrics import orthogonality_penalty, project_to_hyperplane, total_variation_loss
+from c2b_ray.metrics.latent import (
+    alignment,
+    consistent_change_loss,
+    orthogonality_penalty,
+    project_to_hyperplane,
+    signed_orthogonality,
+    total_variation_loss,
+)
 
 RNG = np.random.default_rng(2)
 
@@ -78,3 +85,28 @@ def test_a_normal_without_a_direction_is_refused():
     with pytest.raises(ValueError, match="others"):
         orthogonality_penalty([1, 1], [[1, 1, 1]])
     assert project_to_hyperplane(np.zeros((0, 2)), [1, 1], 0).shape == (0, 2)
+
+
+def test_consistent_change_counts_what_all_walks_share_and_never_more_than_total_variation():
+    rising = [[0, 0.25, 0.5, 0.75, 1]] * 2
+    assert consistent_change_loss(rising) == pytest.approx(-np.log(1e-10 + 0.25), abs=1e-9)
+    assert consistent_change_loss(rising) == pytest.approx(total_variation_loss(rising), abs=1e-12)
+    opposite = [[0, 0.5, 1], [1, 0.5, 0]]
+    assert consistent_change_loss(opposite) == pytest.approx(-np.log(1e-10), abs=1e-9)
+    answers = RNG.random((20, 6))
+    assert consistent_change_loss(answers) > total_variation_loss(answers)
+    assert np.isnan(consistent_change_loss([0.3]))
+
+
+def test_the_printed_penalty_rewards_anti_alignment_without_end():
+    others = [[1.0, 0], [0, 2]]
+    assert signed_orthogonality([3, 4], others) == 3 + 8
+    assert signed_orthogonality([-30, -40], others) == -110
+    assert orthogonality_penalty([-30, -40], others) == pytest.approx(0.5)
+    assert signed_orthogonality([1, 1], np.zeros((0, 2))) == 0
+
+
+def test_alignment_is_of_lines_not_of_arrows():
+    assert alignment([-2, 0], [1, 1], [0, 5]) == pytest.approx((np.sqrt(0.5), 0, np.sqrt(0.5)))
+    with pytest.raises(ValueError, match="one length"):
+        alignment([1, 0], [1, 0, 0], [1, 0])

@@ -85,24 +85,24 @@ def test_looking_until_it_is_shown_keeps_the_level(p1, p0):
     for _ in range(60):  # the sides take turns in having more draws, by who leads
         leads = evidence.e_values > 1
         n1, n0 = np.where(leads, 2 * step, step), np.where(leads, step, 2 * step)
-        going = ~evidence.given_up & (evidence.e_values < 1 / ALPHA)
+        going = ~evidence.abandoned & (evidence.e_values < 1 / ALPHA)
         f1, f0 = random.binomial(n1, p1), random.binomial(n0, p0)
         evidence = more_evidence(evidence, of(f1 * going, n1 * going, f0 * going, n0 * going), 1 / ALPHA)
     shown = (evidence.e_values >= 1 / ALPHA).mean()
     assert shown <= ALPHA + 3 * np.sqrt(ALPHA / runs)
     if p1 == p0:
         assert shown >= 0.5 * ALPHA  # the level is spent
-        assert evidence.given_up.mean() > 0.05
+        assert evidence.abandoned.mean() > 0.05
 
 
 def test_a_ratio_that_is_worth_it_is_given_up_as_seldom_as_promised():
     random, runs = np.random.default_rng(1), 1000
     evidence = no_evidence(runs)
     for _ in range(250):
-        going = ~evidence.given_up & (evidence.e_values < 1 / ALPHA)
+        going = ~evidence.abandoned & (evidence.e_values < 1 / ALPHA)
         counts = random.binomial(100, 0.004, runs), random.binomial(130, 0.002, runs)
         evidence = more_evidence(evidence, of(counts[0] * going, 100 * going, counts[1] * going, 130 * going), 20)
-    assert evidence.given_up.mean() <= 0.05 + 3 * np.sqrt(0.05 / runs)
+    assert evidence.abandoned.mean() <= 0.05 + 3 * np.sqrt(0.05 / runs)
     assert (evidence.e_values >= 20).mean() > 0.9
 
 

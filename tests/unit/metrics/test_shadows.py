@@ -89,6 +89,7 @@ def test_nothing_in_nothing_out():
 
 
 @pytest.mark.parametrize("kind", ["nothing", "a row", "a cell", "two cells"])
+@pytest.mark.long
 def test_the_false_discovery_rate_of_the_procedure(kind):
     """Effects of both attributes everywhere; sizes 2 x 2 to 4 x 5 in one family of five tables."""
     rng, rates, planted, hit = np.random.default_rng(11), [], 0, 0

@@ -1,0 +1,107 @@
+"""Directional bias amplification with what chance would give, an interval over images, and a p-value.
+
+Knows numbers of images, attributes, answers and predictions; knows nothing of what they say. Directions are taken from
+the same truth that predictions are compared with: where they are noise, the amplification is below 0 on average, for
+what was a little too frequent in the truth is less so in the predictions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from c2b_ray.metrics.amplification import SignRule, amplification_of_counts, directions_of
+from c2b_ray.metrics.disparity import Chance
+from c2b_ray.metrics.resampling import bootstrap_weights, upper_tail
+from c2b_ray.metrics.scores import Floats, Ints
+
+__all__ = ["Amplification", "Answers", "amplification"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A row per question: the number of its image (0 ..), of the attribute's value, of the true and of the predicted
+    answer; -1 for an answer that is none of the `answers` looked at. `groups`: how many values there are."""
+
+    images: Ints
+    attributes: Ints
+    true: Ints
+    predicted: Ints
+    groups: int
+    answers: int
+
+
+@dataclass(frozen=True)
+class Amplification:
+    """`expected`: its mean where truth and prediction are swapped at random; `replicates` (resamples,)."""
+
+    value: float
+    low: float
+    high: float
+    expected: float
+    p_value: float
+    replicates: Floats
+
+
+def amplification(questions: Answers, chance: Chance, rule: SignRule = "code") -> Amplification:
+    """Directional bias amplification of single-valued attributes and answers (`directional_bias_amplification`).
+
+    p, two-sided: were predictions as the truth is, given the attribute, truth and prediction could be swapped; all
+    questions of an image change together, and the directions follow. So what the directions' noise does is in the null
+    too. The interval is normal, its spread from bootstrap samples of images with the directions held; it spans what is
+    observed and what is left of it without the expected part.
+
+    Returns: `Amplification`; NaN where there are no questions, or no answers. 0: predictions go with the attribute as
+    much as the truth does.
+    """
+    unknown = float("nan")
+    if not len(questions.images) or not questions.answers:
+        return Amplification(unknown, unknown, unknown, unknown, unknown, np.full(chance.resamples, unknown))
+    images = int(questions.images.max()) + 1
+    true, predicted = (_by_image(questions, codes, images) for codes in (questions.true, questions.predicted))
+    rows = np.zeros((images, questions.groups))
+    np.add.at(rows, (questions.images, questions.attributes), 1)
+    value, directions = _value(true.sum(0), predicted.sum(0), rows.sum(0), questions, rule)
+    null = _swapped(true, predicted, rows.sum(0), questions, (chance, rule))
+    shape = (-1, questions.groups, questions.answers)
+    weights = bootstrap_weights(images, chance.resamples, chance.seed)
+    drawn = amplification_of_counts(
+        (weights @ true).reshape(shape), (weights @ predicted).reshape(shape), weights @ rows, directions
+    )
+    reach = float(ndtri((1 + chance.confidence) / 2) * drawn.std(ddof=1))
+    expected = float(null.mean())
+    far = upper_tail(np.array([abs(value - expected)]), np.abs(null - expected)[:, None])
+    ends = (value, value - expected)
+    return Amplification(value, min(ends) - reach, max(ends) + reach, expected, float(far[0]), drawn)
+
+
+def _by_image(questions: Answers, codes: Ints, images: int) -> Floats:
+    counts = np.zeros((images, questions.groups * questions.answers))
+    known = codes >= 0
+    at = questions.attributes[known] * questions.answers + codes[known]
+    np.add.at(counts, (questions.images[known], at), 1)
+    return counts
+
+
+def _value(true: Floats, predicted: Floats, rows: Floats, questions: Answers, rule: SignRule) -> tuple[float, Ints]:
+    shape = (questions.groups, questions.answers)
+    pairs = np.rint(true).astype(np.int64).reshape(shape)
+    directions = directions_of(pairs, rows.astype(np.int64), pairs.sum(axis=0), int(rows.sum()), rule)
+    return float(amplification_of_counts(pairs, predicted.reshape(shape), rows, directions)), directions
+
+
+def _swapped(true: Floats, predicted: Floats, rows: Floats, questions: Answers, how: tuple[Chance, SignRule]) -> Floats:
+    chance, rule = how
+    random = np.random.default_rng(chance.seed)
+    change, shape = predicted - true, (-1, questions.groups, questions.answers)
+    parts = []
+    size = max(1, 4_000_000 // len(true))
+    for start in range(0, chance.permutations, size):
+        swap = random.random((min(size, chance.permutations - start), len(true))) < 0.5
+        moved = swap.astype(np.float64) @ change
+        truth = np.rint(true.sum(0) + moved).astype(np.int64).reshape(shape)
+        directions = directions_of(truth, rows.astype(np.int64), truth.sum(axis=1), int(rows.sum()), rule)
+        parts.append(amplification_of_counts(truth, (predicted.sum(0) - moved).reshape(shape), rows, directions))
+    return np.concatenate(parts)

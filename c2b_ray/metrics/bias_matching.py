@@ -1,0 +1,291 @@
+"""How well detected biases agree with ground truth: outcomes of matching, their shares, agreement of verdicts, and how
+sure a difference between two methods is.
+
+Knows similarities, signs and counts; knows nothing of names, embeddings, classifiers or images. Classifier-to-Bias
+(CVPR 2025), sections 4.2 and 4.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from c2b_ray.metrics.scores import Floats, Ints
+
+__all__ = [
+    "Agreement",
+    "Difference",
+    "KeywordScores",
+    "Many",
+    "Recall",
+    "Shares",
+    "bias_outcomes",
+    "keyword_scores",
+    "match_threshold",
+    "outcome_difference",
+    "outcome_p_value",
+    "outcome_shares",
+    "recall_of_matches",
+    "verdict_agreement",
+]
+
+Many = Literal["nearest", "any", "majority"]
+"""What decides where one bias matches several."""
+
+SAME = 1e-12
+"""Similarities that differ by less are equal."""
+
+ABOVE = 1e-9
+"""By how much a threshold lies above what it shuts out."""
+
+AT_ONCE = 4_000_000
+"""Weights of a bootstrap that are held at a time."""
+
+
+def bias_outcomes(
+    similarity: ArrayLike, sign: ArrayLike, other_sign: ArrayLike, threshold: float, many: Many = "nearest"
+) -> Ints:
+    """Of each bias on one side: 1 hit, −1 false hit (detected in the other direction), 0 miss.
+
+    A bias matches those of the other side whose similarity is at least `threshold` and that have a direction. Without a
+    match it is a miss. `nearest`: the direction of the most similar match decides; of several equally similar ones that
+    disagree it is a false hit. `any`: a hit where one match has the direction. `majority`: a hit where more matches
+    have the direction than the other; half of them is a false hit.
+
+    Classifier-to-Bias, section 4.2.1: "detected with the same bias direction (HIT), detected with the opposite
+    direction (false hit, FH), or not detected (MISS)". It does not say what several matches come to; `any` favours
+    whoever proposes much, so it is not the default.
+
+    Args: similarity: floats (m, n), cosine; sign: (m,), each 1 or −1; other_sign: (n,), 1, −1 or 0 (not detected).
+    Returns: int64 (m,). Nothing on the other side: all misses. NaN similarities match nothing.
+    Raises: ValueError for other shapes, other signs, or an unknown `many`.
+    """
+    similar, first, second = np.asarray(similarity, np.float64), np.asarray(sign), np.asarray(other_sign)
+    if similar.shape != (len(first), len(second)):
+        raise ValueError(f"similarity has shape {similar.shape}, expected ({len(first)}, {len(second)})")
+    if not np.isin(first, (-1, 1)).all() or not np.isin(second, (-1, 0, 1)).all():
+        raise ValueError("sign must be 1 or -1, other_sign 1, -1 or 0")
+    if many not in get_args(Many):
+        raise ValueError(f"many is {many!r}, expected one of {', '.join(get_args(Many))}")
+    matched = (similar >= threshold - SAME) & (second != 0)
+    same = matched & (first[:, None] == second)
+    opposite = matched & ~same
+    if many == "nearest":
+        best = np.where(matched, similar, -np.inf).max(axis=1, initial=-np.inf)[:, None]
+        hit = same.any(axis=1) & ~(opposite & (similar >= best - SAME)).any(axis=1)
+    elif many == "any":
+        hit = same.any(axis=1)
+    else:
+        hit = same.sum(axis=1) > opposite.sum(axis=1)
+    return np.where(hit, 1, np.where(matched.any(axis=1), -1, 0)).astype(np.int64)
+
+
+class Shares(NamedTuple):
+    """`hit`, `false_hit` and `miss` sum to 1; all NaN of no biases."""
+
+    hit: float
+    false_hit: float
+    miss: float
+
+
+def outcome_shares(outcomes: ArrayLike) -> Shares:
+    """Shares of HIT, FH and MISS among outcomes 1, −1 and 0 (Tables 1 and 2 of Classifier-to-Bias). Empty in: NaN."""
+    values = np.asarray(outcomes)
+    if values.size == 0:
+        return Shares(float("nan"), float("nan"), float("nan"))
+    return Shares(*(float((values == which).mean()) for which in (1, -1, 0)))
+
+
+class Difference(NamedTuple):
+    """`value` in [−2, 2] with its bootstrap limits; NaN where a side has no biases."""
+
+    value: float
+    low: float
+    high: float
+
+
+def outcome_difference(
+    outcomes: tuple[ArrayLike, ArrayLike],
+    clusters: tuple[ArrayLike, ArrayLike],
+    confidence: float = 0.95,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> Difference:
+    """(HIT − FH of the first) − (HIT − FH of the second), with a percentile bootstrap over clusters.
+
+    HIT − FH is the mean of outcomes. Clusters (a classifier and a class, say) are drawn with replacement, the same for
+    both sides, for biases of one cluster share images and mistakes: Efron & Tibshirani 1993, section 8.
+
+    Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0.
+    Returns: limits NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
+    """
+    value, drawn, _ = _drawn(outcomes, clusters, draws, seed)
+    if not len(drawn):
+        return Difference(value, float("nan"), float("nan"))
+    low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Difference(value, float(low), float(high))
+
+
+def outcome_p_value(
+    outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int = 10_000, seed: int = 0
+) -> float:
+    """That both sides have one HIT − FH, two-sided, by the draws of `outcome_difference`.
+
+    At least 2 to the power of 1 − m where m clusters differ, the least that flipping their signs gives: draws of few
+    clusters that all lean one way never show the other. NaN where `outcome_difference` knows no limits.
+    """
+    _, drawn, differ = _drawn(outcomes, clusters, draws, seed)
+    drawn = drawn[~np.isnan(drawn)]
+    if not len(drawn):
+        return float("nan")
+    sides = ((drawn <= 0).sum(), (drawn >= 0).sum())
+    return float(min(1.0, max(2 * (min(sides) + 1) / (len(drawn) + 1), 2.0 ** (1 - differ))))
+
+
+def _drawn(
+    outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int, seed: int
+) -> tuple[float, Floats, int]:
+    """The difference, those of bootstrap samples of clusters, and how many clusters differ between the sides; no
+    samples where fewer than two clusters hold biases, or a side is empty."""
+    count = 1 + max((int(np.max(c, initial=-1)) for c in map(np.asarray, clusters)), default=-1)
+    numbers = [np.asarray(c, np.int64) for c in clusters]
+    sums = [
+        np.bincount(number, np.asarray(some, np.float64), minlength=count)
+        for some, number in zip(outcomes, numbers, strict=True)
+    ]
+    sizes = [np.bincount(number, minlength=count).astype(np.float64) for number in numbers]
+    held = (sizes[0] + sizes[1]) > 0
+    values = [_ratio(s.sum(), n.sum()) for s, n in zip(sums, sizes, strict=True)]
+    value = float(values[0] - values[1])
+    differ = int(((sums[0] != sums[1]) | (sizes[0] != sizes[1])).sum())
+    if held.sum() < 2 or np.isnan(value):
+        return value, np.zeros(0), differ
+    random, many = np.random.default_rng(seed), int(held.sum())
+    differences = []
+    for start in range(0, draws, most := max(1, AT_ONCE // many)):
+        weights = random.multinomial(many, np.full(many, 1 / many), size=min(most, draws - start))
+        first, second = (_ratio(weights @ s[held], weights @ n[held]) for s, n in zip(sums, sizes, strict=True))
+        differences.append(first - second)
+    return value, np.concatenate(differences), differ
+
+
+def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
+    top, bottom = np.asarray(numerator, np.float64), np.asarray(denominator, np.float64)
+    ratio: Floats = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
+    return ratio
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """`score`: the mean of +1 (the same case), −1 (opposite directions), 0 (else), in [−1, 1]. `table`: int64 (3, 3),
+    rows the first side's cases against, none, for; columns the second's. `score_of_biased`: the mean over those that
+    either side calls biased: two sides that find nothing agree without a merit. NaN of nothing."""
+
+    score: float
+    table: NDArray[np.int64]
+    score_of_biased: float
+
+
+def verdict_agreement(first: ArrayLike, second: ArrayLike) -> Agreement:
+    """Agreement of two signs (1, 0, −1) of the same biases: Classifier-to-Bias, section 4.2.2 (Tables 3 and 4)."""
+    a, b = np.asarray(first, np.int64), np.asarray(second, np.int64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise ValueError(f"expected two lists of one length, got shapes {a.shape} and {b.shape}")
+    if not np.isin(a, (-1, 0, 1)).all() or not np.isin(b, (-1, 0, 1)).all():
+        raise ValueError("signs must be 1, 0 or -1")
+    points = np.where(a == b, 1, np.where(a * b < 0, -1, 0))
+    table = np.bincount(3 * (a + 1) + b + 1, minlength=9).reshape(3, 3).astype(np.int64)
+    biased = (a != 0) | (b != 0)
+    score = float(points.mean()) if points.size else float("nan")
+    return Agreement(score, table, float(points[biased].mean()) if biased.any() else float("nan"))
+
+
+def match_threshold(similarity: ArrayLike, rate: float = 0.01) -> float:
+    """The least similarity that at most a share `rate` of pairs reach that are known to differ.
+
+    Names of one ground truth mean different things, so what two of them reach is no match: the threshold lies above the
+    similarity of the first pair that is too many, by `ABOVE`. NaN of no pairs.
+    """
+    values = np.asarray(similarity, np.float64).ravel()
+    if not 0 < rate < 1:
+        raise ValueError(f"rate = {rate} must lie in (0, 1)")
+    if not values.size:
+        return float("nan")
+    reaching = int(np.floor(rate * values.size + 1e-9))
+    return float(np.sort(values)[::-1][reaching]) + ABOVE
+
+
+class KeywordScores(NamedTuple):
+    """`score`: in CLIP's points (cosine × 100), (keywords,); `p_value`: Welch's, two-sided; NaN below two images a
+    side."""
+
+    score: Floats
+    p_value: Floats
+
+
+def keyword_scores(wrong: ArrayLike, right: ArrayLike) -> KeywordScores:
+    """How much more similar each keyword is to images that were answered wrong than to those answered right.
+
+    s(w) = 100 · (mean over wrong images of cos(image, w) − mean over right ones)
+
+    Bias-to-Text (Kim et al. 2024), the CLIP score: positive where the keyword goes with mistakes. The p-value (Welch
+    1947) is ours.
+
+    Args: wrong, right: cosines, (images, keywords), of as many keywords.
+    Returns: score NaN where a side has no images.
+    """
+    a, b = np.asarray(wrong, np.float64), np.asarray(right, np.float64)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise ValueError(f"expected (images, keywords) of as many keywords, got shapes {a.shape} and {b.shape}")
+    nothing = np.full(a.shape[1], np.nan)
+    if not len(a) or not len(b):
+        return KeywordScores(nothing, nothing.copy())
+    score: Floats = 100 * (a.mean(axis=0) - b.mean(axis=0))
+    if min(len(a), len(b)) < 2 or not a.shape[1]:
+        return KeywordScores(score, nothing)
+    error = np.sqrt(a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b))
+    sound = error > 0
+    p = np.where(score == 0, 1.0, 0.0)  # of keywords that are as similar to every image of a side
+    p[sound] = stats.ttest_ind(a[:, sound], b[:, sound], equal_var=False).pvalue
+    return KeywordScores(score, p)
+
+
+def _hits(marks: NDArray[np.bool_], score: Floats, k: int) -> float:
+    if score.shape != marks.shape or (np.diff(score) > 0).any():
+        raise ValueError("score must be as long as relevant, and not increasing")
+    above, tied = score > score[k - 1], score == score[k - 1]
+    return float(marks[above].sum() + (k - above.sum()) * marks[tied].mean())
+
+
+class Recall(NamedTuple):
+    """`k` items were looked at; `recall`: hits / relevant; `reachable`: hits / min(k, relevant)."""
+
+    k: int
+    recall: float
+    reachable: float
+
+
+def recall_of_matches(relevant: ArrayLike, share: float, score: ArrayLike | None = None) -> Recall:
+    """recall@A·K of a ranking in which K items are relevant: Classifier-to-Bias, section 4.4 and Figure 6.
+
+    k = max(1, ceil(A · K)). `recall` is of all K, at most A; what Figure 6 shows grows as A falls, so it is of those
+    that A · K items can hold: `reachable`.
+
+    Args: relevant: booleans in the order of the ranking, best first, every relevant item among them; share: A, in
+    (0, 1]; score: by which they are ranked, not increasing. Of items with the score of the last one that is looked at,
+    hits are then the mean over their orders: which of them comes first says nothing.
+    Returns: NaN where nothing is relevant (k is 0 then).
+    """
+    marks = np.asarray(relevant, bool)
+    if not 0 < share <= 1:
+        raise ValueError(f"share = {share} must lie in (0, 1]")
+    total = int(marks.sum())
+    if total == 0:
+        return Recall(0, float("nan"), float("nan"))
+    k = max(1, int(np.ceil(share * total - 1e-9)))
+    hits = float(marks[:k].sum()) if score is None else _hits(marks, np.asarray(score, np.float64), k)
+    return Recall(k, hits / total, hits / min(k, total))

@@ -1,0 +1,191 @@
+"""Whether a score is equally high in several groups: KL of the groups' means from uniform, with what chance would give.
+
+Knows sums of scores by image and the images' groups; knows nothing of what a score is of. KL from finite samples is
+never below 0 and above it on average, however fair the model: so it comes with the value that chance alone gives, an
+interval that holds 0 unless equality is refuted, and a p-value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import xlogy
+from scipy.stats import chi2
+
+from c2b_ray.metrics.disparity_region import extreme_divergences
+from c2b_ray.metrics.resampling import bootstrap_weights, upper_tail
+from c2b_ray.metrics.scores import Floats, Ints
+
+__all__ = ["Chance", "Disparity", "Scores", "disparity", "kl_of_rates"]
+
+CELLS_AT_ONCE = 4_000_000
+
+
+@dataclass(frozen=True)
+class Chance:
+    """`permutations` and `resamples`: how many; `seed` fixes them; `confidence` in (0, 1)."""
+
+    permutations: int = 2000
+    resamples: int = 400
+    seed: int = 0
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class Scores:
+    """`totals` (models, images): the sum of an image's scores; `counts` (models, images): how many scores these are (a
+    question each, or a caption each). An image without any has 0 and 0."""
+
+    totals: Floats
+    counts: Floats
+
+
+@dataclass(frozen=True)
+class Disparity:
+    """Arrays over models. `value`: KL; `low`, `high`: its interval; `expected`: what it is on average where groups are
+    alike; `p_value`: that they are. `rates`, `errors` (models, groups): means and their standard errors; `reach`: how
+    many errors an interval of the contrasts reaches. `replicates` (resamples, models): KL of bootstrap samples."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+    expected: Floats
+    p_value: Floats
+    rates: Floats
+    errors: Floats
+    reach: Floats
+    replicates: Floats
+
+
+def kl_of_rates(rates: ArrayLike) -> Floats:
+    """`kl_from_uniform` along the last axis of an array (..., groups); NaN where a rate is NaN or none is above 0."""
+    r = np.asarray(rates, np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = r / r.sum(axis=-1, keepdims=True)
+        value: Floats = np.maximum((xlogy(p, p)).sum(axis=-1) + np.log(r.shape[-1]), 0.0)
+    return np.where(np.isfinite(value), value, np.nan)
+
+
+def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disparity:
+    """KL of the groups' mean scores from uniform, for several models on the same images.
+
+    d = sum over a of p_a * log(p_a * |A|),   p_a = r_a / sum of r,   r_a = sum of scores / number of scores in group a
+
+    Ramos et al. 2025, Eqs. 1 and 3. Images are the unit of all that is random here: the questions or captions of one
+    image stay together. Equality is tested by permuting groups over images, with Welch's statistic
+
+    W = sum over a of (r_a - m)^2 / v_a,   m the mean weighted by 1/v_a, v_a the linearised variance of a ratio
+
+    which keeps its level where groups differ in variance (Chung & Romano 2013). The interval is Fieller's: KL of all
+    rates that the test, with the permutations' own quantile, does not reject; so it holds 0 just where equality is not
+    rejected. For more than two groups it is the projection of the region, which is cautious.
+
+    Args: scores; groups: shape (images,), 0 .. number - 1, or -1 for an image that is left out; chance.
+    Returns: `Disparity`. NaN where a group has no score, and where no rate is above 0. 0: all rates equal.
+    Raises: ValueError for shapes that differ, a negative total or count, or fewer than two groups.
+    """
+    held, codes = _checked(scores, groups, number)
+    x, n = scores.totals[:, held], scores.counts[:, held]
+    sums = _sums(np.eye(number)[codes].T[None], x, n)[0]
+    rates, errors = _rates(sums, _noise(x, n))
+    value = np.where((sums[..., 1] > 0).all(axis=0), kl_of_rates(np.moveaxis(rates, 0, -1)), np.nan)
+    observed = _welch(rates, errors)
+    null_w, null_kl = _null(x, n, codes, number, chance)
+    limit = np.maximum(np.quantile(null_w, chance.confidence, axis=0), chi2.ppf(chance.confidence, number - 1))
+    low, high = extreme_divergences(rates.T, errors.T, limit)
+    unknown = np.isnan(value)
+    return Disparity(
+        value=value,
+        low=np.where(unknown, np.nan, np.where(observed <= limit, 0.0, np.minimum(low, value))),
+        high=np.where(unknown, np.nan, np.maximum(high, value)),
+        expected=np.where(unknown, np.nan, np.nanmean(np.where(np.isnan(null_kl), 0.0, null_kl), axis=0)),
+        p_value=np.where(unknown, np.nan, upper_tail(observed, null_w)),
+        rates=rates.T,
+        errors=errors.T,
+        reach=np.sqrt(limit),
+        replicates=_bootstrap(x, n, codes, number, chance),
+    )
+
+
+def _checked(scores: Scores, groups: Ints, number: int) -> tuple[Ints, Ints]:
+    codes = np.asarray(groups, np.int64)
+    if number < 2:
+        raise ValueError(f"{number} group(s): a disparity needs two or more")
+    if scores.totals.shape != scores.counts.shape or scores.totals.shape[1:] != codes.shape:
+        raise ValueError(f"totals {scores.totals.shape}, counts {scores.counts.shape}, groups {codes.shape}")
+    if not (scores.totals >= 0).all() or not (scores.counts >= 0).all():
+        raise ValueError("totals and counts must be 0 or more")
+    held = np.flatnonzero(codes >= 0)
+    return held, codes[held]
+
+
+def _sums(members: Floats, x: Floats, n: Floats) -> Floats:
+    """(..., groups, models, 5): sums of x, n, x^2, x*n, n^2 and so on over the images of each group."""
+    columns = np.stack([x, n, x * x, x * n, n * n], axis=-1)  # (models, images, 5)
+    flat = np.moveaxis(columns, 0, 1).reshape(x.shape[1], -1)
+    result: Floats = (members @ flat).reshape(*members.shape[:-1], len(x), 5)
+    return result
+
+
+def _noise(x: Floats, n: Floats) -> Floats:
+    """Variance of one image's total about the pooled rate, per model: what a group without variance of its own has."""
+    images = np.maximum((n > 0).sum(axis=1), 1)
+    total = np.maximum(n.sum(axis=1), 1e-300)
+    rate = x.sum(axis=1) / total
+    spread = ((x - rate[:, None] * n) ** 2).sum(axis=1) / images
+    smooth = (rate * images + 0.5) / (images + 1)
+    alike = (spread < 1e-12) & (rate <= 1)  # shares that are all 0 or all 1: as uncertain as one more image would make
+    floor = np.where(alike, smooth * (1 - smooth) * (total / images) ** 2, 0.0)
+    result: Floats = np.maximum(spread, floor)
+    return result
+
+
+def _rates(sums: Floats, noise: Floats) -> tuple[Floats, Floats]:
+    """Means and standard errors (..., groups, models); a group has the noise of one image more than it shows."""
+    x, n, xx, xn, nn = np.moveaxis(sums, -1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rates = x / n
+        squares = np.maximum(xx - 2 * rates * xn + rates**2 * nn, 0.0) + noise
+        images = n * n / np.maximum(nn, 1e-300)  # as many of one size
+        variance = squares * (images + 1) / np.maximum(images, 1.0) / n**2
+    return rates, np.sqrt(variance)
+
+
+def _welch(rates: Floats, errors: Floats) -> Floats:
+    """W along the groups' axis, the last but one; 0 where nothing varies."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        weight = np.where(errors > 0, errors**-2.0, 0.0)
+        middle = (weight * rates).sum(axis=-2) / weight.sum(axis=-2)
+        value: Floats = (weight * (rates - middle[..., None, :]) ** 2).sum(axis=-2)
+    return np.where(np.isfinite(value), value, 0.0)
+
+
+def _null(x: Floats, n: Floats, codes: Ints, number: int, chance: Chance) -> tuple[Floats, Floats]:
+    noise, parts = _noise(x, n), []
+    for members in _permuted(codes, number, chance):
+        rates, errors = _rates(_sums(members, x, n), noise)
+        parts.append((_welch(rates, errors), kl_of_rates(np.moveaxis(rates, -2, -1))))
+    return np.concatenate([w for w, _ in parts]), np.concatenate([kl for _, kl in parts])
+
+
+def _permuted(codes: Ints, number: int, chance: Chance) -> Iterator[Floats]:
+    """Indicators (some, groups, images) of permuted groups."""
+    random = np.random.default_rng(chance.seed)
+    size = max(1, CELLS_AT_ONCE // max(len(codes) * number, 1))
+    for start in range(0, chance.permutations, size):
+        some = min(size, chance.permutations - start)
+        shuffled = random.permuted(np.tile(codes, (some, 1)), axis=1)
+        yield (shuffled[:, None, :] == np.arange(number)[:, None]).astype(np.float64)
+
+
+def _bootstrap(x: Floats, n: Floats, codes: Ints, number: int, chance: Chance) -> Floats:
+    weights = bootstrap_weights(len(codes), chance.resamples, chance.seed)
+    member = np.eye(number)[codes]  # (images, groups)
+    flat = np.stack([x, n], axis=-1)  # (models, images, 2)
+    columns = (member[:, :, None, None] * np.moveaxis(flat, 0, 1)[:, None]).reshape(len(codes), -1)
+    sums = (weights @ columns).reshape(len(weights), number, len(x), 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return kl_of_rates(np.moveaxis(sums[..., 0] / sums[..., 1], 1, -1))

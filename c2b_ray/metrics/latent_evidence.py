@@ -1,0 +1,152 @@
+"""Whether a classifier's answers move along a direction of a latent space beyond what the target's own movement does.
+
+Knows answers and coordinates of held-out latents; knows nothing of generators, classifiers, or how a direction was
+found. The latents must be others than those that the direction was found on.
+
+What random directions do is no yardstick: answers depend on latents nearly linearly, so the best direction beats a
+random one by the square root of the dimension whatever the classifier, and the best one of an unbiased classifier moves
+the target itself. What tells them apart is the target, as far as it is known of the same images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from c2b_ray.metrics.scores import Floats
+
+__all__ = ["Evidence", "Target", "weigh_direction"]
+
+_LEAST_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is known of the target in n latents. `coordinate`: along its hyperplane's normal. `measured`: its label in
+    each image, or what others say of it, in [0, 1]; None where single images are not labelled. `angle`: radians that
+    the normal may be off, of no account where it is measured. `scores`: what a curved fit to other labelled latents
+    makes of it (`hyperplanes.curved_scores`)."""
+
+    coordinate: Floats
+    measured: Floats | None = None
+    angle: float = 0.0
+    scores: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """`effect`: the change of P(label) from one standard deviation below the mean to one above, the target held fixed,
+    with its limits at `level`; `margin`: what it has to exceed; `p_value`: that it does not, one-sided. `count`: of
+    latents."""
+
+    effect: float
+    low: float
+    high: float
+    margin: float
+    p_value: float
+    count: int
+
+    def is_found(self, level: float) -> bool:
+        return bool(self.p_value <= level)
+
+
+def weigh_direction(
+    answers: ArrayLike, along: ArrayLike, target: Target | None, margin: float = 0.05, level: float = 0.05
+) -> Evidence:
+    """The effect of one direction on the answers, the target held fixed, and whether it exceeds a margin.
+
+    answers = a + b * along / sd(along) + c * t + error;   effect = 2 b;   t: the target as measured, instrumented by
+    its coordinate; or the coordinate itself
+
+    A label is a step where an answer is graded, so holding labels fixed does not hold the target fixed; the instrument
+    asks how much of the answers' slope along the direction is not the measured target's slope times their common ratio,
+    which is 0 for whatever function of the target (Brillinger 1982, of normal latents). Errors hold whatever the
+    variances (HC3; MacKinnon & White 1985). The hypothesis is |effect| <= margin + tan(angle) * |effect of the
+    coordinate|, the last where nothing is measured: a normal known to within `angle` leaves so much of the target in a
+    direction that seems orthogonal to it.
+
+    Where the target bends in the latent space, what a graded answer and a label have in common with a direction differ
+    in more than one ratio. With `scores` the target is held fixed a second way: answers = a + b * along + a cubic
+    spline of the scores' ranks + c * measured + error, by least squares. The weaker evidence of both counts.
+
+    Args: answers: P(label) of n held-out latents; along: their coordinate along the direction; target: None where every
+    image shows the same of it.
+    Returns: NaN effects with p = 1 for constant answers or coordinates, or fewer than 20 latents.
+    Raises: ValueError for shapes that do not fit.
+    """
+    y, s = np.asarray(answers, np.float64), np.asarray(along, np.float64)
+    columns = _checked(y, s, target)
+    if len(y) < _LEAST_ROWS or min(map(np.ptp, (y, s, *columns))) == 0:
+        return Evidence(float("nan"), float("nan"), float("nan"), margin, 1.0, len(y))
+    results: list[Evidence] = []
+    beyond = margin
+    for x, z in _designs(s, target):
+        slopes, errors = _robust(x, z, y)
+        if target is not None and not results:
+            beyond += _left_over(target, slopes[2])
+        results.append(_tested(slopes[1], errors[1], len(y) - len(slopes), beyond, level, len(y)))
+    return max(results, key=lambda evidence: evidence.p_value)
+
+
+def _designs(along: Floats, target: Target | None) -> list[tuple[Floats, Floats]]:
+    """Regressors, their second column the coordinate along the direction and their third the target, and as many
+    instruments; of each way in which the target is held fixed."""
+    held = [np.ones(len(along)), _standard(along)]
+    known = [] if target is None else [_standard(target.coordinate)]
+    measured = known if target is None or target.measured is None else [_standard(target.measured)]
+    designs = [(np.column_stack([*held, *measured]), np.column_stack([*held, *known]))]
+    if target is not None and target.measured is not None and target.scores is not None:
+        curved = np.column_stack([*held, *measured, *_spline(target.scores)])
+        designs.append((curved, curved))
+    return designs
+
+
+def _checked(answers: Floats, along: Floats, target: Target | None) -> list[Floats]:
+    """What is known of the target, once all have one shape."""
+    columns = [] if target is None else [target.coordinate, target.measured]
+    known = [np.asarray(column, np.float64) for column in columns if column is not None]
+    if answers.ndim != 1 or any(column.shape != answers.shape for column in (along, *known)):
+        shapes = ", ".join(str(column.shape) for column in (answers, along, *known))
+        raise ValueError(f"answers, along and what is known of the target have one shape (n,), got {shapes}")
+    return known
+
+
+def _tested(slope: float, its_error: float, free: int, beyond: float, level: float, count: int) -> Evidence:
+    effect, error = 2 * slope, 2 * its_error
+    reach = stats.t.ppf(1 - level / 2, free) * error
+    statistic = (abs(effect) - beyond) / error if error > 0 else np.inf * np.sign(abs(effect) - beyond)
+    p_value = float(stats.t.sf(statistic, free))
+    return Evidence(float(effect), float(effect - reach), float(effect + reach), float(beyond), p_value, count)
+
+
+def _spline(scores: Floats) -> list[Floats]:
+    """Columns that span the cubic splines of the scores' normal ranks with knots at -1, 0 and 1, standardised."""
+    x = stats.norm.ppf(stats.rankdata(scores) / (len(scores) + 1))
+    return [_standard(column) for column in (x, x**2, x**3, *(np.maximum(x - knot, 0) ** 3 for knot in (-1, 0, 1)))]
+
+
+def _left_over(target: Target, slope: float) -> float:
+    """The effect of the target that a direction may have although it is orthogonal to the normal as it is known."""
+    if target.measured is not None:
+        return 0.0
+    return float(np.tan(min(target.angle, np.pi / 2 - 1e-6))) * 2 * abs(slope)
+
+
+def _standard(values: ArrayLike) -> Floats:
+    column = np.asarray(values, np.float64)
+    standard: Floats = (column - column.mean()) / column.std()
+    return standard
+
+
+def _robust(x: Floats, z: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Coefficients of x by the instruments z, as many, and their standard errors: (z'x)^-1 z' diag(e^2 / (1 - h)^2) z
+    (x'z)^-1 with the leverages h of z. Where x is z these are least squares and HC3."""
+    inverse = np.linalg.pinv(z.T @ x)
+    slopes = inverse @ (z.T @ y)
+    leverage = np.einsum("ij,jk,ik->i", z, np.linalg.pinv(z.T @ z), z)
+    scaled = (y - x @ slopes) / np.maximum(1 - leverage, 1e-8)
+    covariance = inverse @ ((z * scaled[:, None] ** 2).T @ z) @ inverse.T
+    return slopes, np.sqrt(np.diagonal(covariance))

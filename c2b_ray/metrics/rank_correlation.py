@@ -1,0 +1,125 @@
+"""Spearman's rank correlation with an interval and a p-value that holds for few pairs.
+
+Knows pairs of numbers; knows nothing of what they measure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri, stdtr
+from scipy.stats import rankdata
+
+from c2b_ray.metrics.scores import Floats
+
+__all__ = ["MOST_EXACT", "RankCorrelation", "rank_correlation", "rank_correlations"]
+
+MOST_EXACT = 8
+"""Pairs up to which every order is tried; beyond, so many random ones."""
+DRAWS = 19_999
+LEAST = 3
+FEW = 10
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Arrays of one shape. `p_value`: by permutation, two-sided; `t_p_value`: by Student's t, as the paper has it."""
+
+    rho: Floats
+    low: Floats
+    high: Floats
+    p_value: Floats
+    t_p_value: Floats
+
+
+def rank_correlation(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> RankCorrelation:
+    """As `rank_correlations`, of one pair of variables, each (items,); the result's arrays have no axes."""
+    both = rank_correlations(np.asarray(x)[None], np.asarray(y)[None], confidence)
+    return RankCorrelation(*(getattr(both, name)[0, 0] for name in RankCorrelation.__dataclass_fields__))
+
+
+def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> RankCorrelation:
+    """Spearman's rho of every row of x with every row of y.
+
+    rho = Pearson's correlation of the ranks (ties share their mean rank)
+
+    Ramos et al. 2025, section 4 and Table 2. p: how often rearranging y's items gives an |rho| as large: all orders up
+    to 8 items, else 19,999 random ones and rho itself; where fewer than 10 of these are as large, Student's t with
+    n - 2 degrees instead, at most the former. The interval is Fisher's, tanh(atanh(rho) -+ z * s), with
+    s^2 = (1 + rho^2/2)/(n - 3) (Bonett & Wright 2000); it holds for items drawn at random from more like them.
+
+    Args: x (variables, items), y (others, items), finite; confidence in (0, 1).
+    Returns: `RankCorrelation`, arrays (variables, others). NaN where a row is constant or there are fewer than 3 items;
+    the limits are -1 and 1 with 3 items.
+    Raises: ValueError for values that are not finite, or unequal numbers of items.
+    """
+    a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise ValueError(f"need (variables, items) and (others, items), got {a.shape} and {b.shape}")
+    if not np.isfinite(a).all() or not np.isfinite(b).all():
+        raise ValueError("values must be finite; leave items without one out first")
+    items = a.shape[1]
+    if items < LEAST:
+        nothing = np.full((len(a), len(b)), np.nan)
+        return RankCorrelation(nothing, nothing, nothing, nothing, nothing)
+    u, v = _standardised(a), _standardised(b)
+    rho = np.clip(u @ v.T, -1, 1)
+    low, high = _interval(rho, items, confidence)
+    by_t = _student(rho, items)
+    return RankCorrelation(rho, low, high, _permutation(u, v, rho, by_t), by_t)
+
+
+def _standardised(values: Floats) -> Floats:
+    """Ranks with mean 0 and length 1; NaN where all are tied."""
+    ranks = rankdata(values, axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    length = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
+    result: Floats = np.divide(ranks, length, out=np.full_like(ranks, np.nan), where=length > 0)
+    return result
+
+
+def _interval(rho: Floats, items: int, confidence: float) -> tuple[Floats, Floats]:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
+    if items == LEAST:
+        return np.where(np.isnan(rho), np.nan, -1.0), np.where(np.isnan(rho), np.nan, 1.0)
+    reach = ndtri((1 + confidence) / 2) * np.sqrt((1 + rho**2 / 2) / (items - 3))
+    centre = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
+    # Few items in perfect order are no proof of a perfect order: the centre is at most that of one swap short of it.
+    most = np.arctanh(1 - 6 / (items * (items**2 - 1)))
+    bounded = np.clip(centre, -most, most)
+    low, high = np.tanh(bounded - reach), np.tanh(bounded + reach)
+    return np.minimum(low, rho), np.maximum(high, rho)
+
+
+def _student(rho: Floats, items: int) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.abs(rho) * np.sqrt((items - 2) / np.maximum(1 - rho**2, 0.0))
+    result: Floats = 2 * stdtr(items - 2, -t)
+    return np.where(np.abs(rho) > 1 - 1e-12, 0.0, result)
+
+
+def _permutation(u: Floats, v: Floats, rho: Floats, by_t: Floats) -> Floats:
+    items = u.shape[1]
+    orders, exact = _orders(items)
+    result = np.full(rho.shape, np.nan)
+    for column, other in enumerate(v):
+        drawn = np.abs(other[orders] @ u.T)  # (orders, variables)
+        count = (drawn >= np.abs(rho[:, column]) - 1e-9).sum(axis=0)
+        p = count / len(orders) if exact else (count + 1) / (len(orders) + 1)
+        if not exact:
+            p = np.where(count < FEW, np.minimum(p, by_t[:, column]), p)
+        result[:, column] = np.where(np.isnan(rho[:, column]), np.nan, p)
+    return result
+
+
+@cache
+def _orders(items: int) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], bool]:
+    if items <= MOST_EXACT:
+        return np.array(list(permutations(range(items))), np.int64), True
+    random = np.random.default_rng(items)
+    return np.argsort(random.random((DRAWS, items)), axis=1), False
