@@ -27,6 +27,8 @@ from c2b_ray.roles import (
     ImageGenerator,
     ImageIndex,
     LanguageModel,
+    LatentGenerator,
+    SentenceEncoder,
     TextImageEncoder,
 )
 
@@ -59,6 +61,12 @@ CATALOG: dict[tuple[str, str], str] = {
     ("classifier", "in-memory"): "c2b_ray.models.memory_classifier:load",
     ("classifier", "world"): "c2b_ray.world.zoo:load_classifier",
     ("index", "faiss"): "c2b_ray.models.index.faiss_index:load",
+    ("latent_generator", "vae"): "c2b_ray.models.latent_generators:load",
+    ("latent_generator", "gan"): "c2b_ray.models.latent_generators:load",
+    ("latent_generator", "style"): "c2b_ray.models.latent_generators:load",
+    ("latent_generator", "diffusers"): "c2b_ray.models.diffusers_latents:load",
+    ("latent_generator", "world"): "c2b_ray.world.zoo:load_latent_generator",
+    ("sentence_encoder", "sentence-transformers"): "c2b_ray.models.sentence_encoder:load",
 }
 
 DESCRIBERS: dict[tuple[str, str], str] = {
@@ -83,9 +91,15 @@ DESCRIBERS: dict[tuple[str, str], str] = {
     ("classifier", "in-memory"): "c2b_ray.models.memory_classifier:describe",
     ("classifier", "world"): "c2b_ray.world.zoo:describe_classifier",
     ("index", "faiss"): "c2b_ray.models.index.faiss_index:describe",
+    ("latent_generator", "vae"): "c2b_ray.models.latent_generators:describe",
+    ("latent_generator", "gan"): "c2b_ray.models.latent_generators:describe",
+    ("latent_generator", "style"): "c2b_ray.models.latent_generators:describe",
+    ("latent_generator", "diffusers"): "c2b_ray.models.diffusers_latents:describe",
+    ("latent_generator", "world"): "c2b_ray.world.zoo:describe_latent_generator",
+    ("sentence_encoder", "sentence-transformers"): "c2b_ray.models.sentence_encoder:describe",
 }
-"""What tells a model's description without its weights in memory: a function of a `Spec` that returns a `Description`
-equal to what the loaded model says, or None where only the loaded model knows. Third parties' models are loaded."""
+"""Describes a model without loading its weights: a function of a `Spec` that returns a `Description` equal to that of
+the loaded model, or None where only the loaded model knows. Third parties' models are loaded."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +181,16 @@ def classifier(text: str) -> Classifier:
     return loader("classifier", spec)(spec)  # type: ignore[no-any-return]
 
 
+def latent_generator(text: str) -> LatentGenerator:
+    spec = parse(text)
+    return loader("latent_generator", spec)(spec)  # type: ignore[no-any-return]
+
+
+def sentence_encoder(text: str) -> SentenceEncoder:
+    spec = parse(text)
+    return loader("sentence_encoder", spec)(spec)  # type: ignore[no-any-return]
+
+
 def index(path: str) -> ImageIndex:
     """An index directory, local or on an object store; `faiss:PATH` says the same at more length."""
     return load("index", path)  # type: ignore[no-any-return]
@@ -212,7 +236,7 @@ def description_of(model: Any) -> Description:
 
 
 def _spec_of(role: str, text: str) -> Spec:
-    """An index may be given as a plain path."""
+    """An index may be a plain path."""
     if role == "index" and not text.startswith("faiss:"):
         return Spec(text, "faiss", text)
     return parse(text)

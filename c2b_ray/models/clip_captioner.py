@@ -38,8 +38,8 @@ Vocabulary = Mapping[str, Sequence[str]]
 
 TEMPLATE = "{choice}"
 SURE = 0.5
-_OWN = ("template", "vocabulary", "temperature")
-_PLACES = ("choice", "question")
+_CAPTIONER_OPTIONS = ("template", "vocabulary", "temperature")
+_PLACEHOLDERS = ("choice", "question")
 _MOST_TEXTS, _MOST_IMAGES = 20_000, 1_000  # whose embeddings are kept
 
 
@@ -169,12 +169,12 @@ def _revision(encoder: str, vocabulary: Vocabulary, templates: Sequence[str], te
 
 
 def _settings(spec: Spec, vocabulary: Vocabulary | None) -> _Settings:
-    spec.options_among((*_OWN, *open_clip_encoder.OPTIONS))
-    options = {name: spec.options[name] for name in _OWN if name in spec.options}
+    spec.options_among((*_CAPTIONER_OPTIONS, *open_clip_encoder.OPTIONS))
+    options = {name: spec.options[name] for name in _CAPTIONER_OPTIONS if name in spec.options}
     templates = options.get("template", TEMPLATE).split("|")
     for template in templates:
-        places = re.findall(r"\{(.*?)\}", template)
-        if "choice" not in places or not set(places) <= set(_PLACES):
+        placeholders = re.findall(r"\{(.*?)\}", template)
+        if "choice" not in placeholders or not set(placeholders) <= set(_PLACEHOLDERS):
             raise SpecError(f"{spec.text}: template={template!r} must hold {{choice}}, and may hold {{question}}")
     if "vocabulary" in options:
         vocabulary = read_vocabulary(options["vocabulary"], spec.text)
@@ -183,7 +183,7 @@ def _settings(spec: Spec, vocabulary: Vocabulary | None) -> _Settings:
     temperature = numbers(spec, "temperature")
     if temperature and temperature[0] <= 0:
         raise SpecError(f"{spec.text}: temperature={temperature[0]} is not above 0")
-    encoder = replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN})
+    encoder = replace(spec, options={k: v for k, v in spec.options.items() if k not in _CAPTIONER_OPTIONS})
     return _Settings(encoder, vocabulary, templates, temperature[0] if temperature else None)
 
 
@@ -224,5 +224,5 @@ def _said(label: str, phrase: str) -> str:
 
 
 def _filled(template: str, choice: str, question: str) -> str:
-    places = {"{choice}": choice, "{question}": question}
-    return re.sub(r"\{choice\}|\{question\}", lambda match: places[match.group()], template)
+    placeholders = {"{choice}": choice, "{question}": question}
+    return re.sub(r"\{choice\}|\{question\}", lambda match: placeholders[match.group()], template)

@@ -4,10 +4,10 @@
     diffusers:local-dir:PATH        a directory as diffusers saves it: model_index.json and a folder per component
 
 Options: steps, guidance, size (HEIGHTxWIDTH), batch, device, dtype (fp32, fp16, bf16), scheduler (a class of diffusers
-that fits the pipeline's own), compile (true, false). What is left out is the pipeline's own default; few-step models
-need theirs said: `diffusers:stabilityai/sd-turbo?steps=1&guidance=0`. Only safetensors are read, and no code from a
-repository is run. Noise comes from a generator per row on the CPU, so a device or a batch changes no row's noise. It
-knows nothing of captions or of what becomes of its images.
+that fits the pipeline's own), compile (true, false), lora and debias (`diffusion_debias`). An option that is left out
+has the pipeline's default; few-step models need theirs written: `diffusers:stabilityai/sd-turbo?steps=1&guidance=0`.
+Only safetensors are read, and no code from a repository is run. Noise comes from a generator per row on the CPU, so a
+device or a batch changes no row's noise. It knows nothing of captions or of what becomes of its images.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import diffusers
+import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -26,47 +29,88 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from c2b_ray.config.placement import Precision
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.image_check import checked_image
-from c2b_ray.models import devices, weights
+from c2b_ray.models import devices, diffusion_activations, diffusion_debias, weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive
 from c2b_ray.models.torch_runtime import DTYPES, device_of
-from c2b_ray.roles import Description, GeneratedImage, GenerationRequest
+from c2b_ray.roles import Description, Floats, GeneratedImage, GenerationRequest
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("steps", "guidance", "size", "batch", "device", "dtype", "scheduler", "compile")
+_OPTIONS = ("steps", "guidance", "size", "batch", "device", "dtype", "scheduler", "compile", "lora", "debias")
 _BATCH = 8
-_DENOISERS = ("unet", "transformer")
 _INDEX = "model_index.json"
 
 
 class DiffusersGenerator:
-    """A text-to-image pipeline with its settings; implements `roles.ImageGenerator`."""
+    """A text-to-image pipeline with its settings; implements `roles.ImageGenerator` and `roles.ActivationReader`."""
 
     def __init__(
-        self, pipeline: Any, settings: dict[str, Any], size: tuple[int, int] | None, revision: str, batch: int
+        self,
+        pipeline: Any,
+        settings: dict[str, Any],
+        size: tuple[int, int] | None,
+        revision: str,
+        batch: int,
+        steering: diffusion_debias.Steering | None = None,
     ) -> None:
-        self._pipeline = pipeline
-        self._settings = settings
+        self._pipeline = self.pipeline = pipeline
+        self._settings = self.settings = settings
         self._size = size
         self.revision = revision
         self._batch = batch
+        self._steering = steering
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """One image per request; NaN, blanks and wrong sizes are errors of their rows."""
         return [image for part in batches(requests, self._batch) for image in self._batch_of(part)]
 
+    @property
+    def activation_names(self) -> tuple[str, ...]:
+        return diffusion_activations.names_of(self._pipeline)
+
+    @property
+    def denoising_steps(self) -> int:
+        default = inspect.signature(type(self._pipeline).__call__).parameters["num_inference_steps"].default
+        return diffusion_activations.step_count(self._pipeline, self._settings.get("num_inference_steps", default))
+
+    def activations(self, requests: Sequence[GenerationRequest], name: str, steps: Sequence[int]) -> Floats:
+        """As `roles.ActivationReader` says, by a forward hook; the image is never decoded."""
+        diffusion_activations.checked_steps(steps, self.denoising_steps)
+        diffusion_activations.module_of(self._pipeline, name)
+        parts = [
+            diffusion_activations.read(
+                self._pipeline, name, steps, len(part), partial(self._denoised, part, output_type="latent")
+            )
+            for part in batches(requests, self._batch)
+        ]
+        return np.concatenate(parts) if parts else np.empty((0, len(steps), 0), np.float32)
+
     def _batch_of(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
-        noise = [torch.Generator("cpu").manual_seed(request.seed) for request in requests]
-        prompts = [request.prompt for request in requests]
-        try:
-            with torch.inference_mode():
-                result = self._pipeline(prompt=prompts, generator=noise, output_type="np", **self._settings)
-        except torch.OutOfMemoryError as error:
-            raise ServiceError(f"{len(requests)} images at once are too many for the device; give batch=") from error
+        result = self._denoised(requests, output_type="np")
         if len(result.images) != len(requests):
             raise ServiceError(f"a pipeline answered {len(requests)} prompts with {len(result.images)} images")
         censored = _censored(result, len(requests))
         return [checked_image(image, self._size, blank) for image, blank in zip(result.images, censored, strict=True)]
+
+    def _denoised(self, requests: Sequence[GenerationRequest], output_type: str) -> Any:
+        """The pipeline's images for the requests, each from its own noise."""
+        noise = [torch.Generator("cpu").manual_seed(request.seed) for request in requests]
+        prompts = [request.prompt for request in requests]
+        try:
+            with torch.inference_mode(), self._steered([request.seed for request in requests]):
+                return self._pipeline(prompt=prompts, generator=noise, output_type=output_type, **self._settings)
+        except torch.OutOfMemoryError as error:
+            raise ServiceError(f"{len(requests)} images at once are too many for the device; give batch=") from error
+
+    def _steered(self, seeds: Sequence[int]) -> AbstractContextManager[None]:
+        if self._steering is None:
+            return nullcontext()
+        see = partial(_steer, self._steering, seeds)
+        return diffusion_activations.watched(self._pipeline, self._steering.activation, see, first=True)
+
+
+def _steer(steering: diffusion_debias.Steering, seeds: Sequence[int], step: int, output: torch.Tensor) -> torch.Tensor:
+    return steering.steered(step, output, seeds)
 
 
 def load(spec: Spec) -> DiffusersGenerator:
@@ -84,9 +128,11 @@ def load(spec: Spec) -> DiffusersGenerator:
     _check_settings(spec, pipeline, settings)
     scheduler = _set_scheduler(spec, pipeline)
     pipeline.set_progress_bar_config(disable=True)
+    diffusion_debias.merge_adapter(pipeline, spec)
     pipeline.to(device)
+    steering = diffusion_debias.steering(pipeline, spec)
     _quicken(pipeline, device, compiled == "true")
-    return DiffusersGenerator(pipeline, settings, size, _revision(files, settings, dtype, scheduler), batch)
+    return DiffusersGenerator(pipeline, settings, size, _revision(files, settings, dtype, scheduler), batch, steering)
 
 
 def describe(spec: Spec) -> Description:
@@ -122,7 +168,7 @@ def _downloaded(spec: Spec) -> Path:
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SpecError(
-            f"{spec.text}: {repository} cannot be had from the model hub ({reason}); a directory of your own is "
+            f"{spec.text}: {repository} cannot be fetched from the model hub ({reason}); a directory of your own is "
             "diffusers:local-dir:PATH"
         ) from error
 
@@ -144,7 +190,7 @@ def _checked_files(spec: Spec, directory: Path) -> list[Path]:
     if not tensors:
         raise WeightsError(f"{spec.text}: {directory} holds no safetensors")
     texts = [file for pattern in ("*.json", "*/*.json", "*/*.txt", "*/*.model") for file in directory.glob(pattern)]
-    return [*tensors, *sorted(texts)]
+    return [*tensors, *sorted(texts), *diffusion_debias.adapter_files(spec)]
 
 
 def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
@@ -159,14 +205,14 @@ def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, OSError, ValueError, RuntimeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(f"{spec.text}: diffusers cannot build its pipeline: {lines[:500]}") from error
-    missing = {"prompt", "generator", "output_type"} - set(_parameters(pipeline))
+    missing = {"prompt", "generator", "output_type"} - set(parameters(pipeline))
     if missing:
         raise SpecError(f"{spec.text}: {type(pipeline).__name__} makes no images from texts: it takes no {missing}")
     return pipeline
 
 
 def _settings(spec: Spec, size: tuple[int, int] | None) -> dict[str, Any]:
-    """What every call of the pipeline is given."""
+    """The arguments of every call of the pipeline."""
     result: dict[str, Any] = {}
     if "steps" in spec.options:
         result["num_inference_steps"] = positive(spec, "steps", 1)
@@ -180,11 +226,11 @@ def _settings(spec: Spec, size: tuple[int, int] | None) -> dict[str, Any]:
 def _check_settings(spec: Spec, pipeline: Any, settings: dict[str, Any]) -> None:
     """SpecError for options that this pipeline does not have."""
     for name in settings:
-        if name not in _parameters(pipeline):
+        if name not in parameters(pipeline):
             raise SpecError(f"{spec.text}: {type(pipeline).__name__} has no {name}")
 
 
-def _parameters(pipeline: Any) -> list[str]:
+def parameters(pipeline: Any) -> list[str]:
     return list(inspect.signature(type(pipeline).__call__).parameters)
 
 
@@ -226,7 +272,9 @@ def _set_scheduler(spec: Spec, pipeline: Any) -> str:
 
 
 def _quicken(pipeline: Any, device: torch.device, compiled: bool) -> None:
-    denoiser = next((getattr(pipeline, name) for name in _DENOISERS if getattr(pipeline, name, None)), None)
+    denoiser = next(
+        (getattr(pipeline, name) for name in diffusion_activations.DENOISERS if getattr(pipeline, name, None)), None
+    )
     if device.type == "cuda":
         for module in (denoiser, getattr(pipeline, "vae", None)):
             if module is not None:

@@ -119,7 +119,7 @@ class _Counted(httpx.SyncByteStream):
         self._stream, self._most, self._clock, self._end = stream, most, clock, end
 
     def __iter__(self) -> Iterator[bytes]:
-        self._clock.end = self._end  # another thread may read than asked
+        self._clock.end = self._end  # another thread may read than sent the request
         size = 0
         for part in self._stream:
             size += len(part)
@@ -158,7 +158,7 @@ class _Guarded(httpcore.NetworkBackend):
     def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore.NetworkStream:
-        raise AddressError(f"{path[:100]!r}: sockets of this machine are not asked")
+        raise AddressError(f"{path[:100]!r}: sockets of this machine are not allowed")
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -83,8 +83,8 @@ class _Processed:
     """A picture as its processor gives it to the model."""
 
     def __init__(self, processor: Any) -> None:
-        self._processor = processor
+        self.processor = processor
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
-        pixels: torch.Tensor = self._processor(images=image, return_tensors="pt")["pixel_values"][0]
+        pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
         return pixels

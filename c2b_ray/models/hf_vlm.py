@@ -63,7 +63,7 @@ def load(spec: Spec) -> TransformersCaptioner:
 
 
 def describe(spec: Spec) -> Description | None:
-    """As `load`, from its files' hashes; None where only the weights tell which dtype they have."""
+    """As `load`, from its files' hashes; None where the dtype is known from the weights alone."""
     options = spec.options_among(_OPTIONS)
     dtype = dtype_of(spec, device_of(spec))
     directory = weights.directory(spec.name, spec.text, options.get("revision"), weights.WITH_TOKENIZER)
@@ -113,7 +113,7 @@ class TransformersCaptioner:
         return self._revision
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """What the model says, asked once more where the label is missing."""
+        """What the model says; a second request where the label is missing."""
         return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
@@ -247,7 +247,7 @@ class TransformersCaptioner:
 
 
 def _repeated(value: Any, rows: int, tail: Tensor, shape: Any) -> Any:
-    """One row's input for so many rows: what has a place for each token gets the tail's, all else is repeated."""
+    """One row's input for so many rows: inputs with a value for each token get the tail's, all others are repeated."""
     if not isinstance(value, Tensor):
         return list(value) * rows
     if value.shape == shape:

@@ -94,7 +94,7 @@ class HttpClassifier:
         for name, expected in (("labels", list(self.labels)), ("revision", self._stated)):
             if name in answer and answer[name] != expected:
                 raise ServiceError(
-                    f"{self._url}: its {name} changed while it was asked, {_change(expected, answer[name])}; "
+                    f"{self._url}: its {name} changed between two requests, {_change(expected, answer[name])}; "
                     "start the audit anew with another --out"
                 )
         logits = self._numbers(answer, len(rows))

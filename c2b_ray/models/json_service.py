@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a service is waited for. `timeout_s`: of each attempt. `in_flight`: requests at a time.
+    """How long to wait for a service. `timeout_s`: of each attempt. `in_flight`: requests at a time.
 
     Waits between attempts double from `first_wait_s` up to 30 seconds, or last as long as the service's Retry-After
     asks for, up to 60.
@@ -92,7 +92,7 @@ class JsonService:
         """The answer's JSON.
 
         Refused where the service says no to this request; ServiceError where it is dead, refuses the key or knows no
-        such place.
+        such URL.
         """
         try:
             return self._retrying()(self._once, method, path, body)
@@ -152,10 +152,10 @@ class JsonService:
         if response.status_code in (401, 403):
             wrong = "it does not accept the key in" if self._key else "set"
             return f"{wrong} {self._key_variable}"
-        if response.has_redirect_location:  # not followed: the key would go to a place that nobody has named
+        if response.has_redirect_location:  # not followed: the key would go to a URL that nobody has named
             return f"it redirects to {self._clean(response.headers['location'])}; name that URL"
         if response.status_code in _OF_THE_REQUEST:
-            return "it does not take what it was sent; its own words say why"
+            return "it refuses the request; its message says why"
         return "check the URL and the model's name" if self._model else "check the URL"
 
     def _said(self, response: httpx.Response) -> str:
@@ -166,7 +166,7 @@ class JsonService:
         return self._clean(str(message))[:300]
 
     def _clean(self, text: str) -> str:
-        # Services quote the key that they were given, and so would we.
+        # Services quote the key that they received, and so would we.
         return text.replace(self._key, "…") if self._key else text
 
 

@@ -111,9 +111,12 @@ class MemoryClassifier:
     def __init__(self, source: InMemory, name: str = "the model in memory") -> None:
         self.labels = tuple(source.labels)
         self._batch, self._name, self._one_at_a_time = source.batch, name, Lock()
+        self.module: nn.Module | None = None
+        self.preparation: Preparation | None = None
         if isinstance(source.model, nn.Module):
             prepare, described = _preparing(source.model, source.preprocess)
             self._answer = _of_module(source.model, prepare)
+            self.module, self.preparation = source.model, prepare
             content = None if described is None else (content_of(source.model), described)
         else:
             self._answer, content = source.model, None
@@ -266,14 +269,14 @@ def _of_module(module: nn.Module, prepare: Preparation) -> Answering:
     dtype = like.dtype if like.is_floating_point() else torch.float32
 
     def answer(images: list[Pixels]) -> Floats:
-        with _evaluating(module):
+        with evaluating(module):
             return run(module, images, prepare, Runtime(like.device, len(images), dtype))
 
     return answer
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Runs the body with every part of the module evaluating, and lets those train on that did."""
     training = [part for part in module.modules() if part.training]
     for part in training:

@@ -96,7 +96,7 @@ def _opset(model: Any) -> int:
 
 
 def _function(key: Key, count: _Count) -> int:
-    """Nodes of a function with those that it uses in their places."""
+    """Nodes of a function, with the functions that it calls inlined."""
     if key in count.sizes:
         return count.sizes[key]
     if key in count.under_way:

@@ -75,7 +75,7 @@ class OnnxClassifier:
         self._graph = graph
         self._prepare = prepare
         self._batch = graph.fixed_batch or batch
-        # Given last: how many labels there are is known once the graph has run.
+        # Last: the number of labels is known once the graph has run.
         self.labels: tuple[str, ...] = ()
         self.revision = ""
 

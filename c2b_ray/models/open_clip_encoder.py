@@ -65,6 +65,11 @@ class OpenClipEncoder:
         return self._revision
 
     @property
+    def text_tower(self) -> tuple[Any, Any]:
+        """The model, through which gradients go, and its tokenizer."""
+        return self._model, self._texts.tokenizer
+
+    @property
     def logit_scale(self) -> float:
         """What cosines were multiplied by in training, before the softmax or sigmoid over texts."""
         return float(self._model.logit_scale.exp())
@@ -89,10 +94,10 @@ class _Texts:
     """Texts as the tokens that the model takes; what exceeds its context is cut off."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
 
     def stacked(self, rows: Sequence[str], pinned: bool = False) -> torch.Tensor:
-        tokens: torch.Tensor = self._tokenizer(list(rows))
+        tokens: torch.Tensor = self.tokenizer(list(rows))
         return tokens.pin_memory() if pinned else tokens
 
     def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
@@ -136,7 +141,7 @@ def _described(spec: Spec) -> tuple[Description, Any, Path]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """open_clip warns of a model without weights, which is what is asked for here."""
+    """open_clip warns of a model without weights, which is what is wanted here."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

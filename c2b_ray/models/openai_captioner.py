@@ -3,7 +3,7 @@
     openai:http://host/v1#model        the key is read from OPENAI_API_KEY
 
 Answers are held to their choices by a JSON schema where the service knows response_format, and read out of its text
-where it does not or pays it no heed. It knows messages with images; retries, timeouts and refusals are
+where it does not or ignores it. It knows messages with images; retries, timeouts and refusals are
 `OpenAILanguageModel`'s. What a URL serves can change unseen: the revision is of its address and our prompts.
 """
 
@@ -33,7 +33,7 @@ def load(spec: Spec) -> OpenAICaptioner:
 
 
 def describe(spec: Spec) -> Description:
-    """Of its address and our prompts; the service is not asked."""
+    """A hash of its address and our prompts; no request is sent."""
     captioner = load(spec)
     captioner.close()
     return Description(captioner.revision)
@@ -54,7 +54,7 @@ class OpenAICaptioner:
         self._service.close()
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """What the service says, asked once more where the label is missing."""
+        """What the service says; a second request where the label is missing."""
         return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:

@@ -1,6 +1,6 @@
 """`LanguageModel` at a URL that speaks the OpenAI protocol: vLLM, llama.cpp, Ollama, a hosted service.
 
-It knows the protocol and how such servers differ; it does not know what is asked. `chat` uses /chat/completions;
+It knows the protocol and how such servers differ; it does not know what the prompts ask. `chat` uses /chat/completions;
 `next_tokens` and `log_likelihood` use /completions, whose log-probabilities not every server gives.
 
 The key is read from the environment variable OPENAI_API_KEY.
@@ -41,7 +41,7 @@ class OpenAILanguageModel:
     def __init__(self, url: str, model: str, patience: Patience = PATIENCE) -> None:
         self._url, self._model = url.rstrip("/"), model
         self._service = JsonService(self._url, KEY_VARIABLE, patience, model=model, probe="/models")
-        # What this server turned out not to know; found out once, then left away.
+        # Fields that this server refused once; they are left out afterwards.
         self._constrains, self._length_name = True, "max_tokens"
 
     def __repr__(self) -> str:
@@ -100,12 +100,13 @@ class OpenAILanguageModel:
         return {**body, "messages": said}
 
     def _adapt(self, refusal: str) -> bool:
-        """Whether the server's complaint is about a field that it can do without: then it is asked again without it."""
+        """Whether the server's complaint is about a field that it can do without: then the request is repeated without
+        it."""
         if self._length_name == "max_tokens" and "max_completion_tokens" in refusal:
             self._length_name = "max_completion_tokens"
             return True
         if "response_format" in refusal or "json_schema" in refusal:
-            # Rows in flight beside this one may have switched it off already: ask again all the same.
+            # Rows in flight beside this one may have switched it off already: repeat the request all the same.
             self._constrains = False
             return True
         return False

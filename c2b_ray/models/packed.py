@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 
 def pack(model: nn.Module) -> None:
-    """Replaces the layers inside `model`'s blocks where that can be done; for inference alone."""
+    """Replaces the layers inside `model`'s blocks where that can be done. These learn no more; gradients go to their
+    inputs."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return
     blocks: list[Any] = [part for part in model.modules() if type(part) is ResidualAttentionBlock]
@@ -42,6 +43,8 @@ class _Linear(nn.Module):
         self._bias = None if bias is None else bias.detach()
 
     def forward(self, rows: Tensor) -> Tensor:
+        if rows.requires_grad and torch.is_grad_enabled():  # no gradient goes through a packed product
+            return F.linear(rows, self.weight.to_dense(), self._bias)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self._bias, "none", [], "")
         return product
 

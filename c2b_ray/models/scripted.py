@@ -1,7 +1,7 @@
-"""A `LanguageModel` and a `Captioner` that say what they were told to say: for tests, demonstrations and dry runs.
+"""A `LanguageModel` and a `Captioner` that reply from a script: for tests, demonstrations and dry runs.
 
-They know their scripts and keep what they were asked; they do not read the questions, unless their script is a function
-of them. They ship with the package, obey their roles like any other model, and fail loudly when their script runs out.
+They know their scripts and keep every request; they do not read the questions, unless their script is a function of
+them. They ship with the package, obey their roles like any other model, and fail loudly when their script runs out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from c2b_ray.roles import (
 )
 from c2b_ray.schemas import content_id
 
-Asked = TypeVar("Asked")
+Request = TypeVar("Request")
 Said = TypeVar("Said")
 
 
@@ -90,10 +90,10 @@ def _numbers(value: object) -> bool:
 
 
 class ScriptedLanguageModel:
-    """Each script is a list, used up in the order of the asking, or a function of what is asked, which never runs out.
+    """Each script is a list, used up in the order of the requests, or a function of a request, which never runs out.
 
     `replies` answers `chat`, `next_tokens` and `log_likelihoods` the methods of those names. Every request is kept in
-    `asked`, in order. ServiceError where a script runs out: nothing is given out from a batch that it cannot fill.
+    `requests`, in order. ServiceError where a script runs out: nothing is given out from a batch that it cannot fill.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class ScriptedLanguageModel:
         self._replies = _Script("replies", replies)
         self._next_tokens = _Script("next_tokens", next_tokens)
         self._log_likelihoods = _Script("log_likelihoods", log_likelihoods)
-        self.asked: list[ChatRequest] = []
+        self.requests: list[ChatRequest] = []
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         """The script's next replies, one per request."""
-        self.asked.extend(requests)
+        self.requests.extend(requests)
         replies = self._replies.answers(requests)
         return [reply if isinstance(reply, ChatReply) else ChatReply(reply) for reply in replies]
 
@@ -126,7 +126,7 @@ class ScriptedCaptioner:
     """As `ScriptedLanguageModel`: `captions` answers `caption`, `answers` answers `answer`, each a list or a function.
 
     A text is held to the role: a caption to its label, an answer to its choices. Images that cannot be looked at use up
-    nothing of a script. What was asked is kept in `asked`, in order: labels and questions.
+    nothing of a script. Labels and questions are kept in `requests`, in order.
     """
 
     def __init__(
@@ -137,16 +137,16 @@ class ScriptedCaptioner:
     ) -> None:
         self._captions, self._answers = _Script("captions", captions), _Script("answers", answers)
         self.revision = revision
-        self.asked: list[str | Question] = []
+        self.requests: list[str | Question] = []
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
         """The script's next captions, one per image."""
-        self.asked.extend(labels)
+        self.requests.extend(labels)
         return among_usable(images, labels, self._next_captions, no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
         """The script's next answers, one per image."""
-        self.asked.extend(questions)
+        self.requests.extend(questions)
         return among_usable(images, questions, self._next_answers, no_answer)
 
     def _next_captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
@@ -185,23 +185,23 @@ class ScriptedCaptionScorer(ScriptedCaptioner):
         )
 
 
-class _Script(Generic[Asked, Said]):
+class _Script(Generic[Request, Said]):
     """What one method says. A lock, because Serve and thread pools ask from several threads."""
 
-    def __init__(self, name: str, script: Sequence[Said] | Callable[[Asked], Said]) -> None:
+    def __init__(self, name: str, script: Sequence[Said] | Callable[[Request], Said]) -> None:
         self._name, self._lock, self._used = name, Lock(), 0
         self._function = script if callable(script) else None
         self._list = [] if callable(script) else list(script)
 
-    def answers(self, asked: Sequence[Asked]) -> list[Said]:
+    def answers(self, requests: Sequence[Request]) -> list[Said]:
         if self._function is not None:
-            return [self._function(item) for item in asked]
+            return [self._function(item) for item in requests]
         with self._lock:
             left = len(self._list) - self._used
-            if len(asked) > left:
+            if len(requests) > left:
                 raise ServiceError(
-                    f"the script of {self._name} has run out: {len(asked)} asked for, {left} of {len(self._list)} "
+                    f"the script of {self._name} has run out: {len(requests)} asked for, {left} of {len(self._list)} "
                     "left; give the scripted model more, or a function"
                 )
-            self._used += len(asked)
-            return self._list[self._used - len(asked) : self._used]
+            self._used += len(requests)
+            return self._list[self._used - len(requests) : self._used]

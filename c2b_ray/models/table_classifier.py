@@ -1,4 +1,4 @@
-"""A table of predictions in place of a classifier: whoever cannot share a model shares what it answered.
+"""A table of predictions in place of a classifier, for models that cannot be shared but whose answers can.
 
     table:PATH.csv, table:PATH.parquet (local, or a URI such as s3://bucket/predictions.parquet)
 
@@ -8,7 +8,7 @@ Three shapes, told apart by their columns (`file` may also be called key, path, 
     file, one column per label   wide, of probabilities; labels in the columns' order
     file, label                  the predicted label alone, as probability 1
 
-A label that a file was answered with is a label, whatever the audit's classes. One that no file was answered with is
+Every label in the table is a label of the classifier, whatever the audit's classes. A label that no file has is
 not known from a table that lists answers: `?labels=PATH` (one a line, or a JSON list) names all labels there are.
 
 Logits are natural logarithms of probabilities, those of 0 a large negative number. So softmax gives the probabilities

@@ -87,7 +87,7 @@ def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, 
     data: dict[str, Any] = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
-    labels = label_names(spec, module.num_classes, _own_labels(module))
+    labels = label_names(spec, module.num_classes, _labels_of_module(module))
     revision = revised(content_id("timm", weights.file_revision(file), data, labels), spec)
     return Description(revision, labels), data
 
@@ -107,7 +107,7 @@ def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:
         known = set(timm.list_models()) | set(timm.list_pretrained())
         raise SpecError(f"{spec.text}: timm has no model {name!r}; {nearest(name, known)}")
     if "weights" in spec.options:
-        return _with_own_weights(spec, weights.checked(spec.options["weights"]), loaded)
+        return _with_weights_of(spec, weights.checked(spec.options["weights"]), loaded)
     return _from_hub(spec, loaded)
 
 
@@ -142,7 +142,7 @@ def _from_hub(spec: Spec, loaded: bool) -> tuple[Any, Path]:
     return _created(spec, spec.name, pretrained=loaded, pretrained_cfg_overlay=overlay), file
 
 
-def _with_own_weights(spec: Spec, file: Path, loaded: bool) -> tuple[Any, Path]:
+def _with_weights_of(spec: Spec, file: Path, loaded: bool) -> tuple[Any, Path]:
     shapes = weights.read_shapes(file)
     layer = _config(spec).classifier
     head = f"{layer[0] if isinstance(layer, (tuple, list)) else layer}.weight"
@@ -171,7 +171,7 @@ def _created(spec: Spec, name: str, **arguments: Any) -> Any:
         raise WeightsError(f"{spec.text}: timm cannot build it from its config and weights: {lines[:500]}") from error
 
 
-def _own_labels(module: Any) -> tuple[str, ...] | None:
+def _labels_of_module(module: Any) -> tuple[str, ...] | None:
     names = module.pretrained_cfg.get("label_names")
     if names:
         return tuple(str(name) for name in names)

@@ -33,7 +33,7 @@ DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfl
 
 CPU_BATCH = 8
 """Rows at once on a CPU. The layers' outputs of more of them outgrow its caches and what the allocator keeps (`_KEPT`),
-so that each is asked of the kernel anew."""
+so that each is allocated anew by the kernel."""
 # Of mallopt(3), in bytes: M_TRIM_THRESHOLD; M_TOP_PAD, more than the 64 MB of a thread's heap, which glibc otherwise
 # unmaps as soon as all of it is free; and M_MMAP_THRESHOLD.
 _KEPT = {-1: 256 * 2**20, -2: 65 * 2**20, -3: 64 * 2**20}
@@ -144,9 +144,9 @@ class TorchClassifier:
     def __init__(
         self, module: nn.Module, transform: Transform, labels: tuple[str, ...], revision: str, runtime: Runtime
     ) -> None:
-        self._prepare = batched(transform)
-        channels_last = isinstance(self._prepare, OnArrays) or runtime.device.type == "cuda"
-        self._module = placed(module, runtime, torch.channels_last if channels_last else torch.preserve_format)
+        self.preparation = batched(transform)
+        channels_last = isinstance(self.preparation, OnArrays) or runtime.device.type == "cuda"
+        self.module = placed(module, runtime, torch.channels_last if channels_last else torch.preserve_format)
         self.labels = labels
         self.revision = revision
         self._runtime = runtime
@@ -155,24 +155,24 @@ class TorchClassifier:
         """Logits, float32 (images, labels); a NaN that the module computes stays one. `keys` are not looked at."""
         if len(images) == 0:
             return np.zeros((0, len(self.labels)), np.float32)
-        logits = run(self._module, images, self._prepare, self._runtime)
+        logits = run(self.module, images, self.preparation, self._runtime)
         if logits.shape[1] != len(self.labels):
             raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {logits.shape[1]} logits")
         return logits
 
     def features(self, images: Sequence[Pixels]) -> Floats:
         """What the last layer sees, float32 (images, dimension). SpecError where no linear layer gives the logits."""
-        head = last_layer(self._module, len(self.labels))
+        head = last_layer(self.module, len(self.labels))
         seen = threading.local()  # other threads may be in the module too
         hook = head.register_forward_pre_hook(lambda _, inputs: setattr(seen, "inputs", inputs[0]))
 
         def penultimate(values: torch.Tensor) -> torch.Tensor:
-            self._module(values)
+            self.module(values)
             result: torch.Tensor = seen.inputs.flatten(1)
             return result
 
         try:
-            return run(penultimate, images, self._prepare, self._runtime)
+            return run(penultimate, images, self.preparation, self._runtime)
         finally:
             hook.remove()
 

@@ -54,7 +54,7 @@ def load(spec: Spec) -> TorchClassifier:
     runtime = runtime_of(spec)
     chosen = _chosen(spec)
     file = chosen.file
-    module = _published(spec, chosen.published) if file is None else _with_own_weights(spec, file)
+    module = _published(spec, chosen.published) if file is None else _with_weights_of(spec, file)
     known = _known(spec, chosen)
     return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime)
 
@@ -74,7 +74,7 @@ def trainable(spec: Spec) -> Trainable:
     def build(loaded: bool) -> nn.Module:
         if not loaded:
             return _anew(spec, len(known.labels))
-        return _published(spec, chosen.published) if chosen.file is None else _with_own_weights(spec, chosen.file)
+        return _published(spec, chosen.published) if chosen.file is None else _with_weights_of(spec, chosen.file)
 
     def reload(folder: str) -> str:
         options = {name: value for name, value in spec.options.items() if name not in ("weights", "labels")}
@@ -162,7 +162,7 @@ def _published(spec: Spec, published: Any) -> nn.Module:
 
 @contextmanager
 def _restricted_unpickling() -> Iterator[None]:
-    """torch.load under torchvision's builders reads tensors alone, which they do not ask for themselves."""
+    """torch.load under torchvision's builders reads tensors alone, which they do not request themselves."""
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -185,7 +185,7 @@ def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
     return shapes[layers[-1][1]][0]
 
 
-def _with_own_weights(spec: Spec, file: Path) -> nn.Module:
+def _with_weights_of(spec: Spec, file: Path) -> nn.Module:
     """The module with the file's tensors in it."""
     tensors = weights.read_safetensors(file)
     arguments: dict[str, Any] = {}

@@ -33,9 +33,10 @@ from c2b_ray.extras import hint_for
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.text.chat_tokens import ChatTokens
+from c2b_ray.models.text.prefixes import PrefixCache
 from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
 from c2b_ray.models.torch_runtime import DTYPES, device_of
-from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+from c2b_ray.roles import ChatReply, ChatRequest, Message, TokenLogProb
 
 MAX_ROWS = 64
 MAX_LOGITS = 2**27  # entries of one batch's logits in next_tokens and log_likelihood: half a GiB of float32
@@ -82,7 +83,7 @@ def dtype_of(spec: Spec, device: torch.device) -> torch.dtype | str:
 class TransformersLanguageModel:
     """A causal model and its tokenizer as a `LanguageModel`. Safe to call from one thread at a time.
 
-    `name` stands in error messages. Whatever sampling the model's own generation config asks for is put aside: requests
+    `name` stands in error messages. The sampling settings of the model's generation config are ignored: requests
     say how they are sampled.
     """
 
@@ -99,6 +100,7 @@ class TransformersLanguageModel:
         self._compiler: xgrammar.GrammarCompiler | None = None
         self._grammars: dict[str, xgrammar.CompiledGrammar] = {}
         self._writable: Tensor | None = None
+        self._prefixes = PrefixCache(self._model)
 
     def __repr__(self) -> str:
         return f"TransformersLanguageModel({self._name!r})"
@@ -128,13 +130,44 @@ class TransformersLanguageModel:
             logits = self._logits([encoded[i] for i in batch])
             ends = torch.tensor([len(encoded[i]) - 1 for i in batch], device=logits.device)
             last = logits[torch.arange(len(batch), device=logits.device), ends].float().log_softmax(-1)
-            values, ids = (x.tolist() for x in last.topk(min(k, last.shape[-1]), dim=-1))
-            for row, index in enumerate(batch):
-                pairs = zip(ids[row], values[row], strict=True)
-                result[index] = [
-                    TokenLogProb(token, self._tokens.text([token], skip_special=False), value) for token, value in pairs
-                ]
+            for index, tokens in zip(batch, self._likeliest(last, k), strict=True):
+                result[index] = tokens
         return result
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        return tuple(self._tokens.stops)
+
+    def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The tokens of a conversation up to where its reply begins. ServiceError where the template refuses it."""
+        return self._tokens.reply_start(messages)
+
+    def continuations(self, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
+        """The k likeliest next tokens of each sequence; none for an empty one or one longer than the context."""
+        result: list[list[TokenLogProb]] = [[] for _ in prefixes]
+        fitting = [i for i, tokens in enumerate(prefixes) if 0 < len(tokens) <= self._context]
+        for start in range(0, len(fitting), MAX_ROWS):
+            batch = fitting[start : start + MAX_ROWS]
+            last = self._prefixes.next_log_probs([prefixes[i] for i in batch])
+            for index, tokens in zip(batch, self._likeliest(last, k), strict=True):
+                result[index] = tokens
+        return result
+
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        return [max(0, len(self._tokens.encode(text)) - 1) for text in texts]
+
+    def texts_of(self, tokens: Sequence[Sequence[int]]) -> list[str]:
+        return [self._tokens.text(row) for row in tokens]
+
+    def _likeliest(self, log_probs: Tensor, k: int) -> list[list[TokenLogProb]]:
+        values, ids = (x.tolist() for x in log_probs.topk(min(k, log_probs.shape[-1]), dim=-1))
+        return [
+            [
+                TokenLogProb(token, self._tokens.text([token], skip_special=False), value)
+                for token, value in zip(row_ids, row_values, strict=True)
+            ]
+            for row_ids, row_values in zip(ids, values, strict=True)
+        ]
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
         """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than

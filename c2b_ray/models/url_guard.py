@@ -139,7 +139,7 @@ def check_url(url: str, policy: UrlPolicy) -> Target:
     target = parse_url(url)
     if not any(_is_below(target, entry) for entry in policy.allowed):
         raise AddressError(
-            f"{target.scheme}://{target.host}:{target.port} is not among the URLs that this endpoint asks; its "
+            f"{target.scheme}://{target.host}:{target.port} is not among the URLs that this endpoint may ask; its "
             "operator lists them in the policy"
         )
     return target

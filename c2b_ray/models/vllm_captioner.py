@@ -54,7 +54,7 @@ class VLLMCaptioner:
         return self._revision
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """What the model says, asked once more where the label is missing."""
+        """What the model says; a second request where the label is missing."""
         return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:

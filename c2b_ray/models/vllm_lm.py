@@ -37,7 +37,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.text.chat_tokens import ChatTokens
 from c2b_ray.models.text.sampling import unwritable
 from c2b_ray.models.vllm_plugin import OWNER
-from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+from c2b_ray.roles import ChatReply, ChatRequest, Message, TokenLogProb
 
 NEVER = -100.0  # vLLM's least bias of a token
 Row = TypeVar("Row")
@@ -134,10 +134,29 @@ class VllmLanguageModel:
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
         """The k likeliest next tokens, likeliest first; none for a text of no tokens or one that fills the context."""
 
-        async def ask(text: str) -> list[TokenLogProb]:
-            return await self._next_tokens(text, min(k, self._vocabulary))
+        return self.continuations([self._tokens.encode(text) for text in texts], k)
 
-        return self._each(ask, texts)
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        return tuple(self._tokens.stops)
+
+    def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The tokens of a conversation up to where its reply begins. ServiceError where the template refuses it."""
+        return self._tokens.reply_start(messages)
+
+    def continuations(self, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
+        """The k likeliest next tokens of each sequence; the engine's prefix cache holds what they share."""
+
+        async def ask(ids: list[int]) -> list[TokenLogProb]:
+            return await self._next_tokens(ids, min(k, self._vocabulary))
+
+        return self._each(ask, [list(ids) for ids in prefixes])
+
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        return [max(0, len(self._tokens.encode(text)) - 1) for text in texts]
+
+    def texts_of(self, tokens: Sequence[Sequence[int]]) -> list[str]:
+        return [self._tokens.text(row) for row in tokens]
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
         """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than
@@ -175,8 +194,7 @@ class VllmLanguageModel:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    async def _next_tokens(self, text: str, k: int) -> list[TokenLogProb]:
-        ids = self._tokens.encode(text)
+    async def _next_tokens(self, ids: list[int], k: int) -> list[TokenLogProb]:
         if not 0 < len(ids) < self._tokens.context:
             return []
         result = (await self._generate(ids, _numbers(logprobs=k))).outputs[0].logprobs[0]
@@ -210,7 +228,7 @@ class VllmLanguageModel:
         return answer
 
     def _each(self, ask: Callable[[Row], Awaitable[Answer]], rows: Sequence[Row]) -> list[Answer]:
-        """Every row's answer, all of them asked for at once; the first exception calls off the rest."""
+        """Every row's answer, all of them requested at once; the first exception cancels the rest."""
 
         async def gather() -> list[Answer]:
             tasks = [asyncio.ensure_future(ask(row)) for row in rows]

@@ -29,7 +29,7 @@ def _bytes(value: Any, seen: set[int], depth: int) -> int:
     if value is None or id(value) in seen or isinstance(value, str | bytes | int | float | type):
         return 0
     seen.add(id(value))
-    of_value = _own_bytes(value, seen)
+    of_value = _bytes_of_value(value, seen)
     if of_value is not None or depth == 0:
         return of_value or 0
     if isinstance(value, Mapping):
@@ -41,7 +41,7 @@ def _bytes(value: Any, seen: set[int], depth: int) -> int:
     return sum(_bytes(part, seen, depth - 1) for part in parts)
 
 
-def _own_bytes(value: Any, seen: set[int]) -> int | None:
+def _bytes_of_value(value: Any, seen: set[int]) -> int | None:
     """Of a thing that holds weights; None of any other, whose attributes are looked at."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)

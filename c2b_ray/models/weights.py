@@ -98,7 +98,7 @@ def load_into(module: nn.Module, tensors: dict[str, torch.Tensor], source: str |
 
 
 def file_revision(*paths: str | Path) -> str:
-    """20 hexadecimal digits that change with the bytes of the files; their names and places do not count."""
+    """20 hexadecimal digits that change with the bytes of the files; their names and paths do not count."""
     digest = hashlib.blake2b(digest_size=10)
     for path in paths:
         with Path(path).open("rb") as stream:
@@ -109,7 +109,7 @@ def file_revision(*paths: str | Path) -> str:
 def from_hub(repository: str, filename: str, spec: str, revision: str | None = None) -> Path:
     """A file of a model repository, from the local cache or downloaded.
 
-    Only ever asked for safetensors and JSON. `spec` is what the user wrote: SpecError where the hub or the repository
+    Callers ask for safetensors and JSON only. `spec` is what the user wrote: SpecError where the hub or the repository
     cannot be reached, WeightsError where the repository holds no such file.
     """
     try:
@@ -126,7 +126,7 @@ def from_hub(repository: str, filename: str, spec: str, revision: str | None = N
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise SpecError(
-            f"{spec}: {repository} cannot be had from the model hub ({str(error).splitlines()[0]}); give a file of "
+            f"{spec}: {repository} cannot be fetched from the model hub ({str(error).splitlines()[0]}); give a file of "
             "your own with ?weights=PATH.safetensors"
         ) from error
 
@@ -145,7 +145,7 @@ def directory(name: str, spec: str, revision: str | None, patterns: list[str]) -
         except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
             first_line = str(error).strip().partition("\n")[0]
             raise SpecError(
-                f"{spec}: no such directory, and not to be had from the model hub ({first_line}); download it "
+                f"{spec}: no such directory, and cannot be fetched from the model hub ({first_line}); download it "
                 "beforehand and give its directory"
             ) from error
     files = list(directory.glob("*.safetensors"))

@@ -25,7 +25,7 @@ from c2b_ray.schemas import content_id
 
 TEMPLATE = "a photo of a {}."
 TEMPERATURE = 100.0
-_OWN = ("labels", "template", "temperature")
+_ZERO_SHOT_OPTIONS = ("labels", "template", "temperature")
 
 
 class ZeroShotClassifier:
@@ -76,7 +76,7 @@ def _revision(encoder: str, labels: Sequence[str], templates: Sequence[str], tem
 
 def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     """What the spec says of labels and templates, and the encoder's own spec."""
-    options = {name: spec.options[name] for name in _OWN if name in spec.options}
+    options = {name: spec.options[name] for name in _ZERO_SHOT_OPTIONS if name in spec.options}
     labels = _labels(spec, options.get("labels"))
     templates = options.get("template", TEMPLATE).split("|")
     for template in templates:
@@ -85,7 +85,7 @@ def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     temperature = (numbers(spec, "temperature") or [TEMPERATURE])[0]
     if temperature <= 0:
         raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
-    inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _OWN})
+    inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _ZERO_SHOT_OPTIONS})
     return _Settings(labels, templates, temperature), inner
 
 

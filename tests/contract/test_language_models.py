@@ -31,7 +31,7 @@ from c2b_ray.models import catalog
 from c2b_ray.models.openai_lm import OpenAILanguageModel
 from c2b_ray.models.scripted import ScriptedLanguageModel
 from c2b_ray.models.transformers_lm import TransformersLanguageModel
-from c2b_ray.roles import ChatReply, ChatRequest, LanguageModel, Message, TokenLogProb
+from c2b_ray.roles import ChatReply, ChatRequest, LanguageModel, Message, ReplyContinuer, TokenLogProb
 
 WORLD = Path(__file__).parents[2] / "c2b_ray" / "world" / "weights" / "lm"
 CONTEXT = 512
@@ -266,6 +266,24 @@ def test_next_tokens_are_those_of_a_forward_pass(case: Case) -> None:
         assert [token.log_prob for token in row] == pytest.approx(expected.values.tolist(), abs=1e-4)
         if isinstance(case.model, TransformersLanguageModel):
             assert [token.token_id for token in row] == expected.indices.tolist()
+
+
+def test_replies_can_be_continued_token_by_token(case: Case) -> None:
+    """What sequences share goes through the model once, and changes none of their numbers."""
+    if not isinstance(case.model, ReplyContinuer):
+        pytest.skip("a service takes texts, no tokens")
+    start = case.model.reply_start([Message("user", "a bus")])
+    [first, *_] = case.model.continuations([start], 3)[0]
+    rows = [(*start, first.token_id), (*start, first.token_id, 7, 8), start[:2]]
+    for at in (rows[:2], rows, rows[:2]):  # without a cache, past it, and with it
+        for row, tokens in zip(at, case.model.continuations(at, 10_000), strict=True):
+            with torch.inference_mode():
+                expected = case.network(torch.tensor([row])).logits[0, -1].log_softmax(-1)
+            assert len(tokens) == len(expected)
+            assert max(abs(t.log_prob - float(expected[t.token_id])) for t in tokens) < 1e-4
+    assert case.model.texts_of([(*start, first.token_id)])[0].endswith(first.token)
+    assert case.model.end_tokens
+    assert case.model.continuations([(), start * 600], 2) == [[], []]
 
 
 def test_log_likelihood_is_the_sum_over_the_tokens_after_the_first(case: Case) -> None:

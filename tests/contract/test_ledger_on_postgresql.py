@@ -15,6 +15,8 @@ from sqlalchemy import exc, text
 from c2b_ray.endpoint.ledger import audit_log, jobs, keys, leases, migrations, tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def url(postgres_server: postgres.Postgres) -> str:
@@ -123,9 +125,9 @@ class TestOutages:
     def test_a_connection_that_ended_while_it_was_idle_is_replaced_unnoticed(
         self, db: ledgers.SetDatabase, open_db: Callable[[], Database], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from c2b_ray.endpoint.ledger import database
+        from c2b_ray.endpoint.ledger import engines
 
-        monkeypatch.setattr(database, "IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(engines, "IDLE_SECONDS", 0.0)
         who = ledgers.member(db)
         with open_db().transaction() as tx:
             tx.execute(text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"))

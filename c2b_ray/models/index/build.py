@@ -4,7 +4,7 @@
 
 It knows neither the images' source nor the encoder: the embeddings are there already. Rows stream through in small
 batches; in memory are at most a training sample and one shard. All of it happens in a folder beside the target, which
-gets the target's name at the end; whoever dies when, the same call goes on there.
+gets the target's name at the end. After a crash at any point, the same call resumes there.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class _Builder:
 
 @contextmanager
 def _at(path: Path, offset: int) -> Iterator[BinaryIO]:
-    """The file, cut off at `place`: whatever a killed build has written beyond it goes."""
+    """The file, truncated at `place`: whatever a killed build wrote beyond it is dropped."""
     with open(path, "r+b" if path.exists() else "w+b") as file:
         file.truncate(offset)
         file.seek(offset)

@@ -68,8 +68,8 @@ class FaissIndex:
     def search(self, embeddings: Floats, k: int) -> Neighbours:
         """The k nearest images of each unit-norm embedding, float32 (queries, dimension), nearest first.
 
-        Similarities are exact, of the vectors in float16 where the index is not flat; which images are found is what an
-        index of another kind approximates. Where fewer than k images exist, ids end in −1 and similarities in NaN.
+        Similarities are exact, of the vectors in float16 where the index is not flat; which images are nearest is what
+        an index of another kind approximates. Where fewer than k images exist, ids end in −1 and similarities in NaN.
         SourceError for another dimension.
         """
         queries = np.ascontiguousarray(embeddings, dtype=np.float32)

@@ -1,7 +1,7 @@
-"""The images of an index: their rows, columnar, and their bytes, inside its Parquet parts or where they were found.
+"""The images of an index: their rows, columnar, and their bytes, inside its Parquet parts or outside the index.
 
 It knows no vectors. Rows without bytes come from a file mapped into memory, so that a thousand of them out of millions
-take milliseconds. Images outside the index are read when they are asked for; one that is gone is a row with an error.
+take milliseconds. Images outside the index are read on demand; one that is gone is a row with an error.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Rows:
 
     def take(self, ids: Ids) -> pa.Table:
         """The rows of `ids`, in their order."""
-        distinct, places = np.unique(ids, return_inverse=True)
+        distinct, positions = np.unique(ids, return_inverse=True)
         owners, within = np.divmod(distinct, self._size)
         # Batch by batch: take on a chunked column of strings would join all its chunks first.
         taken = [self._batches[int(n)].take(pa.array(within[owners == n])) for n in np.unique(owners)]
         taken = taken or [self._batches[0].slice(0, 0)]
-        return pa.Table.from_batches(taken).combine_chunks().take(pa.array(places.reshape(-1)))
+        return pa.Table.from_batches(taken).combine_chunks().take(pa.array(positions.reshape(-1)))
 
 
 class Images:
@@ -78,12 +78,12 @@ class Images:
             data, errors = self._outside.read(rows)
             rows = _without(rows, FILE, OFFSET, SIZE).add_column(1, "bytes", pa.array(data, pa.binary()))
             return rows.append_column("error", pa.array(errors, pa.string()))
-        distinct, places = np.unique(ids, return_inverse=True)
+        distinct, positions = np.unique(ids, return_inverse=True)
         owners = np.searchsorted(self._firsts, distinct, side="right") - 1
         # No ids: the first part, of which no row, has the columns.
         parts = np.unique(owners) if len(owners) else np.zeros(1, np.int64)
         result = [self._rows(self._manifest.parts[owner], distinct[owners == owner]) for owner in parts]
-        return pa.concat_tables(result).take(pa.array(places)).drop_columns(["id"])
+        return pa.concat_tables(result).take(pa.array(positions)).drop_columns(["id"])
 
     def _rows(self, part: Part, ids: Ids) -> pa.Table:
         """The rows of a part with the given ids, which are sorted, distinct and its own."""
@@ -129,12 +129,12 @@ class _Outside:
 
     def read(self, rows: pa.Table) -> tuple[list[bytes | None], list[str | None]]:
         """Bytes, or why there are none, of each row."""
-        places = rows.select([FILE, OFFSET, SIZE]).to_pylist()
+        locations = rows.select([FILE, OFFSET, SIZE]).to_pylist()
         with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
             result = list(
                 pool.map(
                     lambda location: self._one(location[FILE], location[OFFSET], location[SIZE]),
-                    places,
+                    locations,
                 )
             )
         return [data for data, _ in result], [error for _, error in result]

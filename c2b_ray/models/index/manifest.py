@@ -1,4 +1,4 @@
-"""What an index directory says of itself: its manifest, format 2, and format 1 of before there were shards.
+"""The manifest of an index directory: format 2, and format 1 of before there were shards.
 
     manifest.json           this
     shard-*.faiss           faiss indexes of consecutive ids

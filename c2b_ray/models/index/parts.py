@@ -61,7 +61,7 @@ class ParquetPart:
                     kept = table.filter(pc.and_(table["bytes"].is_valid(), table["embedding"].is_valid()))
                     embeddings = _matrix(kept["embedding"], self._path)
                     finite = np.isfinite(embeddings).all(axis=1)
-                    kept = kept.filter(pa.array(finite)).drop_columns(["embedding", *_own_id(kept)])
+                    kept = kept.filter(pa.array(finite)).drop_columns(["embedding", *_id_column(kept)])
                     if len(kept):
                         yield kept, embeddings[finite]
         except pa.ArrowException as error:
@@ -115,8 +115,8 @@ def _joined(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return table.cast(schema).combine_chunks().to_batches()[0]
 
 
-def _own_id(table: pa.Table) -> list[str]:
-    """A source's own `id` column gives way to the index's."""
+def _id_column(table: pa.Table) -> list[str]:
+    """A source's column `id`, which the index's replaces."""
     return ["id"] if "id" in table.column_names else []
 
 

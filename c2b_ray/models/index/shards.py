@@ -1,7 +1,7 @@
 """Makes the faiss indexes of a directory from its file of vectors: trained on a sample, then shard by shard.
 
-In memory are the sample and one shard. A file gets its name when it is whole, so whoever dies when, the same call goes
-on with the first that is missing. It knows no images, and no plan but the one it is given.
+In memory are the sample and one shard. A file gets its name when it is whole, so after a crash at any point the same
+call resumes with the first that is missing. It knows no images, and does not choose the plan.
 """
 
 from __future__ import annotations

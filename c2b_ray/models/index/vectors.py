@@ -147,10 +147,12 @@ class Stored:
 
     def similarities(self, queries: Floats, ids: Ids) -> Floats:
         """The cosine of each query with each of its candidates; −inf where the id is −1."""
-        distinct, places = np.unique(ids, return_inverse=True)
+        distinct, positions = np.unique(ids, return_inverse=True)
         rows = self.rows(np.maximum(distinct, 0))
-        places = places.reshape(ids.shape)
-        result = np.stack([rows[rows_of_query] @ query for rows_of_query, query in zip(places, queries, strict=True)])
+        positions = positions.reshape(ids.shape)
+        result = np.stack(
+            [rows[rows_of_query] @ query for rows_of_query, query in zip(positions, queries, strict=True)]
+        )
         return np.where(ids < 0, np.float32(-np.inf), result)
 
     def rows(self, ids: Ids) -> Floats:

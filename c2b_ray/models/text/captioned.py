@@ -1,4 +1,4 @@
-"""What counts as a caption of its label, as an answer to its question, and as an image to be asked about.
+"""What counts as a caption of its label, as an answer to its question, and as an image that a model can be asked about.
 
 Knows texts and arrays; does not know what said the texts.
 """
@@ -63,7 +63,7 @@ def among_usable(
     ask: Callable[[list[Pixels], list[Row]], list[Reply]],
     refuse: Callable[[str], Reply],
 ) -> list[Reply]:
-    """A reply per row: what `ask` says where the image can be looked at, and an error in its place elsewhere."""
+    """A reply per row: what `ask` says where the image can be looked at, and an error elsewhere."""
     if len(images) != len(rows):
         raise ValueError(f"{len(images)} images for {len(rows)} rows")
     reasons = [unusable(image) for image in images]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from jinja2 import TemplateError
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from c2b_ray.errors import WeightsError
-from c2b_ray.roles import ChatReply, ChatRequest
+from c2b_ray.errors import ServiceError, WeightsError
+from c2b_ray.roles import ChatReply, ChatRequest, Message
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,30 @@ class ChatTokens:
 
     def prompt(self, request: ChatRequest) -> Prompt | ChatReply:
         """The request in tokens, or the reply that says why it cannot be asked."""
-        chat = [{"role": message.role, "content": message.content} for message in request.messages]
         try:
-            text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+            tokens = self.conversation(request.messages)
         except TemplateError as error:
             return ChatReply("", f"the model's chat template refused the messages: {error}")
-        tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         room = self.context - len(tokens)
         if request.max_tokens < 1:
             return ChatReply("", f"max_tokens is {request.max_tokens}; a reply needs at least one")
         if room < 1:
             return ChatReply("", f"the prompt has {len(tokens)} tokens; the model's context holds {self.context}")
         return Prompt(tokens, request, min(request.max_tokens, room))
+
+    def conversation(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a conversation up to where its reply begins. TemplateError where its template refuses it."""
+        chat = [{"role": message.role, "content": message.content} for message in messages]
+        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokens
+
+    def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """As `conversation`. ServiceError where the template refuses it."""
+        try:
+            return tuple(self.conversation(messages))
+        except TemplateError as error:
+            raise ServiceError(f"the model's chat template refused the messages: {error}") from error
 
     def reply(self, prompt: Prompt, tokens: Sequence[int]) -> ChatReply:
         """The text before the first token that ends a reply; its `error` says so where none of them came in time."""

@@ -19,7 +19,7 @@ Say = Callable[[Sequence[Pixels], Sequence[str]], Sequence[ChatReply]]
 
 
 def wording() -> list[str]:
-    """All that is ever asked: part of the revision of whoever is asked."""
+    """All prompts: part of the revision of each model that answers them."""
     return [prompts.text(name) for name in PROMPTS]
 
 

@@ -17,7 +17,7 @@ def test_the_last_layer_makes_the_logits_of_them():
     classifier = catalog.classifier("world:resnet-control-0?batch=4")
     extracted = features.load("world:resnet-control-0?batch=4").features(images)
     assert extracted.shape == (11, 128)
-    head = classifier._module.get_classifier()
+    head = classifier.module.get_classifier()
     with torch.no_grad():
         logits = head(torch.from_numpy(extracted)).numpy()
     assert np.allclose(logits, classifier.logits(images, [""] * 11), atol=1e-5)

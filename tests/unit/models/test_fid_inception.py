@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,7 @@ RESIZED = [
 ]
 
 
+@cache
 def weights() -> dict[str, torch.Tensor]:
     """Waves in place of learned weights: the same on every machine."""
     state = network().state_dict()
@@ -41,6 +44,7 @@ def weights() -> dict[str, torch.Tensor]:
     return state
 
 
+@pytest.mark.long
 def test_features_are_those_of_torch_fidelity():
     module = network()
     module.load_state_dict(weights())
@@ -57,6 +61,7 @@ def test_images_are_resized_as_tensorflow_1_does():
     assert torch.allclose(resized(squares)[0, 0, ::100, ::70], torch.tensor(RESIZED), atol=1e-4)
 
 
+@pytest.mark.long
 def test_weights_load_and_give_a_row_for_each_image(tmp_path):
     save_file(weights(), tmp_path / "inception.safetensors")
     extractor = features.load(f"inception:{tmp_path}/inception.safetensors?device=cpu&batch=2")

@@ -64,7 +64,7 @@ def test_failures_that_stay_say_what_the_service_said(served: tuple[str, Service
         ({"logits": [["0.5", "1", "0", "0", "0"]] * 3}, "not made of numbers: \\['0.5'"),
         ({"logits": [[True, 0, 0, 0, 0]] * 3}, "not made of numbers"),
         ({"logits": [[10**400, 0, 0, 0, 0]] * 3}, "not made of numbers"),
-        ({"labels": ["dog", "cat"]}, "its labels changed while it was asked, from 5 to 2 of them"),
+        ({"labels": ["dog", "cat"]}, "its labels changed between two requests, from 5 to 2 of them"),
         ({"labels": ["cat", "dog", "owl", "rat", "cow"]}, "from number 4, 'yak', to 'cow'"),
         ({"revision": "2"}, "its revision changed"),
         ({"logits": None}, "NoneType rows"),
@@ -105,7 +105,9 @@ def test_a_service_that_refuses_every_image_ends_the_run(served: tuple[str, Serv
     url, service = served
     service.refuses = KEYS
     for count in (1, 3):
-        with pytest.raises(ServiceError, match=rf"refused, {count} of {count}: .*HTTP 422 .*no such image.*own words"):
+        with pytest.raises(
+            ServiceError, match=rf"refused, {count} of {count}: .*HTTP 422 .*no such image.*message says why"
+        ):
             asked(url).logits(IMAGES[:count], KEYS[:count])
 
 

@@ -112,7 +112,7 @@ def test_what_the_hub_cannot_give_says_what_to_do(monkeypatch: pytest.MonkeyPatc
             WeightsError,
             "pickles are not read",
         ),
-        (RepositoryNotFoundError("401", response=closed), SpecError, "cannot be had"),
+        (RepositoryNotFoundError("401", response=closed), SpecError, "cannot be fetched"),
         (OSError("disk"), SpecError, "disk"),
     ]:
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -50,6 +51,7 @@ def test_nothing_is_compiled_where_pictures_fit() -> None:
     assert said(fits) == "False"
 
 
+@pytest.mark.long
 def test_where_compiled_code_cannot_be_kept_it_is_compiled_again() -> None:
     nowhere = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
     assert said(f"{nowhere}; print(resize(numpy.full((8, 8, 3), 7, 'u1'), 3, 3, 'bilinear').mean())") == "7.0"

@@ -1,0 +1,107 @@
+"""Debiasing of a diffusers pipeline: by an adapter that was fine-tuned (LoRA), or at test time, as DiffLens does.
+
+    lora=FOLDER                  an adapter as peft saves it, merged into the denoiser
+    debias=HEADS.safetensors     heads of `c2b prompts heads`: each image is drawn towards a value that its seed chooses
+
+At test time the activations that the heads read are moved, step by step, as little as makes the head name the value
+chosen, all values being chosen alike (DiffLens steers features of a sparse autoencoder in the same place; here it is
+the heads' own directions). It knows torch, peft and heads, and not what is generated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+
+from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.models import activation_heads, diffusion_activations, weights
+from c2b_ray.models.catalog import Spec
+from c2b_ray.schemas import seed_of
+
+ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+MARGIN = 2.0
+"""By how much the logit of the value chosen is to exceed all others together."""
+
+
+def adapter_files(spec: Spec) -> list[Path]:
+    """The files of the adapter and of the heads that a spec names. SpecError where one is absent, WeightsError where it
+    is another thing."""
+    files = []
+    if folder := spec.options.get("lora"):
+        for name in (ADAPTER, ADAPTER_CONFIG):
+            if not (Path(folder) / name).is_file():
+                raise SpecError(f"{spec.text}: {folder} holds no {name}; expected an adapter as peft saves it")
+        files += [weights.checked(Path(folder) / ADAPTER), Path(folder) / ADAPTER_CONFIG]
+    if heads := spec.options.get("debias"):
+        files.append(weights.checked(heads))
+    return files
+
+
+def merge_adapter(pipeline: Any, spec: Spec) -> None:
+    """Merges the adapter into the denoiser, whose modules keep their names."""
+    folder = spec.options.get("lora")
+    if folder is None:
+        return
+    config = json.loads((Path(folder) / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    kind = config.get("peft_type")
+    if config.get("megatron_config"):
+        raise WeightsError(f"{spec.text}: {folder} names megatron_config, of which peft imports whatever it calls so")
+    if kind != "LORA":
+        raise WeightsError(f"{spec.text}: {folder} holds an adapter of the kind {kind}, expected LORA")
+    name = diffusion_activations.denoiser_name(pipeline)
+    try:
+        adapted: Any = PeftModel.from_pretrained(getattr(pipeline, name), folder)
+        setattr(pipeline, name, adapted.merge_and_unload())
+    except (ValueError, RuntimeError, KeyError, TypeError) as error:
+        lines = " ".join(str(error).split())
+        raise WeightsError(f"{spec.text}: the adapter does not fit the {name}: {lines[:300]}") from error
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Heads of an attribute by denoising step, as tensors on the device of the denoiser: weight / scale (dimension,
+    values), and the bias of the activations as they are."""
+
+    activation: str
+    heads: dict[int, tuple[Tensor, Tensor]]
+
+    def steered(self, step: int, output: Tensor, seeds: Sequence[int]) -> Tensor:
+        """The output with the rows of the prompts moved; rows of other seeds do not matter to a row."""
+        weight, bias = self.heads[min(self.heads, key=lambda known: abs(known - step))]
+        rows = diffusion_activations.conditional(output, len(seeds))
+        flat = rows.flatten(1).float()
+        logits = flat @ weight + bias
+        chosen = torch.tensor([seed_of("debias", seed) % weight.shape[1] for seed in seeds], device=flat.device)
+        picked = torch.nn.functional.one_hot(chosen, weight.shape[1]).bool()
+        others = logits.masked_fill(picked, -torch.inf)
+        lacking = (MARGIN + others.logsumexp(1) - logits[picked]).clamp(min=0)
+        direction = weight.T[chosen] - others.softmax(1) @ weight.T
+        moved = flat + (lacking / direction.square().sum(1).clamp(min=1e-12))[:, None] * direction
+        rest = output[: output.shape[0] - len(seeds)]
+        return torch.cat([rest, moved.reshape(rows.shape).to(output.dtype)])
+
+
+def steering(pipeline: Any, spec: Spec) -> Steering | None:
+    """What a spec's `debias` asks for. SpecError for heads of an activation that the pipeline does not have."""
+    path = spec.options.get("debias")
+    if path is None:
+        return None
+    heads, about = activation_heads.decoded(weights.checked(path).read_bytes(), path)
+    name = str(about["activation"])
+    diffusion_activations.module_of(pipeline, name)
+    device = getattr(pipeline, diffusion_activations.denoiser_name(pipeline)).device
+    tensors = {}
+    for step, head in heads.items():
+        weight = torch.from_numpy(head.weight / head.scale[:, None])
+        tensors[step] = (
+            weight.to(device),
+            (torch.from_numpy(head.bias) - torch.from_numpy(head.mean) @ weight).to(device),
+        )
+    return Steering(name, tensors)

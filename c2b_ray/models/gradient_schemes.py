@@ -1,0 +1,41 @@
+"""Which classifiers have no gradients, by what their spec says alone, and which of a classifier's labels is watched.
+
+It loads no library of models, so that a config can be refused where it is submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from c2b_ray.errors import SpecError
+from c2b_ray.models import catalog
+
+_ZERO_SHOT = "zero-shot answers come from packed weights, which have no gradients"
+WITHOUT = {
+    "onnx": "ONNX Runtime gives no gradients of a graph's outputs; give the model it was exported from",
+    "http": "no gradients pass through a URL; give the model behind it",
+    "https": "no gradients pass through a URL; give the model behind it",
+    "open_clip": _ZERO_SHOT,
+    "world:clip": _ZERO_SHOT,
+    "table": "a table of predictions has no gradients, nor answers for images that are yet to be made",
+}
+"""By scheme, or scheme and name."""
+
+
+def refuse_without_gradients(text: str) -> None:
+    """SpecError where the spec alone says that there are none."""
+    spec = catalog.parse(text)
+    why = WITHOUT.get(spec.scheme) or WITHOUT.get(f"{spec.scheme}:{spec.name}")
+    if why is not None:
+        raise SpecError(f"{text}: {why} (timm:, torchvision:, hf: or a torch module)")
+
+
+def chosen_label(labels: Sequence[str], label: str | None) -> str:
+    """The label that is watched: of two the second where none is named. SpecError lists those that there are."""
+    if label is None and len(labels) == 2:
+        return labels[1]
+    if label is None or label not in labels:
+        shown = ", ".join(labels[:8]) + (", …" if len(labels) > 8 else "")
+        what = "has no" if label is not None else f"has {len(labels)} labels: name one as"
+        raise SpecError(f"the classifier {what} label{'' if label is None else f' {label!r}'}; it has {shown}")
+    return label

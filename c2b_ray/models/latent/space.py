@@ -1,0 +1,103 @@
+"""A latent space as a classifier sees it: latents → images → P(label), with gradients or without.
+
+It knows the roles of generator and classifier, and not which direction a search looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from c2b_ray.errors import SpecError
+from c2b_ray.models.gradient_schemes import chosen_label
+from c2b_ray.roles import Floats, GradientClassifier, LatentGenerator, Pixels
+
+_ROWS, _ROWS_OF_LARGE = 128, 8
+_MOMENTS = 1000  # latents of the prior whose mean and standard deviation are taken
+_LARGE = 256  # dimensions: the noise of a pipeline, each of whose images is many passes of a network
+
+
+class Space:
+    """`label`: the name of the classifier's output that is watched. `centre`, `scale`: mean and standard deviation of
+    the prior, the latter over all coordinates. `on_images` is told how many images each batch has. SpecError where the
+    classifier has no such label."""
+
+    def __init__(
+        self,
+        generator: LatentGenerator,
+        classifier: GradientClassifier,
+        label: str | None,
+        references: Sequence[GradientClassifier] = (),
+    ) -> None:
+        self.generator, self.dimension = generator, generator.dimension
+        self._classifier, self._references = classifier, list(references)
+        self.label = chosen_label(classifier.labels, label)
+        self._index = classifier.labels.index(self.label)
+        self._of_references = [_index_in(reference, self.label) for reference in references]
+        self.images_used = 0
+        self.on_images: Callable[[int], None] = lambda count: None
+        drawn = generator.sample(_MOMENTS, 0).astype(np.float64)
+        self.centre = drawn.mean(axis=0)
+        self.scale = float(np.sqrt(drawn.var(axis=0).mean()))
+        self.rows = _ROWS_OF_LARGE if self.dimension > _LARGE else _ROWS
+
+    def sample(self, count: int, seed: int) -> Floats:
+        return self.generator.sample(count, seed)
+
+    def log_odds(self, latents: torch.Tensor) -> torch.Tensor:
+        """Of the label against all others, float (rows,), differentiable."""
+        self._count(len(latents))
+        logits = self._classifier.logits_of(self.generator.images(latents))
+        others = torch.cat([logits[:, : self._index], logits[:, self._index + 1 :]], dim=1)
+        result: torch.Tensor = logits[:, self._index] - torch.logsumexp(others, dim=1)
+        return result
+
+    def images(self, latents: torch.Tensor) -> torch.Tensor:
+        """Differentiable, (rows, 3, height, width)."""
+        self._count(len(latents))
+        images: torch.Tensor = self.generator.images(latents)
+        return images
+
+    def _count(self, images: int) -> None:
+        self.images_used += images
+        self.on_images(images)
+
+    def probabilities(self, latents: NDArray[Any]) -> NDArray[np.float64]:
+        """P(label) of the image of each latent, (rows,)."""
+        return self.answers(latents)[:, 0]
+
+    def answers(self, latents: NDArray[Any]) -> NDArray[np.float64]:
+        """P(label) by the classifier, and by each of its references; (rows, 1 + references)."""
+        rows = []
+        with torch.no_grad():
+            for part in self._parts(latents):
+                images = self.images(part)
+                answers = [self._classifier.probabilities(images)[:, self._index]]
+                for reference, index in zip(self._references, self._of_references, strict=True):
+                    answers.append(reference.probabilities(images)[:, index])
+                rows.append(torch.stack([answer.double().cpu() for answer in answers], dim=1).numpy())
+        width = 1 + len(self._references)
+        return np.concatenate(rows) if rows else np.zeros((0, width))
+
+    def pixels(self, latents: NDArray[Any]) -> list[Pixels]:
+        """The images as uint8 (height, width, 3)."""
+        result: list[Pixels] = []
+        with torch.no_grad():
+            for part in self._parts(latents):
+                images = (self.images(part).clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1)
+                result.extend(images.cpu().numpy())
+        return result
+
+    def _parts(self, latents: NDArray[Any]) -> Sequence[torch.Tensor]:
+        whole = torch.from_numpy(np.ascontiguousarray(latents, dtype=np.float32))
+        return [whole[start : start + self.rows] for start in range(0, len(whole), self.rows)]
+
+
+def _index_in(classifier: GradientClassifier, label: str) -> int:
+    if label not in classifier.labels:
+        raise SpecError(f"a reference has no label {label!r}; it has {', '.join(classifier.labels[:8])}")
+    return classifier.labels.index(label)

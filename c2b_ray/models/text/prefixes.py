@@ -1,0 +1,55 @@
+"""The next tokens of many sequences that begin alike: what they share goes through the model once.
+
+It knows a causal model's key-value cache; it does not know tokenizers, nor what the tokens say.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+
+class PrefixCache:
+    """Keeps the keys and values of the last shared beginning, for the next call is likely to begin with it too."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._tokens: tuple[int, ...] = ()
+        self._cache: DynamicCache | None = None
+
+    @torch.inference_mode()
+    def next_log_probs(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Natural-log probabilities of the next token of each row, none of them empty: (rows, vocabulary)."""
+        shared = self._shared(rows)
+        rests = [list(row[len(shared) :]) for row in rows]
+        width = max(map(len, rests))
+        # Padded on the right, where a causal model does not look from the tokens that count.
+        ids = torch.tensor([rest + [0] * (width - len(rest)) for rest in rests], device=self._model.device)
+        cache = None
+        if shared and self._cache is not None:
+            cache = copy.deepcopy(self._cache)
+            cache.batch_repeat_interleave(len(rows))
+        logits = self._model(input_ids=ids, past_key_values=cache, use_cache=cache is not None).logits
+        ends = torch.tensor([len(rest) - 1 for rest in rests], device=logits.device)
+        last: Tensor = logits[torch.arange(len(rows), device=logits.device), ends].float().log_softmax(-1)
+        return last
+
+    def _shared(self, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """The beginning that the rows share and that is in the cache now; at least a token of each row is left."""
+        shortest = min(map(len, rows))
+        kept = self._tokens
+        if kept and len(kept) < shortest and all(tuple(row[: len(kept)]) == kept for row in rows):
+            return kept
+        columns = zip(*rows, strict=False)
+        same = next((at for at, column in enumerate(columns) if len(set(column)) > 1), shortest)
+        shared = tuple(rows[0][: min(same, shortest - 1)])
+        if shared:
+            ids = torch.tensor([shared], device=self._model.device)
+            self._cache = self._model(input_ids=ids, use_cache=True).past_key_values
+        self._tokens = shared
+        return shared
