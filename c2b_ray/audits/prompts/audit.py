@@ -1,0 +1,87 @@
+"""BGPS (Exposing Hidden Biases in Text-to-Image Models, ICML 2026): which natural prompts expose a hidden bias.
+
+    heads on activations → prompts of baselines and searches → judged under fresh seeds → words → parts of prompts
+
+It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.manifest import finished
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.prompts.heads import guides
+from c2b_ray.audits.prompts.measuring import measure
+from c2b_ray.audits.prompts.modifying import modify, show_examples
+from c2b_ray.audits.prompts.preflight import checked, paths_read
+from c2b_ray.audits.prompts.searching import search_all
+from c2b_ray.audits.prompts.size import most_images
+from c2b_ray.audits.prompts.words import associate
+from c2b_ray.audits.prompts.work import Work, begin
+from c2b_ray.audits.prompts.writing import write_baselines
+from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.config.prompts import PromptsConfig
+from c2b_ray.config.prompts_file import read_prompts_config
+from c2b_ray.filesystems.documents import FileOrFields
+from c2b_ray.report.prompts.report import write_report
+from c2b_ray.schemas import content_id
+from c2b_ray.store.prompts_run import PromptsRun, open_prompts_run
+
+RUNS = "runs"
+
+
+def search_prompts(
+    config: FileOrFields | PromptsConfig,
+    out: str | Path | None = None,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
+) -> PromptsRun:
+    """Searches for prompts that expose a generator's hidden bias, or goes on with it, and returns the run.
+
+    `config`: a prompts file's path, a mapping of its fields, or a `PromptsConfig`; all else as for `c2b_ray.audit`:
+    `out`: the run directory, by default `runs/prompts-<run id>`. `via`: where the models run, `here`, `actors`,
+    `serve` or `auto`. `placement`: how many processes run each stage.
+
+    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    """
+    session = Session(via, None if placement is None else read_placement(placement), listener)
+    return find(read_prompts_config(config), out, session)
+
+
+def find(config: PromptsConfig, out: str | Path | None, session: Session) -> PromptsRun:
+    """As `search_prompts`."""
+    config = checked(config, session.via)
+    via = session.chosen(lambda: most_images(config))
+    fields = config.model_dump(mode="json")
+    run_id = content_id("prompts", fields)
+    steps = Steps(session.listener)
+    with open_prompts_run(out or f"{RUNS}/prompts-{run_id}", run_id, fields) as run:
+        with backend(via, session.placement) as models:
+            work = walk(config, run, models, steps)
+        with steps.step("report"):
+            run.update(finished(via, steps, _counts(run)) | {"notes": work.notes})
+            write_report(run)
+    return run
+
+
+def walk(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
+    """The whole audit, from the heads to the tables."""
+    models.runner.check_paths(run.path, paths_read(config))
+    work = begin(config, run, models, steps)
+    guided = guides(work)
+    write_baselines(work)
+    search_all(work, guided)
+    measure(work)
+    associate(work)
+    modify(work)
+    show_examples(work)
+    return work
+
+
+def _counts(run: PromptsRun) -> dict[str, int]:
+    return {name: run.count(name) for name in run.kind.tables if run.has(name)}

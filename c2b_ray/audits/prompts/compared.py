@@ -1,0 +1,222 @@
+"""Two generators' prompts and words → what one brings about more than the other, and whether that could be chance.
+
+It knows rows of prompts and associations, not runs or pages. Prompts that both were judged by count as one draw, so
+that what both owe to a prompt falls away; prompts of searches are each generator's own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.stats import t as student
+
+from c2b_ray.audits.prompts.gains import PLAIN, Rows, cluster
+from c2b_ray.metrics import benjamini_hochberg
+from c2b_ray.metrics.gains import Gain, mean_gain
+from c2b_ray.schemas.prompts import PROMPTS_COMPARISON
+
+GAIN, FREQUENCY, WORD = "gain", "frequency", "word"
+ALL = ("all attributes", "all values")
+WORSE, BETTER, UNDETERMINED = "worse", "better", "undetermined"
+RAISES, NONE = "raises", "none"
+_COMPARED = ("difference", "difference_low", "difference_high", "p_value")
+
+Key = tuple[str, str, str]
+"""Attribute, value, method or word."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one generator came to. `prompts`, `associations`: its rows of the tables of these names; `least`: the least
+    effect of its words."""
+
+    prompts: Rows
+    associations: Rows
+    least: float
+
+
+@dataclass(frozen=True)
+class _Term:
+    """Prompts whose mean frequency counts `weight` times. `side`: whose searches they are of."""
+
+    rows: Rows
+    weight: float
+    side: str = ""
+
+
+def compare(a: Side, b: Side, alpha: float) -> pa.Table:
+    """A table of `PROMPTS_COMPARISON`, B minus A, what changed first and the least q first.
+
+    Of each method its frequency by value, and what it gains on the language model's own prompts, by value and over the
+    values that both sides have; of each word its effect. Prompts that name the value are left out. q is over all rows
+    of a measure that can be compared (Benjamini & Hochberg 1995); worse (more of B) and better where it is at most
+    alpha.
+    """
+    rows = [*_of_methods(a.prompts, b.prompts, 1 - alpha), *_of_words(a, b, alpha)]
+    for measure in (GAIN, FREQUENCY, WORD):
+        known = [row for row in rows if row["measure"] == measure and row["p_value"] is not None]
+        q_values = benjamini_hochberg([row["p_value"] for row in known]) if known else np.zeros(0)
+        for row, q in zip(known, q_values, strict=True):
+            row["q_value"] = float(q)
+            if q <= alpha:
+                row["change"] = WORSE if row["difference"] > 0 else BETTER
+    rows.sort(key=lambda row: (row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]))
+    return pa.Table.from_pylist(rows, PROMPTS_COMPARISON)
+
+
+def gains_by_value(prompts: Rows, confidence: float) -> dict[Key, tuple[Gain, int]]:
+    """By `Key`, each method's mean frequency less that of the language model's own prompts, and its images."""
+    groups = _groups(prompts)
+    plain = {key[:2]: rows for key, rows in groups.items() if key[2] == PLAIN}
+    return {
+        key: (_sum([_Term(rows, 1.0), _Term(plain[key[:2]], -1.0)], confidence), _images(rows))
+        for key, rows in groups.items()
+        if key[2] != PLAIN and key[:2] in plain
+    }
+
+
+def verdict(row: Mapping[str, Any], least: float) -> str:
+    """On a word: it raises the value by more than the least effect, by no more than that, or that is not known."""
+    if row["raises"]:
+        return RAISES
+    return NONE if row["high"] is not None and row["high"] <= least else UNDETERMINED
+
+
+def _of_methods(a: Rows, b: Rows, confidence: float) -> Iterator[dict[str, Any]]:
+    of_a, of_b = _groups(a), _groups(b)
+    for key in dict.fromkeys([*of_a, *of_b]):
+        sides = [of_a.get(key, []), of_b.get(key, [])]
+        yield _row(FREQUENCY, key, sides, _frequencies(sides, confidence), confidence)
+    pairs: dict[str, list[tuple[Rows, ...]]] = defaultdict(list)
+    for key in dict.fromkeys([*of_a, *of_b]):
+        plain = (*key[:2], PLAIN)
+        four = tuple(side.get(one, []) for one in (key, plain) for side in (of_a, of_b))
+        if key[2] != PLAIN:
+            yield _row(GAIN, key, four[:2], _gains([four], confidence), confidence)
+            if all(four):
+                pairs[key[2]].append(four)
+    for method, fours in pairs.items():
+        sides = [[row for four in fours for row in four[at]] for at in (0, 1)]
+        yield _row(GAIN, (*ALL, method), sides, _gains(fours, confidence), confidence)
+
+
+def _groups(prompts: Rows) -> dict[Key, list[Mapping[str, Any]]]:
+    groups: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in prompts:
+        if not row["leaked"] and row["frequency"] is not None:
+            groups[row["attribute"], row["value"], row["method"]].append(row)
+    return groups
+
+
+def _frequencies(sides: Sequence[Rows], confidence: float) -> tuple[float | None, float | None, Gain | None]:
+    """A's, B's, and B's less A's."""
+    a, b = map(_mean, sides)
+    if a is None or b is None:
+        return a, b, None
+    return a, b, _sum([_Term(sides[1], 1.0, "b"), _Term(sides[0], -1.0, "a")], confidence)
+
+
+def _gains(fours: Sequence[tuple[Rows, ...]], confidence: float) -> tuple[float | None, float | None, Gain | None]:
+    """As `_frequencies`, of the mean gain over values. `fours`: of each value the rows of A, of B, and of the language
+    model's own prompts on A and on B."""
+    share = 1 / len(fours)
+    if len(fours) == 1 and not all(fours[0]):
+        [four] = fours
+        return _gain(four[0], four[2]), _gain(four[1], four[3]), None
+    signs = ((1, 1.0, "b"), (0, -1.0, "a"), (3, -1.0, "b"), (2, 1.0, "a"))
+    terms = [_Term(one[at], sign * share, side) for one in fours for at, sign, side in signs]
+    a, b = (sum(share * (_gain(one[at], one[at + 2]) or 0.0) for one in fours) for at in (0, 1))
+    return a, b, _sum(terms, confidence)
+
+
+def _gain(rows: Rows, plain: Rows) -> float | None:
+    mean, before = _mean(rows), _mean(plain)
+    return None if mean is None or before is None else mean - before
+
+
+def _mean(rows: Rows) -> float | None:
+    return float(np.mean([row["frequency"] for row in rows])) if rows else None
+
+
+def _images(rows: Rows) -> int:
+    return sum(int(row["images"]) for row in rows)
+
+
+def _sum(terms: Sequence[_Term], confidence: float) -> Gain:
+    values: list[float] = []
+    groups: list[int] = []
+    clusters: list[int] = []
+    numbers: dict[tuple[str, ...], int] = {}
+    for number, term in enumerate(terms):
+        by_subject = len({row["subject"] for row in term.rows}) > 1
+        for row in term.rows:
+            name = cluster(row, by_subject)
+            name = name if len(name) == 1 else (term.side, *name)  # a search is of one generator
+            values.append(row["frequency"])
+            groups.append(number)
+            clusters.append(numbers.setdefault(name, len(numbers)))
+    coarsest = min(0.5 / row["images"] for term in terms for row in term.rows)
+    return mean_gain(values, groups, [term.weight for term in terms], clusters, coarsest, confidence)
+
+
+def _row(
+    measure: str, key: Key, sides: Sequence[Rows], numbers: tuple[float | None, float | None, Gain | None],
+    confidence: float,
+) -> dict[str, Any]:  # fmt: skip
+    value_a, value_b, difference = numbers
+    compared: dict[str, float | None] = dict.fromkeys(_COMPARED)
+    if difference is not None and np.isfinite(difference.low):
+        error = (difference.high - difference.value) / float(student.ppf((1 + confidence) / 2, difference.freedom))
+        p_value = 2 * float(student.sf(abs(difference.value) / error, difference.freedom))
+        low, high = max(-2.0, difference.low), min(2.0, difference.high)
+        compared = dict(zip(_COMPARED, (difference.value, low, high, p_value), strict=True))
+    return {
+        **dict(zip(("attribute", "value", "name"), key, strict=True)),
+        "measure": measure,
+        "value_a": value_a,
+        "value_b": value_b,
+        "n_a": _images(sides[0]),
+        "n_b": _images(sides[1]),
+        "verdict_a": None,
+        "verdict_b": None,
+        **compared,
+        "q_value": None,
+        "change": UNDETERMINED,
+    }
+
+
+def _of_words(a: Side, b: Side, alpha: float) -> Iterator[dict[str, Any]]:
+    rows_a, rows_b = ({(r["attribute"], r["value"], r["word"]): r for r in side.associations} for side in (a, b))
+    for key in dict.fromkeys([*rows_a, *rows_b]):
+        one, other = rows_a.get(key), rows_b.get(key)
+        effects = [row["effect"] if row is not None else None for row in (one, other)]
+        images = [{"images": row["images"]} if row is not None else {"images": 0} for row in (one, other)]
+        difference = _difference_of_words(one, other, alpha) if one is not None and other is not None else None
+        row = _row(WORD, key, [images[:1], images[1:]], (effects[0], effects[1], difference), 1 - alpha)
+        row["verdict_a"] = None if one is None else verdict(one, a.least)
+        row["verdict_b"] = None if other is None else verdict(other, b.least)
+        yield row
+
+
+def _difference_of_words(a: Mapping[str, Any], b: Mapping[str, Any], alpha: float) -> Gain | None:
+    """Welch's, of two means over contexts that are taken for independent; too careful where both have the same."""
+    if a["against"] != b["against"] or None in (a["effect"], b["effect"]):
+        return None
+    errors = [_error(row, alpha) for row in (a, b)]
+    total = errors[0] ** 2 + errors[1] ** 2
+    parts = [error**4 / (row["contexts"] - 1) for error, row in zip(errors, (a, b), strict=True)]
+    freedom = total**2 / sum(parts)
+    reach = float(student.ppf(1 - alpha / 2, freedom)) * total**0.5
+    value = b["effect"] - a["effect"]
+    return Gain(value, value - reach, value + reach, freedom)
+
+
+def _error(row: Mapping[str, Any], alpha: float) -> float:
+    """The standard error behind an interval, of which one side may have been cut at 1."""
+    reach = max(row["high"] - row["effect"], row["effect"] - row["low"])
+    return float(reach / student.ppf(1 - alpha / 2, row["contexts"] - 1))

@@ -1,0 +1,78 @@
+"""Two generators compared by the prompts and words that expose them, such as before and after debiasing: B against A.
+
+It composes runs, the comparing, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
+from c2b_ray.audits.prompts.compared import FREQUENCY, GAIN, WORD, Side
+from c2b_ray.audits.prompts.compared import compare as compared
+from c2b_ray.audits.prompts.gates import cell_name, generators_of, least_effect, rows_of
+from c2b_ray.errors import RunError
+from c2b_ray.report.prompts.comparison import PAGES
+from c2b_ray.steps import gate as gates
+from c2b_ray.store.prompts_run import PromptsRun
+
+SAME = ("subjects", "attributes", "intersections", "language_model", "judge", "guide", "search", "alpha")
+"""Settings without which a frequency, or a gain, means something else."""
+JUDGE = "judge"
+NUMBERS = ("value_a", "value_b", "difference", "difference_low", "difference_high", "p_value", "q_value")
+
+
+def compare(
+    run_a: PromptsRun, run_b: PromptsRun, classifier_a: str | None = None, classifier_b: str | None = None
+) -> Comparison:
+    """Compares two generators: B against A, or two of one run. `classifier_a`, `classifier_b`: their names.
+
+    ConfigError where it is not plain which generators are meant; RunError for runs in which a number means something
+    else, or that have no method and no word in common.
+    """
+    a, b = sides((run_a, run_b), (classifier_a, classifier_b), generators_of, _check_settings)
+    alpha = float(run_a.config["alpha"])
+    cells = compared(_side(run_a, a), _side(run_b, b), alpha)
+    if cells["difference"].null_count == cells.num_rows:
+        raise RunError(
+            f"{run_a.path} and {run_b.path} have nothing in common that can be compared; run c2b prompts for both "
+            "generators at once, or give both configs the same methods, with two prompts or more of each value"
+        )
+    return Comparison(
+        (run_a.path, run_b.path), (a, b), alpha, cells, PAGES, [_gated(b, row) for row in cells.to_pylist()]
+    )
+
+
+def _side(run: PromptsRun, generator: str) -> Side:
+    return Side(rows_of(run, "prompts", generator), rows_of(run, "associations", generator), least_effect(run))
+
+
+def _gated(generator: str, row: Mapping[str, Any]) -> gates.GateCell:
+    """Numbers and `verdict` are B's. `worse`: B gains more, or the word raises the value more; that a value is shown
+    more often than by A is neither worse nor better."""
+    column = {GAIN: "gain", WORD: "effect", FREQUENCY: "frequency"}[row["measure"]]
+    values: dict[str, Any] = {name: row[name] for name in NUMBERS} | {column: row["value_b"], "n": row["n_b"]}
+    values["pairs"] = min(row["n_a"], row["n_b"]) if row["p_value"] is not None else 0
+    if row["measure"] != FREQUENCY:
+        values["change"] = row["change"]
+    if row["measure"] == WORD:
+        values["verdict"] = row["verdict_b"]
+    return gates.GateCell(generator, cell_name(row), values)
+
+
+def _check_settings(run_a: PromptsRun, run_b: PromptsRun) -> None:
+    different = differing(run_a, run_b, SAME)
+    if JUDGE not in different and _judge(run_a) != _judge(run_b):
+        different.append("the judge's revision")
+    if None not in (run_a.config.get("associations"), run_b.config.get("associations")):
+        different += ["associations.least_effect"] if least_effect(run_a) != least_effect(run_b) else []
+    why = (
+        "a number of one is none of the other's: run c2b prompts for both generators with the same settings, or "
+        "in one run"
+    )
+    refuse(run_a, run_b, different, why)
+
+
+def _judge(run: PromptsRun) -> object:
+    return ((run.manifest.get("models") or {}).get(JUDGE) or {}).get("revision")

@@ -1,0 +1,80 @@
+"""Each method's gain over the language model's own prompts: mean over values, with its interval over prompts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.metrics.gains import Gain, mean_gain
+
+PLAIN = "llm"
+ABOVE, BELOW, NOTHING, UNKNOWN = "above", "below", "nothing found", "unknown"
+
+Rows = Sequence[Mapping[str, Any]]
+Target = tuple[str, str]
+
+
+def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
+    """Rows of `schemas.prompts.GAINS` of every method but the language model's own, on each generator.
+
+    prompts: rows of `schemas.prompts.PROMPTS`; those that name the value, or were not judged, are left out.
+    """
+    groups: dict[tuple[str, str], dict[Target, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in prompts:
+        if not row["leaked"] and row["frequency"] is not None:
+            groups[row["generator"], row["method"]][row["attribute"], row["value"]].append(row)
+    generators = list(dict.fromkeys(generator for generator, _ in groups))
+    result = []
+    for (generator, method), of_method in sorted(groups.items(), key=lambda group: generators.index(group[0][0])):
+        plain = groups.get((generator, PLAIN), {})
+        both = [target for target in of_method if target in plain]
+        if method == PLAIN or not both:
+            continue
+        one = _gain([of_method[target] for target in both], [plain[target] for target in both], 1 - alpha)
+        known = not np.isnan(one.low)
+        result.append(
+            {
+                "generator": generator,
+                "method": method,
+                "gain": one.value,
+                "low": max(-1.0, one.low) if known else None,
+                "high": min(1.0, one.high) if known else None,
+                "values": len(both),
+                "prompts": sum(len(of_method[target]) for target in both),
+                "verdict": _verdict(one),
+            }
+        )
+    return result
+
+
+def _gain(of_method: Sequence[Rows], plain: Sequence[Rows], confidence: float) -> Gain:
+    values: list[float] = []
+    groups: list[int] = []
+    clusters: list[int] = []
+    numbers: dict[Hashable, int] = {}
+    for number, rows in enumerate((*of_method, *plain)):
+        by_subject = len({row["subject"] for row in rows}) > 1
+        for row in rows:
+            values.append(row["frequency"])
+            groups.append(number)
+            clusters.append(numbers.setdefault(cluster(row, by_subject), len(numbers)))
+    weights = np.repeat([1 / len(of_method), -1 / len(of_method)], len(of_method))
+    coarsest = min(0.5 / row["images"] for rows in (*of_method, *plain) for row in rows)
+    return mean_gain(values, groups, weights, clusters, coarsest, confidence)
+
+
+def cluster(row: Mapping[str, Any], by_subject: bool) -> tuple[str, ...]:
+    """Values that err together: a prompt's images, of which every value counts its own, and prompts that a value's
+    searches for one subject gave."""
+    if row["method"].startswith("bgps") and by_subject:
+        return row["attribute"], row["value"], row["method"], row["subject"]
+    return (row["prompt"],)
+
+
+def _verdict(one: Gain) -> str:
+    if np.isnan(one.low):
+        return UNKNOWN
+    return ABOVE if one.low > 0 else BELOW if one.high < 0 else NOTHING

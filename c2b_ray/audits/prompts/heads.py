@@ -1,0 +1,212 @@
+"""The heads of a run: trained where the generator is, kept as files, refused as guides where they are at chance."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.kit.events import IMAGES, Steps
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.prompts.preflight import checked, paths_read
+from c2b_ray.audits.prompts.searching import Guided
+from c2b_ray.audits.prompts.size import images_of_heads
+from c2b_ray.audits.prompts.work import Work, described
+from c2b_ray.audits.prompts.writing import head_prompts
+from c2b_ray.config.prompts import PromptsConfig
+from c2b_ray.errors import ConfigError
+from c2b_ray.models.activation_heads import decoded, encoded, train_head
+from c2b_ray.pipelines.images import VERIFY, of_revision
+from c2b_ray.roles import ActivationReader, Captioner, ImageGenerator, Question
+from c2b_ray.schemas import content_id
+from c2b_ray.schemas.prompts import HEADS
+from c2b_ray.steps.prompts.guide import Head
+from c2b_ray.steps.prompts.heads import HeadPlan, Trained, train_heads
+from c2b_ray.store import files, writer
+from c2b_ray.store.kinds import kind_named
+from c2b_ray.store.prompts_run import PROMPTS
+
+FOLDER = "heads"
+ABOVE, AT = "above chance", "at chance"
+
+
+@dataclass(frozen=True)
+class HeadFile:
+    """`data`: safetensors. `rows`: of `schemas.prompts.HEADS`."""
+
+    attribute: str
+    data: bytes
+    rows: list[dict[str, Any]]
+
+
+def guides(work: Work) -> dict[str, Guided]:
+    """What guides on each generator; targets whose heads are at chance have no guide, and the run notes it.
+
+    ConfigError where no head of any generator may guide.
+    """
+    if work.config.guide == "judge" or "bgps" not in work.config.methods:
+        return {name: Guided(None, work.judge_revision) for name in work.config.generators}
+    folder = work.config.heads.files or work.run.location(FOLDER)
+    if work.config.heads.files is None:
+        write_heads(work, folder)
+    result = {name: _guided(work, name, folder) for name in work.config.generators}
+    rows = [row for name in result for row in _noted_rows(work, name, folder)]
+    work.run.write("heads", pa.Table.from_pylist(rows, schema=HEADS))
+    if not any(guided.heads for guided in result.values()):
+        raise ConfigError(
+            "heads", "every head is at chance on held-out prompts, so none may guide a search; raise heads.prompts or "
+            "heads.images, name another heads.activation, or use `guide: judge`",
+        )  # fmt: skip
+    return result
+
+
+def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.Table:
+    """Writes the heads of a config into a folder, without searching for prompts, and heads.parquet beside them; returns
+    that table. What is in the folder is not trained again. RunError where another process writes there."""
+    config, folder = checked(config, session.via), str(out).rstrip("/")
+    files.make_directory(folder)
+    with (
+        writer.single_writer(folder),
+        session.backend(lambda: len(config.generators) * images_of_heads(config)) as models,
+    ):
+        models.runner.check_paths(folder, paths_read(config))
+        work = described(config, kind_named(PROMPTS).new(folder), models, Steps(session.listener))
+        write_heads(work, folder)
+        rows = [row for name in config.generators for row in _noted_rows(work, name, folder)]
+        table = pa.Table.from_pylist(rows, schema=HEADS)
+        files.write_table(f"{folder}/heads.parquet", table)
+    return table
+
+
+def write_heads(work: Work, folder: str) -> None:
+    """A file of heads for each generator and attribute into a folder, of those that are not there."""
+    config = work.config
+    questions = work.questions
+    files.make_directory(folder)
+    for name in config.generators:
+        missing = {a: q for a, q in questions.items() if not files.exists(path_of(folder, name, a))}
+        if not missing:
+            continue
+        heads = config.heads
+        prompts = tuple(head_prompts(work, heads.prompts))
+        plan = HeadPlan(
+            prompts, heads.images, heads.activation, None if heads.steps is None else tuple(heads.steps),
+            heads.held_out, config.alpha, config.seed,
+        )  # fmt: skip
+        function = partial(_trained, work.generator(name), _teacher(work), missing, plan, name)
+        with work.steps.step("heads"):
+            work.run.begin_writing()
+            for made in work.models.runner.call(partial(function, work.revisions[name]), VERIFY):
+                files.write_bytes(path_of(folder, name, made.attribute), made.data)
+            work.steps.count({IMAGES: images_of_heads(config)})
+
+
+def path_of(folder: str, generator: str, attribute: str) -> str:
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{generator} {attribute}".lower()).strip("-")[:60]
+    return f"{folder.rstrip('/')}/{slug}-{content_id(generator, attribute)[:6]}.safetensors"
+
+
+def _teacher(work: Work) -> Callable[[], Captioner]:
+    spec = work.config.heads.teacher
+    if spec is None:
+        note = "The judge taught the heads: it is not independent of the guide."
+        work.notes.extend([] if note in work.notes else [note])
+        return work.judge()
+    revision = work.models.describe("captioner", spec).revision
+    return partial(of_revision, work.models.captioner(spec), revision, spec)
+
+
+def _trained(
+    generator: Callable[[], ImageGenerator],
+    teacher: Callable[[], Captioner],
+    questions: Mapping[str, Question],
+    plan: HeadPlan,
+    name: str,
+    revision: str,
+) -> list[HeadFile]:
+    made = generator()
+    if not isinstance(made, ActivationReader):
+        raise ConfigError("guide", f"{name}: its activations cannot be read; use `guide: judge`")
+    return [_file(one, plan, name, revision) for one in train_heads(made, teacher(), questions, plan, train_head)]
+
+
+def _file(one: Trained, plan: HeadPlan, name: str, revision: str) -> HeadFile:
+    rows = [
+        {
+            "generator": name,
+            "attribute": one.attribute,
+            "activation": plan.activation,
+            "step": step,
+            "accuracy": accuracy.value,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "chance": accuracy.chance,
+            "prompts": one.prompts,
+            "images": one.images,
+            "guides": step == one.step,
+            "verdict": ABOVE if accuracy.low > accuracy.chance else AT,
+        }
+        for step, accuracy in one.accuracy.items()
+    ]
+    about = {
+        "attribute": one.attribute,
+        "values": list(one.values),
+        "activation": plan.activation,
+        "step": one.step,
+        "generator_revision": revision,
+        "accuracy": rows,
+        "missing": list(one.missing),
+    }
+    return HeadFile(one.attribute, encoded(one.heads, about), rows)  # type: ignore[arg-type]
+
+
+def _guided(work: Work, name: str, folder: str) -> Guided:
+    heads: dict[str, Head] = {}
+    revisions = []
+    for attribute in work.config.attributes:
+        path = path_of(folder, name, attribute)
+        data = _read(path)
+        by_step, about = decoded(data, path)
+        _check(work, name, attribute, path, about)
+        revisions.append(content_id(data))
+        step = about["step"]
+        if step is None:
+            work.notes.append(f"{name}: the heads of {attribute} are at chance, so no search goes by them.")
+            continue
+        if about["missing"]:
+            unseen = ", ".join(about["missing"])
+            work.notes.append(f"{name}: too few images showed {attribute} {unseen}; no search looks for it.")
+        head = by_step[step]
+        values = tuple(about["values"])
+        heads[attribute] = Head(
+            attribute, values, about["activation"], step, head.weight, head.bias, head.mean, head.scale
+        )
+    return Guided(heads, content_id(*revisions))
+
+
+def _read(path: str) -> bytes:
+    if not files.exists(path):
+        raise ConfigError("heads.files", f"no such file: {path}; c2b prompts heads writes it for this config")
+    return files.read_bytes(path)
+
+
+def _check(work: Work, name: str, attribute: str, path: str, about: Mapping[str, Any]) -> None:
+    """ConfigError for heads of another generator or of other values."""
+    if about.get("generator_revision") != work.revisions[name]:
+        raise ConfigError("heads.files", f"{path}: heads of another generator than {work.config.generators[name]}")
+    known = set(about["values"]) | set(about.get("missing", ()))
+    if known != set(work.config.attributes[attribute].values):
+        raise ConfigError("heads.files", f"{path}: heads of the values {', '.join(sorted(known))} of {attribute}")
+
+
+def _noted_rows(work: Work, name: str, folder: str) -> Sequence[dict[str, Any]]:
+    result = []
+    for attribute in work.config.attributes:
+        path = path_of(folder, name, attribute)
+        result += [{**row, "generator": name} for row in decoded(_read(path), path)[1]["accuracy"]]
+    return result

@@ -1,0 +1,69 @@
+"""How many images a search for prompts may ask for, from its config alone: what decides whether it is small.
+
+It loads no model and asks for nothing. An activation that a head reads counts as an image.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from c2b_ray.audits.prompts.modifying import PICTURES
+from c2b_ray.config.prompts import PromptsConfig
+from c2b_ray.steps.prompts.experiment import REFERENCES
+from c2b_ray.steps.prompts.race import FIRST_SHARE
+from c2b_ray.steps.prompts.targets import targets_of
+
+_PARTS = 6
+"""Of a prompt, that can be left out; few have more."""
+
+
+def most_images(config: PromptsConfig) -> int:
+    """About so many images at most; searches whose prompts end early, and pools with few words, ask for fewer."""
+    return sum(images_by_part(config).values())
+
+
+def images_by_part(config: PromptsConfig) -> dict[str, int]:
+    """What each part of a run asks for at most; parts that the config leaves out are 0."""
+    generators, targets = len(config.generators), len(targets_of(config.attributes, config.intersections))
+    written = [method for method in config.methods if method != "bgps"]
+    searched = config.search.weights if "bgps" in config.methods else []
+    evaluation = config.evaluation
+    trained = config.guide == "heads" and "bgps" in config.methods and config.heads.files is None
+    searches = len(searched) * targets * ceil(evaluation.prompts / config.search.keep) * _of_search(config)
+    edits = 0 if config.modifiers is None else config.modifiers.prompts * targets * generators
+    of_edit = 0 if config.modifiers is None else (1 + _PARTS) * config.modifiers.images + 2 * PICTURES
+    first, second = _of_words(config)
+    return {
+        "heads": generators * images_of_heads(config) if trained else 0,
+        "searches": generators * searches,
+        "prompts judged": generators
+        * (len(written) + len(searched))
+        * targets
+        * evaluation.prompts
+        * evaluation.images,
+        "words, first look": first,
+        "words, second look": second,
+        "parts of prompts": edits * of_edit,
+    }
+
+
+def _of_words(config: PromptsConfig) -> tuple[int, int]:
+    """Images of both looks at words, as if every word were followed up."""
+    about = config.associations
+    if about is None:
+        return 0, 0
+    times = len(about.generators or [""]) * about.images
+    return times * (about.words + 1) * about.contexts, times * (about.words + 1 + REFERENCES) * about.most_followed
+
+
+def images_of_heads(config: PromptsConfig) -> int:
+    """Images that the heads of one generator learn from."""
+    return config.heads.prompts * config.heads.images
+
+
+def _of_search(config: PromptsConfig) -> int:
+    search = config.search
+    of_candidate = float(search.images)
+    if search.raced:  # half of the candidates, half of these again, and the winners once more
+        of_candidate = min(of_candidate, 2 * max(1, search.images // FIRST_SHARE))
+    return int(search.most_tokens * search.beams * search.expansion * of_candidate)

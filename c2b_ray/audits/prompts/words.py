@@ -1,0 +1,156 @@
+"""The words of a run's prompts, and which of them raise a value: an experiment of its own, on fresh seeds.
+
+A first look at all words says which of them a second look, on prompts and seeds of its own, decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from c2b_ray.audits.prompts.work import Work
+from c2b_ray.audits.prompts.writing import neutral_prompts
+from c2b_ray.config.prompts import Associations, Attribute
+from c2b_ray.schemas.prompts import ASSOCIATIONS
+from c2b_ray.steps.prompts.association import (
+    Finding,
+    Pair,
+    Shows,
+    analysed,
+    contexts_of_second,
+    left_open,
+    pair,
+    q_values,
+)
+from c2b_ray.steps.prompts.edits import distinctive, frequent_words
+from c2b_ray.steps.prompts.experiment import (
+    LEAST_CONTEXTS,
+    OF_FIRST,
+    SlotDesign,
+    families,
+    first_look,
+    second_look,
+    wanted,
+)
+from c2b_ray.steps.prompts.judging import Frequencies
+from c2b_ray.steps.prompts.leaks import Leaks, leaks_of, words_of
+
+
+def associate(work: Work) -> None:
+    """Writes associations.parquet."""
+    config = work.config.associations
+    if config is None:
+        return
+    rows = [row for name in config.generators or [next(iter(work.config.generators))] for row in _rows(work, name)]
+    work.run.write("associations", pa.Table.from_pylist(rows, schema=ASSOCIATIONS))
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """What both looks at one generator's words say. `open_pairs`: those that the second decides; None without one."""
+
+    first: Sequence[Finding]
+    second: Sequence[Finding] = ()
+    open_pairs: frozenset[Pair] | None = None
+
+
+def _rows(work: Work, generator: str) -> list[dict[str, object]]:
+    looks = _looks(work, generator)
+    again = {pair(finding): finding for finding in looks.second}
+    decided = None if looks.open_pairs is None else looks.open_pairs & set(again)
+    findings = [again.get(pair(finding), finding) for finding in looks.first]
+    used = {pair(finding): finding.images for finding in looks.first}
+    return [
+        {
+            **vars(one),
+            "q_value": q,
+            "generator": generator,
+            "raises": q <= work.config.alpha,
+            "look": 2 if pair(one) in again else 1,
+            "images_used": used[pair(one)] + (one.images if pair(one) in again else 0),
+        }
+        for one, q in zip(findings, q_values(findings, decided), strict=True)
+    ]
+
+
+def _looks(work: Work, generator: str) -> _Looks:
+    config = work.config.associations
+    assert config is not None
+    pool = _pool(work, generator, config)
+    kept = [word for subject in work.config.subjects for word in words_of(subject)]
+    words = [word for word in frequent_words(pool, ()) if not _names_a_value(work, word)][: config.words]
+    share = OF_FIRST if config.most_followed else 1
+    known = families(pool, words, kept, share * LEAST_CONTEXTS, work.config.seed)
+    _tell_untested(work, generator, [word for word in words if not any(word in one.words for one in known)])
+    sizes = (config.contexts, config.images)
+    designs = [first_look(family, kept, sizes, share, work.config.seed) for family in known]
+    first = _findings(work, generator, designs, "words")
+    if not config.most_followed:
+        return _Looks(first)
+    counts = contexts_of_second(first, config.most_followed)
+    used = {one.slot: len(one.blocks) for one in designs}
+    fresh = [
+        second_look(family, counts, kept, (used[family.slot], config.images), work.config.seed) for family in known
+    ]
+    again = [one for one in fresh if one is not None]
+    second = _findings(work, generator, again, "words again")
+    work.notes.append(
+        f"Words on {generator}: {_images(designs)} images in the first look; {_images(again)} in the second, which "
+        f"decides of {len(counts)} words."
+    )
+    return _Looks(first, second, frozenset(pair(finding) for finding in left_open(first)))
+
+
+def _images(designs: Sequence[SlotDesign]) -> str:
+    return f"{sum(len(seeds) for _, seeds in wanted(designs)):,}"
+
+
+def _tell_untested(work: Work, generator: str, words: Sequence[str]) -> None:
+    if words:
+        what = "too few prompts hold them in one kind of place; more `associations.prompts` may help"
+        work.notes.append(f"Words on {generator} that are not tested: {', '.join(words)} ({what}).")
+
+
+def _findings(work: Work, generator: str, designs: Sequence[SlotDesign], step: str) -> list[Finding]:
+    about = work.config.associations
+    assert about is not None
+    frequencies = work.judged(step, {generator: wanted(designs)})
+    findings: list[Finding] = []
+    for attribute, of_attribute in work.config.attributes.items():
+        values = {v: partial(_shows, frequencies, generator, {attribute: v}) for v in of_attribute.values}
+        findings += analysed(designs, attribute, values, about.least_effect, work.config.alpha)
+    return findings
+
+
+def _pool(work: Work, generator: str, config: Associations) -> list[str]:
+    """Prompts without a value's name: those that searches gave for the generator, then neutral ones."""
+    found = [
+        prompt
+        for row in work.run.read("searches", ["search_id", "generator", "prompts"]).sort_by("search_id").to_pylist()
+        if row["generator"] == generator
+        for prompt in row["prompts"]
+    ]
+    leaks = [leaks_of(about.values, about.synonyms) for about in work.config.attributes.values()]
+    prompts = dict.fromkeys([*neutral_prompts(work, config.prompts), *found])
+    return [prompt for prompt in prompts if not any(one.word(prompt) for one in leaks)]
+
+
+def _names_a_value(work: Work, word: str) -> bool:
+    return any(describes(about).word(word) for about in work.config.attributes.values())
+
+
+def describes(about: Attribute) -> Leaks:
+    """What names a value by itself, or is of what the config says to describe one value and no other: that such a word
+    raises the value is no association."""
+    texts = {value: [text] for value, text in (about.texts or {}).items()}
+    phrases = {value: [text for text in about.synonyms.get(value, ()) if " " in text] for value in about.values}
+    described = [word for each in (texts, phrases) for words in distinctive(each).values() for word in words]
+    return leaks_of([*about.values, *described], about.synonyms)
+
+
+def _shows(
+    frequencies: Frequencies, generator: str, target: dict[str, str], prompt: str, seeds: Sequence[int]
+) -> Shows:
+    return frequencies.shows(generator, prompt, seeds, target)

@@ -1,0 +1,98 @@
+"""State that the parts of a run share while it works: its config, its tables, its targets, and where its models are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config.prompts import PromptsConfig
+from c2b_ray.pipelines.images import of_revision
+from c2b_ray.pipelines.prompts import PromptStages
+from c2b_ray.roles import Captioner, ImageGenerator, Question
+from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.steps.prompts import judging
+from c2b_ray.steps.prompts.judging import Frequencies, ImageQuestions, JudgeModels
+from c2b_ray.steps.prompts.leaks import Leaks
+from c2b_ray.steps.prompts.targets import Target, leaks_of_target, question_of, targets_of
+from c2b_ray.store.prompts_run import PromptsRun
+
+
+@dataclass(frozen=True)
+class Work:
+    """`revisions`: of the generators by their names. `notes`: what a reader of the numbers should know."""
+
+    config: PromptsConfig
+    run: PromptsRun
+    models: Backend
+    steps: Steps
+    revisions: Mapping[str, str]
+    judge_revision: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def stages(self) -> PromptStages:
+        return PromptStages(self.models.runner)
+
+    @property
+    def targets(self) -> list[Target]:
+        return targets_of(self.config.attributes, self.config.intersections)
+
+    @property
+    def questions(self) -> dict[str, Question]:
+        return {name: question_of(name, about) for name, about in self.config.attributes.items()}
+
+    def leaks(self, target: Target) -> Leaks:
+        return leaks_of_target(target, self.config.attributes)
+
+    def generator(self, name: str) -> Callable[[], ImageGenerator]:
+        spec = self.config.generators[name]
+        return partial(of_revision, self.models.image_generator(spec), self.revisions[name], spec)
+
+    def judge(self) -> Callable[[], Captioner]:
+        spec = self.config.judge
+        return partial(of_revision, self.models.captioner(spec), self.judge_revision, spec)
+
+    def fresh_seeds(self, purpose: str, key: str, count: int) -> tuple[int, ...]:
+        """Seeds of a prompt for one purpose, the same on every generator; no search has seen them."""
+        return tuple(seed_of("prompts", purpose, self.config.seed, key, n) for n in range(count))
+
+    def judged(self, step: str, rows: Mapping[str, Sequence[tuple[str, Sequence[int]]]]) -> Frequencies:
+        """The judge's answers about the images of prompts under seeds, by generator; known answers are reused."""
+        out = self.run.location("judged")
+        for name, wanted in rows.items():
+            orders = judging.orders(wanted, self._identity(name))
+            if not orders.num_rows:
+                continue
+            with self.steps.step(step, judging.images_per_order(orders)) as tell:
+                models = partial(_judge_models, self.generator(name), self.judge())
+                self.run.begin_writing()
+                self.stages.judge(orders, models, ImageQuestions(name, self.questions), out, tell)
+        return Frequencies(self.run.read("judged"))
+
+    def _identity(self, generator: str) -> str:
+        of_questions = {name: [q.text, q.choices, q.texts] for name, q in self.questions.items()}
+        return content_id(generator, self.revisions[generator], self.judge_revision, of_questions)
+
+
+def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
+    """The work with its models described, and noted in the run."""
+    work = described(config, run, models, steps)
+    named = {f"generator {n}": {"spec": s, "revision": work.revisions[n]} for n, s in config.generators.items()}
+    judge = {"judge": {"spec": config.judge, "revision": work.judge_revision}}
+    others = {"language model": config.language_model, "reader": config.reader, "encoder": config.encoder}
+    unrevised = {name: {"spec": spec} for name, spec in others.items() if spec is not None}
+    run.update({"models": {**named, **unrevised, **judge}})
+    return work
+
+
+def described(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
+    """The work; nothing is written for it."""
+    revisions = {name: models.describe("image_generator", spec).revision for name, spec in config.generators.items()}
+    return Work(config, run, models, steps, revisions, models.describe("captioner", config.judge).revision)
+
+
+def _judge_models(generator: Callable[[], ImageGenerator], judge: Callable[[], Captioner]) -> JudgeModels:
+    return JudgeModels(generator(), judge())

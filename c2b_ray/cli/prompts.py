@@ -1,0 +1,85 @@
+"""`c2b prompts`: natural prompts that expose a text-to-image model's hidden bias."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from c2b_ray.cli import progress, show
+from c2b_ray.cli.audit import Json, Via, show_run
+from c2b_ray.cli.run_by_default import RUN, RunsByDefault
+from c2b_ray.cli.session import Placement, session
+from c2b_ray.errors import ConfigError
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.summary import Column, Summary
+
+app = typer.Typer(
+    help="Find natural prompts that expose a text-to-image model's hidden bias.", no_args_is_help=True,
+    cls=RunsByDefault,
+)  # fmt: skip
+
+
+@app.command(RUN)
+def run(
+    file: Annotated[str | None, typer.Argument(metavar="PROMPTS.yaml", help="The prompts file.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/prompts-<id>.")] = None,
+    via: Via = "auto",
+    placement: Placement = None,
+    as_json: Json = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Say how many images each part asks for at most, and stop.")
+    ] = False,
+    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a prompts file and stop.")] = False,
+) -> None:
+    """Search for prompts that bring about a value without naming it; `c2b prompts PROMPTS.yaml` is enough."""
+    if print_schema:
+        from c2b_ray.config.prompts import PromptsConfig
+
+        print(json.dumps(PromptsConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is None:
+        raise ConfigError("", "name a prompts file; c2b prompts --print-schema shows what it holds")
+    if estimate:
+        _show_estimate(file, as_json)
+        return
+    from c2b_ray.audits.prompts.audit import find
+    from c2b_ray.config.prompts_file import read_prompts_config
+
+    with progress.shown() as bar:
+        result = find(read_prompts_config(file), out, session(via, placement, bar))
+    show_run(result, as_json)
+
+
+@app.command()
+def heads(
+    file: Annotated[str, typer.Argument(metavar="PROMPTS.yaml", help="The prompts file.")],
+    out: Annotated[str, typer.Option(help="The folder of the heads; name it as `heads.files` of other runs.")],
+    via: Via = "auto",
+    placement: Placement = None,
+    as_json: Json = False,
+) -> None:
+    """Train linear heads on the generators' activations, and say how right they are at each denoising step."""
+    from c2b_ray.audits.prompts.heads import heads_alone
+    from c2b_ray.config.prompts_file import read_prompts_config
+    from c2b_ray.report.prompts.summary import heads_summary
+
+    with progress.shown() as bar:
+        table = heads_alone(read_prompts_config(file), out, session(via, placement, bar))
+    show.summary(heads_summary(table), as_json)
+
+
+def _show_estimate(file: str, as_json: bool) -> None:
+    from c2b_ray.audits.prompts.preflight import checked
+    from c2b_ray.audits.prompts.size import images_by_part
+    from c2b_ray.config.prompts_file import read_prompts_config
+
+    parts = images_by_part(checked(read_prompts_config(file), "auto"))
+    columns = [Column("part"), Column("images at most", number=True)]
+    rows = [(name, words.count(count)) for name, count in parts.items()]
+    total = (
+        f"{words.count(sum(parts.values()))} images at most; a search reads activations, which take less than images."
+    )
+    counts = {"images_at_most": parts, "total": sum(parts.values())}
+    show.summary(Summary("What it would ask for", columns, rows, [""] * len(rows), [total], to_json=counts), as_json)

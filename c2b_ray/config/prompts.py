@@ -1,0 +1,191 @@
+"""The fields of a prompts file (`c2b prompts`), each checked alone and with those that it goes with.
+
+It knows fields and their limits, not what a run does with them, nor files.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+
+Method = Literal["curated", "templates", "llm", "llm_biased", "pez", "bgps"]
+METHODS: tuple[Method, ...] = ("curated", "templates", "llm", "llm_biased", "pez", "bgps")
+SUBJECT = "{subject}"
+AND = " + "
+"""Between the attributes, and between the values, of an intersection."""
+
+
+class Attribute(Strict):
+    """What a prompt may bring about without naming it."""
+
+    values: list[Name] = Field(min_length=1, description="Its values, such as `day` and `night`.")
+    targets: list[Name] | None = Field(None, description="The values that are searched for; by default all.")
+    question: Name | None = Field(None, description="What the judge is asked; by default which of the values it sees.")
+    texts: dict[Name, Name] | None = Field(
+        None, description="Value → a text that is true of its images, for judges that compare images with texts."
+    )
+    synonyms: dict[Name, list[Name]] = Field(
+        default_factory=dict, description="Value → more words that name it; a prompt that holds one of them leaks."
+    )
+
+    @model_validator(mode="after")
+    def _of_its_values(self) -> Attribute:
+        distinct(self.values, "value")
+        if len(self.values) < 2:
+            raise ValueError(f"an attribute needs two values or more, not {', '.join(self.values)} alone")
+        for field in ("targets", "texts", "synonyms"):
+            for value in getattr(self, field) or ():
+                if value not in self.values:
+                    raise ValueError(f"{field}: {value!r} is none of the values {', '.join(self.values)}")
+        if self.texts is not None and set(self.texts) != set(self.values):
+            raise ValueError("texts: needs a text for each value")
+        return self
+
+
+class HeadsConfig(Strict):
+    """How linear heads on the generator's activations are trained."""
+
+    activation: Name = Field("unet.mid_block", description="The module of the denoiser whose output they read.")
+    steps: list[int] | None = Field(None, description="Denoising steps, from 0; by default eight from first to last.")
+    prompts: int = Field(120, ge=8, le=100_000, description="Prompts of the images that they learn from.")
+    images: int = Field(4, ge=1, le=1000, description="Images of each prompt.")
+    held_out: float = Field(0.3, gt=0, lt=1, description="Share of the prompts that accuracies are measured on.")
+    teacher: SpecText | None = Field(
+        None, description="The spec of a captioner that labels the images; by default the judge, which is then not "
+        "independent of the guide."
+    )  # fmt: skip
+    files: str | None = Field(None, description="A folder that `c2b prompts heads` has written; nothing is trained.")
+
+
+class SearchConfig(Strict):
+    """The beam search. The notes on the paper give no K, B, E or E′; these are ours."""
+
+    weights: list[float] = Field([10.0, 100.0], min_length=1, description="λ, one search each.")
+    beams: int = Field(4, ge=1, le=100, description="B: prompts that are carried on.")
+    expansion: int = Field(4, ge=1, le=1000, description="E: candidates drawn from what continues a beam.")
+    pool: int = Field(12, ge=1, le=100_000, description="E′: likeliest next tokens of a beam that E are drawn from.")
+    images: int = Field(8, ge=1, le=1000, description="K: seeds, shared by all candidates of a search.")
+    least_tokens: int = Field(4, ge=1, le=1000, description="No prompt has fewer.")
+    most_tokens: int = Field(24, ge=1, le=1000, description="A prompt that has not ended ends there.")
+    raced: bool = Field(True, description="Candidates that fall behind get no more images; false: K images for each.")
+    of_parent: int = Field(2, ge=1, le=100, description="Of one beam's candidates so many go on at most (diversity).")
+    overlap: float = Field(0.8, gt=0, le=1, description="Prompts that share more of their words count as one.")
+    keep: int = Field(2, ge=1, le=100, description="Prompts that a search gives.")
+    filtered: bool = Field(True, description="Candidates that name the value are not followed.")
+
+
+class Evaluation(Strict):
+    """What a method's prompts are judged by, on fresh seeds."""
+
+    prompts: int = Field(20, ge=1, le=10_000, description="Prompts of each method, value and generator.")
+    images: int = Field(10, ge=1, le=10_000, description="Images of each prompt.")
+
+
+class Associations(Strict):
+    """The experiment that says which words raise which value: each word, in the same contexts under the same seeds."""
+
+    prompts: int = Field(
+        1000, ge=1, le=100_000, description="Prompts of the language model that words and contexts are taken from, "
+        "beside those that searches gave."
+    )  # fmt: skip
+    words: int = Field(60, ge=1, le=10_000, description="Words at most, those in most prompts first.")
+    contexts: int = Field(24, ge=4, le=1000, description="Prompts that each word is put into at first.")
+    follow_up: int | None = Field(
+        None, ge=0, le=10_000, description="Other prompts, at most, that a word is put into where the first ones leave "
+        "open whether it raises a value; these alone decide. By default four times `contexts`; 0: one look at all "
+        "words, which decides."
+    )  # fmt: skip
+    images: int = Field(2, ge=1, le=1000, description="Images of each word in each context.")
+    least_effect: float = Field(
+        0.05, ge=0, lt=1, description="A word raises a value where it adds more than this to the value's frequency."
+    )
+    generators: list[Name] | None = Field(None, description="Names of generators; by default the first.")
+
+    @property
+    def most_followed(self) -> int:
+        """Contexts of a word in the second look, at most; 0: there is none."""
+        return 4 * self.contexts if self.follow_up is None else self.follow_up
+
+
+class Modifiers(Strict):
+    """Minimal edits: what each part of a prompt adds."""
+
+    prompts: int = Field(3, ge=1, le=1000, description="Prompts of each value and generator, those found best.")
+    images: int = Field(24, ge=1, le=10_000, description="Images with and without each part, under the same seeds.")
+
+
+class PromptsConfig(Strict):
+    """Which natural prompts expose a text-to-image model's hidden bias."""
+
+    subjects: list[Name] = Field(min_length=1, description="What prompts are about: professions, objects, activities.")
+    attributes: dict[Name, Attribute] = Field(
+        min_length=1, description="Attribute → its values, as a list or with what else is known of them."
+    )
+    generators: dict[Name, SpecText] = Field(
+        min_length=1, description="A name of one's own → the spec of an image generator; the first is the base."
+    )
+    language_model: SpecText = Field(description="The spec of a language model that proposes prompts.")
+    judge: SpecText = Field(description="The spec of a captioner that judges images made under fresh seeds.")
+    reader: SpecText | None = Field(
+        None, description="The spec of another language model, trained on other text, for perplexity."
+    )
+    encoder: SpecText | None = Field(None, description="The spec of an open_clip encoder, for the method pez.")
+    guide: Literal["heads", "judge"] = Field(
+        "heads", description="heads: by linear heads on the generator's activations; judge: by the judge's answers on "
+        "finished images under other seeds, for generators without activations."
+    )  # fmt: skip
+    heads: HeadsConfig = HeadsConfig()
+    search: SearchConfig = SearchConfig()
+    methods: list[Method] = Field(["curated", "templates", "llm", "llm_biased", "bgps"], min_length=1)
+    curated: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field(
+        default_factory=list, description=f"Prompts written by people, with or without {SUBJECT}; by default a few."
+    )
+    intersections: list[list[Name]] = Field(
+        default_factory=list, description="Attributes whose values are searched for at once, such as [age, gender]."
+    )
+    evaluation: Evaluation = Evaluation()
+    associations: Associations | None = Associations()
+    modifiers: Modifiers | None = Modifiers()
+    alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
+    seed: int = Field(0, ge=0, lt=2**31)
+
+    @field_validator("attributes", mode="before")
+    @classmethod
+    def _values_alone(cls, attributes: Any) -> Any:
+        if not isinstance(attributes, dict):
+            return attributes
+        return {name: {"values": about} if isinstance(about, list) else about for name, about in attributes.items()}
+
+    @field_validator("generators", mode="before")
+    @classmethod
+    def _one_generator(cls, generators: Any) -> Any:
+        return {"base": generators} if isinstance(generators, str) else generators
+
+    @field_validator("subjects")
+    @classmethod
+    def _distinct_subjects(cls, names: list[str]) -> list[str]:
+        distinct(names, "subject")
+        return names
+
+    @model_validator(mode="after")
+    def _what_goes_together(self) -> PromptsConfig:
+        for names in self.intersections:
+            if len(names) < 2 or len(set(names)) < len(names):
+                raise ValueError(f"intersections: {names} needs two attributes or more, each once")
+            for name in names:
+                if name not in self.attributes:
+                    raise ValueError(f"intersections: {name!r} is none of the attributes {', '.join(self.attributes)}")
+        if "pez" in self.methods and self.encoder is None:
+            raise ValueError("methods: pez needs an `encoder`, whose text tower gives the gradients")
+        if self.reader == self.language_model:
+            raise ValueError("reader: must be another model than `language_model`, which would judge its own words")
+        search = self.search
+        if search.least_tokens > search.most_tokens or search.pool < search.expansion:
+            raise ValueError("search: least_tokens must not exceed most_tokens, nor expansion (E) the pool (E′)")
+        for name in (self.associations.generators or ()) if self.associations else ():
+            if name not in self.generators:
+                raise ValueError(f"associations: {name!r} is none of the generators {', '.join(self.generators)}")
+        return self

@@ -1,0 +1,66 @@
+"""The stages of `c2b prompts`: searches, judging, pictures; each row alone, so that they run side by side and resume.
+
+It knows which step runs over which rows, and leaves reading, writing and resuming to `stage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from c2b_ray.pipelines.images import OnProgress
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
+from c2b_ray.roles import ImageGenerator
+from c2b_ray.schemas.prompts import EXAMPLES, JUDGED, SEARCHES
+from c2b_ray.steps.prompts.judging import ImageQuestions, JudgeModels, judge, pictures
+from c2b_ray.steps.prompts.tasks import SearchModels, SearchPlan, search
+
+SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=4)
+JUDGE = StageConfig(JUDGED, stage="generate", rows_per_file=64)
+PICTURES = StageConfig(EXAMPLES, stage="generate", rows_per_file=16)
+_BLOCK = 8
+
+
+@dataclass(frozen=True)
+class PromptStages:
+    """The stages of one run, all run by `runner`."""
+
+    runner: Runner
+
+    def search(
+        self, orders: pa.Table, models: Callable[[], SearchModels], plan: SearchPlan, out: str, tell: OnProgress
+    ) -> None:
+        """A row of `schemas.prompts.SEARCHES` per order into parts under `out`."""
+        config = replace(SEARCH, total=orders.num_rows)
+        self.runner.run(
+            _rows(orders, 1), partial(search, plan=plan), models, out, id_column="search_id", config=config,
+            on_progress=tell,
+        )  # fmt: skip
+
+    def judge(
+        self, orders: pa.Table, models: Callable[[], JudgeModels], about: ImageQuestions, out: str, tell: OnProgress
+    ) -> None:
+        """A row of `schemas.prompts.JUDGED` per order into parts under `out`."""
+        config = replace(JUDGE, total=orders.num_rows)
+        self.runner.run(
+            _rows(orders, _BLOCK), partial(judge, about=about), models, out, id_column="judged_id", config=config,
+            on_progress=tell,
+        )  # fmt: skip
+
+    def pictures(
+        self, orders: pa.Table, generator: Callable[[], ImageGenerator], name: str, out: str, tell: OnProgress
+    ) -> None:
+        """A row of `schemas.prompts.EXAMPLES` per order into parts under `out`."""
+        config = replace(PICTURES, total=orders.num_rows)
+        self.runner.run(
+            _rows(orders, _BLOCK), partial(pictures, name=name), generator, out, id_column="example_id", config=config,
+            on_progress=tell,
+        )  # fmt: skip
+
+
+def _rows(table: pa.Table, block: int) -> Rows:
+    count = table.num_rows
+    return Rows([table.slice(start, block) for start in range(0, max(1, count), block)], total=count)

@@ -1,0 +1,1 @@
+"""Prompts that expose a generator: the search for them, what they leak, and what their words do."""

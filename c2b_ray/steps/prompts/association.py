@@ -1,0 +1,182 @@
+"""Which words raise which value, from what was judged of an experiment's blocks (`experiment`).
+
+A word raises a value where it does so against the context without a word, and against other words of its family, which
+share whatever any word does there; of nouns that a context cannot do without, against other words alone. Contexts are
+the sampling unit.
+
+With two looks the first only says which words, and which of their values, the second is about: its p-values, intervals
+and false discovery rate are of fresh contexts and seeds alone, so that the choice does not bias them. What the first
+look leaves out raises nothing, with a q-value of 1. It knows counts, and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from c2b_ray.metrics import benjamini_hochberg
+from c2b_ray.steps.prompts.experiment import LEAST_CONTEXTS, LEAST_OTHERS, SlotDesign
+
+STILL_OPEN = 0.5
+"""The first look's p-value of a pair that a second look decides, below this: an estimate above the least effect."""
+LEAST_SECOND = 16
+"""Contexts of a word in the second look, at least."""
+CLEAR = 5.0
+"""Standard errors above the least effect that the second look should bring an effect to, as the first estimates it."""
+WITHOUT, OTHERS, BOTH = "without it", "other words", "without it, and other words"
+
+Shows = NDArray[np.float64]
+Judged = Callable[[str, Sequence[int]], Shows]
+"""1 where the image of a prompt and a seed shows the value, 0 where not, NaN where nothing is known."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`effect`: what the word adds to the frequency of the value; `p_value`: one-sided, of adding no more than the
+    least effect, against all that it is compared with."""
+
+    word: str
+    attribute: str
+    value: str
+    effect: float
+    low: float
+    high: float
+    p_value: float
+    against: str
+    contexts: int
+    images: int
+
+
+def analysed(
+    designs: Sequence[SlotDesign], attribute: str, values: Mapping[str, Judged], least: float, alpha: float
+) -> list[Finding]:
+    """What each word does to each value."""
+    return [
+        finding
+        for one in designs
+        for value, judged in values.items()
+        for finding in _of_slot(one, attribute, value, judged, (least, alpha))
+    ]
+
+
+def _of_slot(one: SlotDesign, attribute: str, value: str, judged: Judged, how: tuple[float, float]) -> list[Finding]:
+    rates = _rates(one.words, one, judged)
+    references = _mean(_rates(one.references, one, judged)) if one.references else None
+    bare = np.array([_rate(judged(b.without, b.seeds)) if b.without else np.nan for b in one.blocks])
+    result = []
+    for row, word in enumerate(one.words):
+        others = np.delete(rates, row, axis=0) if references is None else references
+        compared = _differences(rates[row], bare, others)
+        images = sum(len(block.seeds) for block in one.blocks if word in block.with_word)
+        if not compared:
+            continue
+        first = next(iter(compared.values()))
+        effect, low, high = _interval(first, how[1])
+        p_value = max(_p_value(difference, how[0]) for difference in compared.values())
+        against = BOTH if len(compared) == 2 else next(iter(compared))
+        contexts = int((~np.isnan(first)).sum())
+        result.append(Finding(word, attribute, value, effect, low, high, p_value, against, contexts, images))
+    return result
+
+
+def _rates(words: Sequence[str], one: SlotDesign, judged: Judged) -> Shows:
+    """The rate of each word in each block, (words, blocks); NaN in blocks without the word."""
+    return np.array(
+        [[_rate(judged(b.with_word[w], b.seeds)) if w in b.with_word else np.nan for b in one.blocks] for w in words]
+    )
+
+
+def _differences(rates: Shows, bare: Shows, others: Shows) -> dict[str, Shows]:
+    """What the word's rates are compared with → differences by context, (blocks,); NaN where one of both is missing.
+
+    others: rates of the other words, (words, blocks), or of references, (blocks,)."""
+    compared: dict[str, Shows] = {}
+    if (~np.isnan(rates - bare)).sum() >= LEAST_CONTEXTS:
+        compared[WITHOUT] = rates - bare
+    known = others if others.ndim == 1 else others[~np.isnan(others).all(axis=1)]
+    if others.ndim == 1 or len(known) >= LEAST_OTHERS or (not compared and len(known)):
+        against_others = rates - (known if others.ndim == 1 else _middle(known))
+        if (~np.isnan(against_others)).sum() >= LEAST_CONTEXTS:
+            compared[OTHERS] = against_others
+    return compared
+
+
+def _rate(shows: Shows) -> float:
+    known = shows[~np.isnan(shows)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _middle(others: Shows) -> Shows:
+    """In each context the mean rate of the middle half of the other words, as they rank over all contexts: a few words
+    that do much to the value do not move it."""
+    means = np.nanmean(others, axis=1)
+    order = np.argsort(means, kind="stable")
+    cut = len(order) // 4
+    return _mean(others[order[cut : len(order) - cut]])
+
+
+def _mean(rates: Shows) -> Shows:
+    """Of what is known in each context, (words, blocks) to (blocks,); NaN where nothing is."""
+    known = ~np.isnan(rates)
+    sums, counts = np.where(known, rates, 0.0).sum(axis=0), known.sum(axis=0)
+    mean: Shows = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return mean
+
+
+def _interval(differences: Shows, alpha: float) -> tuple[float, float, float]:
+    known = differences[~np.isnan(differences)]
+    mean, error = float(known.mean()), _error(known)
+    reach = float(student.ppf(1 - alpha / 2, len(known) - 1)) * error
+    return mean, max(-1.0, mean - reach), min(1.0, mean + reach)
+
+
+def _p_value(differences: Shows, least: float) -> float:
+    """One-sided, of a mean of no more than `least`, by Student's t over contexts."""
+    known = differences[~np.isnan(differences)]
+    return float(student.sf((known.mean() - least) / _error(known), len(known) - 1))
+
+
+def _error(known: Shows) -> float:
+    """The standard error of the mean. Where all contexts agree to the last image, that of one image less in one of
+    them: no experiment of this size is certain."""
+    return float(max(known.std(ddof=1), 1 / (2 * len(known))) / np.sqrt(len(known)))
+
+
+Pair = tuple[str, str, str]
+"""Word, attribute, value."""
+
+
+def pair(finding: Finding) -> Pair:
+    return finding.word, finding.attribute, finding.value
+
+
+def left_open(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that a second look is to decide: more than the least effect, as a first look estimates it. Below it a word
+    may still lie above: a second look of everything would be a first one."""
+    return [finding for finding in findings if finding.p_value < STILL_OPEN]
+
+
+def contexts_of_second(findings: Sequence[Finding], most: int) -> dict[str, int]:
+    """Word → contexts of its second look: as many as should bring each of its open effects, less a standard error,
+    `CLEAR` standard errors above the least effect, and no more than `most`."""
+    result: dict[str, int] = {}
+    for finding in left_open(findings):
+        ahead = float(student.isf(max(finding.p_value, 1e-300), finding.contexts - 1)) - 1
+        enough = finding.contexts * (CLEAR / ahead) ** 2 if ahead > 0 else float(most)
+        count = min(most, max(LEAST_SECOND, ceil(min(enough, most))))
+        result[finding.word] = max(result.get(finding.word, 0), count)
+    return result
+
+
+def q_values(findings: Sequence[Finding], decided: Collection[Pair] | None = None) -> list[float]:
+    """Benjamini & Hochberg's, over the words, attributes and values of one generator: those of `decided`, by default
+    all; 1 of the others."""
+    among = [decided is None or pair(finding) in decided for finding in findings]
+    p_values = [finding.p_value for finding, counts in zip(findings, among, strict=True) if counts]
+    adjusted = iter(benjamini_hochberg(p_values).tolist())
+    return [next(adjusted) if counts else 1.0 for counts in among]

@@ -1,0 +1,222 @@
+"""Bias-guided prompt search: a beam search over a language model's next tokens, towards prompts that bring a value.
+
+    score of a prompt s = log P(s) + λ · log (1/K Σ_k P(value | image k))
+
+From each of B beams the E′ likeliest next tokens make a pool, E of them are drawn in proportion to their probability,
+and of all B × E candidates the best B go on. The first tokens are drawn from the whole distribution. Where an end token
+is in a beam's pool, the beam is saved as ended and is no longer a candidate. The notes on the paper
+(BGPS, ICML 2026) give neither K, B, E nor E′, nor how the pool is drawn from; `docs/papers/bgps.md` says what is read
+into them. It knows roles, and neither tables nor where models run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.special import softmax
+
+from c2b_ray.errors import ServiceError
+from c2b_ray.roles import ReplyContinuer, TokenLogProb
+from c2b_ray.schemas import seed_of
+from c2b_ray.steps.prompts.guide import Counted, bias_scores, gumbel_order
+from c2b_ray.steps.prompts.leaks import Leaks, words_of
+from c2b_ray.steps.prompts.race import Candidates, Contest, best
+
+EVERY_TOKEN = 2**31
+"""More tokens than any vocabulary has: the whole distribution."""
+_CONFIRMED = 16
+"""Ended prompts of a race that get more images before the best are seen under all seeds."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """`weight`: λ. `beams`: B; `expansion`: E; `pool`: E′; `images`: K. `tokens`: from the fewest to the most of a
+    prompt. `raced`: candidates that fall behind get no more images. `of_parent`: so many of one beam's candidates go on
+    at most. `overlap`: prompts that share more of their words (Jaccard) count as one. `keep`: prompts of one search.
+    `filtered`: prompts that name the value are not followed."""
+
+    weight: float
+    beams: int = 4
+    expansion: int = 4
+    pool: int = 12
+    images: int = 8
+    tokens: tuple[int, int] = (4, 24)
+    raced: bool = True
+    of_parent: int = 2
+    overlap: float = 0.8
+    keep: int = 2
+    filtered: bool = True
+
+
+@dataclass(frozen=True)
+class Beam:
+    """A prompt as far as it goes. `bias`: log mean probability, NaN where it was not measured."""
+
+    tokens: tuple[int, ...]
+    text: str
+    log_prior: float
+    bias: float = float("nan")
+    parent: int = -1
+
+
+@dataclass(frozen=True)
+class ScoredPrompt:
+    text: str
+    log_prior: float
+    bias: float
+    score: float
+
+
+@dataclass
+class Search:
+    """One search: of one value, from one instruction. `rejected`: candidates that named the value."""
+
+    model: ReplyContinuer
+    guide: Counted
+    leaks: Leaks
+    settings: SearchSettings
+    seed: int
+    rejected: int = 0
+    candidates: int = 0
+    _ended: dict[str, Beam] = field(default_factory=dict)
+
+    def run(self, start: Sequence[int]) -> list[ScoredPrompt]:
+        """The best prompts, best first. ServiceError where the model names no token that ends a reply."""
+        if not self.model.end_tokens:
+            raise ServiceError("the language model's tokenizer has no end token, so no prompt would ever end")
+        self._random = np.random.default_rng(seed_of("prompt search", self.seed))
+        self._seeds = tuple(seed_of("prompt search image", self.seed, n) for n in range(self.settings.images))
+        self._start = tuple(start)
+        self._turn = 0
+        beams = self._chosen(self._first())
+        for _ in range(self.settings.tokens[1] - 1):
+            if not beams:
+                break
+            beams = self._chosen(self._expanded(beams))
+        self._end_all(beams)
+        return self._best()
+
+    def _first(self) -> list[Beam]:
+        """B × E first tokens, drawn from the whole distribution, each time anew: where nearly all prompts begin alike,
+        few differ. Drawn without replacement they would have to be B × E different ones, and most of them no word that
+        a prompt begins with."""
+        [tokens] = self.model.continuations([self._start], EVERY_TOKEN)
+        ends = set(self.model.end_tokens)
+        usable = [token for token in tokens if token.token_id not in ends and np.isfinite(token.log_prob)]
+        if not usable:
+            return []  # the model ends at once
+        wanted = self.settings.beams * self.settings.expansion
+        weights = softmax([token.log_prob for token in usable])
+        drawn = dict.fromkeys(self._random.choice(len(usable), wanted, p=weights).tolist())
+        return self._usable([self._child(None, -1, usable[i]) for i in drawn], wanted)
+
+    def _expanded(self, beams: Sequence[Beam]) -> list[Beam]:
+        """E candidates of each beam, drawn from its E′ likeliest next tokens; beams that may end are saved.
+
+        While there are fewer beams than B, as where all prompts begin alike, each has the more: B × E in all.
+        """
+        settings, ends = self.settings, set(self.model.end_tokens)
+        share = -(-settings.beams // len(beams))
+        pools = self.model.continuations([(*self._start, *beam.tokens) for beam in beams], share * settings.pool)
+        result: list[Beam] = []
+        for at, (beam, pool) in enumerate(zip(beams, pools, strict=True)):
+            ending = [token for token in pool if token.token_id in ends]
+            if ending and len(beam.tokens) >= settings.tokens[0]:
+                self._save(beam, float(np.logaddexp.reduce([token.log_prob for token in ending])))
+            others = [token for token in pool if token.token_id not in ends]
+            order = gumbel_order([token.log_prob for token in others], self._random)
+            result += self._usable([self._child(beam, at, others[i]) for i in order], share * settings.expansion)
+        return result
+
+    def _child(self, beam: Beam | None, parent: int, token: TokenLogProb) -> Beam:
+        tokens, prior = (beam.tokens, beam.log_prior) if beam else ((), 0.0)
+        bias = beam.bias if beam else float("nan")
+        return Beam((*tokens, token.token_id), "", prior + token.log_prob, bias, parent)
+
+    def _usable(self, children: list[Beam], wanted: int) -> list[Beam]:
+        """The first so many that add something to read and do not name the value."""
+        result: list[Beam] = []
+        texts = self.model.texts_of([child.tokens for child in children]) if children else []
+        for child, text in zip(children, texts, strict=True):
+            if len(result) == wanted:
+                break
+            plain = " ".join(text.split())
+            if not plain:
+                continue
+            if self.settings.filtered and self.leaks.word(plain):
+                self.rejected += 1
+                continue
+            result.append(Beam(child.tokens, plain, child.log_prior, child.bias, child.parent))
+        return result
+
+    def _chosen(self, candidates: list[Beam]) -> list[Beam]:
+        """The best B by score, no more than `of_parent` of one beam's as long as there are others."""
+        self.candidates += len(candidates)
+        return self._winners(candidates, self.settings.beams)
+
+    def _winners(self, candidates: Sequence[Beam], keep: int) -> list[Beam]:
+        """The best by score. A race takes the seeds from where the last one left off: over its length a search sees
+        its beams under all of them, and no few decide everything."""
+        if not candidates:
+            return []
+        settings = self.settings
+        seeds = (*self._seeds[self._turn :], *self._seeds[: self._turn])
+        contest = Contest(keep, settings.of_parent, settings.weight, seeds, settings.raced)
+        about = Candidates(
+            [beam.text for beam in candidates],
+            np.array([beam.log_prior for beam in candidates]),
+            [beam.parent for beam in candidates],
+            np.array([beam.bias for beam in candidates]),
+        )
+        ranked = best(about, self.guide, contest)
+        self._turn = (self._turn + ranked.used) % len(self._seeds)
+        return [replace(candidates[i], bias=float(ranked.bias[i])) for i in ranked.order]
+
+    def _save(self, beam: Beam, log_prob: float) -> None:
+        ended = Beam(beam.tokens, beam.text, beam.log_prior + log_prob, beam.bias)
+        known = self._ended.get(beam.text)
+        if known is None or known.log_prior < ended.log_prior:
+            self._ended[beam.text] = ended
+
+    def _end_all(self, beams: Sequence[Beam]) -> None:
+        """Beams that reached the most tokens end there, at the probability that the model gives to it."""
+        if not beams:
+            return
+        ends = set(self.model.end_tokens)
+        rows = self.model.continuations([(*self._start, *beam.tokens) for beam in beams], EVERY_TOKEN)
+        for beam, tokens in zip(beams, rows, strict=True):
+            log_probs = [token.log_prob for token in tokens if token.token_id in ends]
+            if log_probs:
+                self._save(beam, float(np.logaddexp.reduce(log_probs)))
+
+    def _best(self) -> list[ScoredPrompt]:
+        """Of the ended prompts the best on all K seeds. A race has seen few images of each: those that do best by what
+        it knows race once more, and the best of them are seen under the seeds that they lack."""
+        ended = sorted(self._ended.values(), key=lambda beam: -self._score(beam))
+        if not ended:
+            return []
+        if self.settings.raced:
+            ended = self._winners(ended[: max(_CONFIRMED, 2 * self.settings.keep)], 2 * self.settings.keep)
+        ended = ended[: 2 * self.settings.keep]
+        bias = bias_scores(self.guide.probabilities([beam.text for beam in ended], self._seeds))
+        scored = [
+            ScoredPrompt(beam.text, beam.log_prior, float(b), beam.log_prior + self.settings.weight * float(b))
+            for beam, b in zip(ended, bias, strict=True)
+        ]
+        return diverse(sorted(scored, key=lambda one: -one.score), self.settings.overlap)[: self.settings.keep]
+
+    def _score(self, beam: Beam) -> float:
+        return beam.log_prior + self.settings.weight * beam.bias
+
+
+def diverse(scored: Sequence[ScoredPrompt], overlap: float) -> list[ScoredPrompt]:
+    """Without those that share more than `overlap` of their words (Jaccard) with a better one."""
+    kept: list[ScoredPrompt] = []
+    for one in scored:
+        words = set(words_of(one.text))
+        others = (set(words_of(other.text)) for other in kept)
+        if all(len(words & other) <= overlap * len(words | other) for other in others):
+            kept.append(one)
+    return kept

@@ -1,0 +1,169 @@
+"""What heads learn from: activations of a generator at some denoising steps, and the values that a teacher sees.
+
+Prompts are split once, so that heads are measured on prompts that they have not learned from. It knows roles and
+arrays; its caller passes the training function.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.metrics.balanced import BalancedAccuracy, balanced_accuracy
+from c2b_ray.roles import ActivationReader, Captioner, Floats, GenerationRequest, ImageGenerator, Question
+from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.steps.prompts.judging import images_of
+
+LEAST_EXAMPLES = 5
+"""Images of a value that a head needs to learn it from."""
+DEFAULT_STEPS = 8
+_AT_ONCE = 32
+
+
+class Logits(Protocol):
+    def logits(self, activations: Floats) -> Floats: ...
+
+
+Train = Callable[[Floats, NDArray[np.int64], int], Logits]
+"""A head of activations (rows, dimension), labels (rows,), and how many values there are."""
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """`steps`: None for eight from first to last. `held_out`: share of the prompts. `alpha`: of the intervals, over all
+    steps of an attribute together."""
+
+    prompts: tuple[str, ...]
+    images: int
+    activation: str
+    steps: tuple[int, ...] | None
+    held_out: float
+    alpha: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The heads of an attribute by denoising step. `values`: those that the heads know; `step`: of the head that
+    guides, None where all are at chance. `prompts`, `images`: held out."""
+
+    attribute: str
+    values: tuple[str, ...]
+    heads: Mapping[int, Logits]
+    accuracy: Mapping[int, BalancedAccuracy]
+    step: int | None
+    prompts: int
+    images: int
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Examples:
+    """`activations`: (images, steps, dimension). `answers`: of each attribute, "" for none. `prompt`: its number."""
+
+    activations: Floats
+    answers: Mapping[str, list[str]]
+    prompt: NDArray[np.int64]
+
+
+def train_heads(
+    generator: ActivationReader, teacher: Captioner, questions: Mapping[str, Question], plan: HeadPlan, train: Train
+) -> list[Trained]:
+    """Heads of every attribute. ConfigError where the prompts' images show fewer than two values of one."""
+    steps = plan.steps or tuple(
+        int(step) for step in np.unique(np.linspace(0, generator.denoising_steps - 1, DEFAULT_STEPS).round())
+    )
+    examples = _examples(generator, teacher, questions, plan, steps)
+    held = _held_out(plan)[examples.prompt]
+    return [_of_attribute(name, q, examples, held, (plan, steps, train)) for name, q in questions.items()]
+
+
+def _examples(
+    generator: ActivationReader,
+    teacher: Captioner,
+    questions: Mapping[str, Question],
+    plan: HeadPlan,
+    steps: Sequence[int],
+) -> _Examples:
+    assert isinstance(generator, ImageGenerator)
+    numbered = [(n, k) for n in range(len(plan.prompts)) for k in range(plan.images)]
+    requests = [
+        GenerationRequest(plan.prompts[n], seed_of("heads", plan.seed, plan.prompts[n], k)) for n, k in numbered
+    ]
+    activations, kept = [], []
+    answers: dict[str, list[str]] = {name: [] for name in questions}
+    for start in range(0, len(requests), _AT_ONCE):
+        part = requests[start : start + _AT_ONCE]
+        pixels, _ = images_of(generator, part)
+        seen = [at for at, image in enumerate(pixels) if image is not None]
+        if not seen:
+            continue
+        images = [image for image in pixels if image is not None]
+        activations.append(generator.activations([part[at] for at in seen], plan.activation, steps))
+        kept += [numbered[start + at][0] for at in seen]
+        for name, question in questions.items():
+            said = teacher.answer(images, [question] * len(images))
+            answers[name] += [answer.choice or "" for answer in said]
+    if not kept:
+        raise ConfigError("heads.prompts", "the generator made no image of any prompt that heads could learn from")
+    return _Examples(np.concatenate(activations), answers, np.array(kept, np.int64))
+
+
+def _held_out(plan: HeadPlan) -> NDArray[np.bool_]:
+    """Which prompts heads are measured on; chosen by the prompts' own names, at least one on either side."""
+    order = sorted(range(len(plan.prompts)), key=lambda n: content_id("held out", plan.seed, plan.prompts[n]))
+    count = min(max(1, round(plan.held_out * len(order))), len(order) - 1)
+    result = np.zeros(len(order), np.bool_)
+    result[order[:count]] = True
+    return result
+
+
+def _of_attribute(
+    name: str,
+    question: Question,
+    examples: _Examples,
+    held: NDArray[np.bool_],
+    how: tuple[HeadPlan, Sequence[int], Train],
+) -> Trained:
+    plan, steps, train = how
+    said = np.array(examples.answers[name])
+    counts = Counter(said[~held].tolist())
+    values = tuple(value for value in question.choices if counts[value] >= LEAST_EXAMPLES)
+    missing = tuple(value for value in question.choices if value not in values)
+    if len(values) < 2:
+        there = ", ".join(f"{value} ({counts[value]})" for value in question.choices)
+        raise ConfigError(
+            f"attributes.{name}",
+            f"the images that heads learn from show {there}: fewer than two values {LEAST_EXAMPLES} times or more; "
+            "raise heads.prompts or heads.images, or leave the attribute out",
+        )
+    known = np.isin(said, values)
+    labels = np.array([values.index(value) if value in values else 0 for value in said.tolist()], np.int64)
+    learn, test = known & ~held, known & held
+    heads, accuracy = {}, {}
+    for at, step in enumerate(steps):
+        rows = examples.activations[:, at]
+        heads[step] = train(rows[learn], labels[learn], len(values))
+        named = heads[step].logits(rows[test]).argmax(axis=1)
+        confidence = 1 - plan.alpha / len(steps)
+        accuracy[step] = balanced_accuracy(labels[test], named, examples.prompt[test], len(values), confidence)
+    prompts = len(np.unique(examples.prompt[test]))
+    return Trained(name, values, heads, accuracy, guiding_step(accuracy), prompts, int(test.sum()), missing)
+
+
+def guiding_step(accuracy: Mapping[int, BalancedAccuracy]) -> int | None:
+    """The earliest step that is not clearly behind the best one, for it costs least; None where even the best one may
+    be at chance."""
+    known = {step: one for step, one in accuracy.items() if not np.isnan(one.value)}
+    if not known:
+        return None
+    best = max(known.values(), key=lambda one: one.value)
+    if best.low <= best.chance:
+        return None
+    return min(step for step, one in known.items() if one.value >= best.low and one.low > one.chance)

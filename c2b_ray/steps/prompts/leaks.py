@@ -1,0 +1,106 @@
+"""Whether a prompt names the value that it is to bring about without naming it: by whole words, inflections, synonyms.
+
+The paper's leakage rate is the share of prompts that do. It knows English endings and a few synonyms of attributes that
+audits ask about most; an audit names its own besides.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+_HYPHENS = re.compile(r"(?<=\w)[-\u2010-\u2015](?=\w)")
+_VOWELS = "aeiou"
+
+SYNONYMS: dict[str, str] = {
+    "man": "man male guy gentleman boy father dad husband boyfriend son brother uncle nephew grandfather he him his "
+    "himself masculine sir mr king prince groom lad bearded businessman policeman fireman salesman chairman cameraman "
+    "craftsman fisherman handyman spokesman workman waiter actor",
+    "woman": "woman female lady girl mother mum mom wife housewife girlfriend daughter sister aunt niece grandmother "
+    "she her hers herself feminine madam mrs ms queen princess bride lass businesswoman policewoman chairwoman "
+    "saleswoman spokeswoman waitress actress",
+    "young": "young youth youthful teen teenager child kid adolescent juvenile toddler baby",
+    "old": "old elderly aged senior grandparent pensioner retiree geriatric",
+    "white": "white caucasian european pale-skinned",
+    "black": "black african dark-skinned",
+    "asian": "asian chinese japanese korean indian vietnamese thai",
+    "day": "day daytime daylight noon midday sunlit sunny sunlight",
+    "night": "night nighttime nightfall overnight tonight midnight nocturnal moonlit moonlight moon dark darkness",
+    "sunset": "sunset dusk sundown twilight evening",
+    "rain": "rain rainfall rainstorm raindrop rainwater drizzle downpour shower umbrella-weather",
+    "snow": "snow snowfall snowstorm snowflake snowdrift snowman blizzard",
+    "fog": "fog mist haze murk",
+    "clear": "clear cloudless fine dry",
+    "small": "small little tiny miniature petite distant distance far faraway",
+    "large": "large big huge giant enormous gigantic massive close-up",
+}
+_ALIASES = {"male": "man", "men": "man", "boy": "man", "female": "woman", "women": "woman", "girl": "woman"}
+_IRREGULAR = {
+    "wife": ("wives",), "housewife": ("housewives",), "child": ("children",), "dark": ("darkened",),
+    "person": ("people",), "sun": ("sunny", "sunlit"), "lie": ("lying", "lain"), "goose": ("geese",),
+    "mouse": ("mice",), "foot": ("feet",), "tooth": ("teeth",), "leaf": ("leaves",), "wolf": ("wolves",),
+}  # fmt: skip
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in order, lower case, without their possessive ending; letters without their accents, and
+    what only looks like another writing of them (full width, invisible signs between) as plain ones."""
+    return [re.sub(r"['’]s?$", "", word) for word in _WORD.findall(_plain(text))]
+
+
+def _plain(text: str) -> str:
+    letters = unicodedata.normalize("NFKD", text)
+    kept = (letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
+    return "".join(kept).casefold()
+
+
+def inflections(word: str) -> frozenset[str]:
+    """The word with the endings that English has for nouns, verbs and adjectives, whether or not it takes them."""
+    stems = {word}
+    if word.endswith("e"):
+        stems.add(word[:-1])
+    if word.endswith("y") and len(word) > 2 and word[-2] not in _VOWELS:
+        stems.add(word[:-1] + "i")
+    if len(word) > 2 and word[-1] not in "aeiouwxy" and word[-2] in _VOWELS and word[-3] not in _VOWELS:
+        stems.add(word + word[-1])
+    if word.endswith("man"):
+        stems.add(word[:-2] + "en")
+    endings = ("", "s", "es", "d", "ed", "ing", "r", "er", "ers", "st", "est", "y", "ly", "ish", "ness")
+    forms = {stem + ending for stem in stems for ending in endings if len(stem) > 2 or ending == ""}
+    return frozenset({word, *forms, *_IRREGULAR.get(word, ())})
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """`phrases`: sequences of words, each word with all its forms. A prompt that holds one of them leaks."""
+
+    phrases: tuple[tuple[frozenset[str], ...], ...]
+
+    def word(self, text: str) -> str | None:
+        """The first word or phrase of the text that names a value, "sun-set" as well as "sunset"; None where nothing
+        does."""
+        return self._first(words_of(text)) or self._first(words_of(_HYPHENS.sub("", text)))
+
+    def _first(self, words: Sequence[str]) -> str | None:
+        for at in range(len(words)):
+            for phrase in self.phrases:
+                part = words[at : at + len(phrase)]
+                if len(part) == len(phrase) and all(w in forms for w, forms in zip(part, phrase, strict=True)):
+                    return " ".join(part)
+        return None
+
+
+def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Leaks:
+    """The words that name these values: the values themselves, known synonyms, and those of the config (value →
+    texts)."""
+    texts = []
+    for name in names:
+        plain = " ".join(words_of(name.replace("_", " ")))
+        known = SYNONYMS.get(_ALIASES.get(plain, plain), "").split()
+        texts += [plain, *known, *synonyms.get(name, ())]
+    phrases = dict.fromkeys(tuple(words_of(text.replace("_", " "))) for text in texts)
+    phrases |= {("".join(phrase),): None for phrase in phrases if len(phrase) > 1}  # "ice cream" and "icecream"
+    return Leaks(tuple(tuple(inflections(word) for word in phrase) for phrase in phrases if phrase))

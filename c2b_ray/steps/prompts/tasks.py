@@ -1,0 +1,107 @@
+"""Searches as rows: which value, on which subject, with which λ; and what one search of a row gives.
+
+A row is searched alone, so that searches run side by side and resume. It knows roles and tables, not where models run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from c2b_ray import prompts
+from c2b_ray.roles import ReplyContinuer
+from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.schemas.prompts import SEARCHES
+from c2b_ray.steps.prompts.beam import ScoredPrompt, Search, SearchSettings
+from c2b_ray.steps.prompts.guide import Counted, Guide
+from c2b_ray.steps.prompts.leaks import Leaks
+from c2b_ray.steps.prompts.targets import Target
+
+NEUTRAL = "image_prompt"
+ORDERS = pa.schema(
+    [
+        pa.field("search_id", pa.string(), nullable=False),
+        pa.field("target", pa.int32(), nullable=False),
+        pa.field("method", pa.string(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("seed", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What all searches of one generator share. `generator`: its name in tables; `identity`: all else that their rows
+    depend on."""
+
+    generator: str
+    targets: tuple[Target, ...]
+    leaks: tuple[Leaks, ...]
+    settings: SearchSettings
+    identity: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class SearchModels:
+    """The language model, and the guide of each target by its number."""
+
+    language_model: ReplyContinuer
+    guide: Callable[[Target], Guide]
+
+
+def orders(plan: SearchPlan, subjects: Sequence[str], weights: Mapping[str, float], count: int) -> pa.Table:
+    """`count` searches of each target and λ, the subjects in turn. The method's name → λ.
+
+    The seed of a search depends on its target, subject and number and not on λ or the generator: what differs between
+    their prompts is not the draw of the first token.
+    """
+    rows = []
+    for number, target in enumerate(plan.targets):
+        for method, weight in weights.items():
+            for at in range(count):
+                subject = subjects[at % len(subjects)]
+                seed = seed_of("prompt search", plan.seed, target.attribute, target.value, subject, at)
+                identity = content_id("prompt search", plan.identity, target.attribute, target.value, weight, at)
+                rows.append((content_id(identity, subject, seed), number, method, weight, subject, seed))
+    return pa.Table.from_pylist([dict(zip(ORDERS.names, row, strict=True)) for row in rows], schema=ORDERS)
+
+
+def search(batch: pa.Table, models: SearchModels, plan: SearchPlan) -> pa.Table:
+    """The prompts that each row's search gives: a table of `schemas.prompts.SEARCHES`."""
+    rows = []
+    for order in batch.to_pylist():
+        target = plan.targets[order["target"]]
+        settings = replace(plan.settings, weight=order["weight"])
+        guide = Counted(models.guide(target))
+        one = Search(models.language_model, guide, plan.leaks[order["target"]], settings, order["seed"])
+        attribute, _ = target.words
+        start = models.language_model.reply_start(
+            prompts.messages(NEUTRAL, subject=order["subject"], attribute=attribute)
+        )
+        best = one.run(start)
+        about = {
+            "search_id": order["search_id"],
+            "attribute": target.attribute,
+            "value": target.value,
+            "generator": plan.generator,
+            "method": order["method"],
+            "subject": order["subject"],
+        }
+        rows.append({**about, **_result(best, one)})
+    return pa.Table.from_pylist(rows, schema=SEARCHES)
+
+
+def _result(best: Sequence[ScoredPrompt], one: Search) -> dict[str, object]:
+    return {
+        "prompts": [prompt.text for prompt in best],
+        "log_priors": [prompt.log_prior for prompt in best],
+        "bias_scores": [prompt.bias for prompt in best],
+        "images_used": one.guide.images,
+        "candidates": one.candidates + one.rejected,
+        "rejected": one.rejected,
+        "error": None if best else "no prompt came to an end without naming the value",
+    }
