@@ -1,0 +1,1 @@
+"""The audit `clip_bias`: how biased CLIP models are, globally and locally, and whether it transfers downstream."""

@@ -1,0 +1,148 @@
+"""Ramos et al. (2025): how biased CLIP models are, globally and locally, and whether it transfers downstream.
+
+    images, texts → embeddings → groups → biases of the models │ biases of what is built on them → transfer, convergence
+
+It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from c2b_ray.audits.clip_bias.converging import convergence_table
+from c2b_ray.audits.clip_bias.downstream import Built, measure_downstream
+from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder
+from c2b_ray.audits.clip_bias.images import Opened, cluster_table, example_table, opened
+from c2b_ray.audits.clip_bias.lic import Guesses
+from c2b_ray.audits.clip_bias.preflight import checked, images_in, paths_read
+from c2b_ray.audits.clip_bias.pretraining import measure_pretraining
+from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.manifest import finished
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.config.clip_bias import ClipBiasConfig
+from c2b_ray.config.clip_bias_file import read_clip_bias_config
+from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.filesystems.documents import FileOrFields
+from c2b_ray.models import group_guessers
+from c2b_ray.report.clip_bias.report import write_report
+from c2b_ray.schemas import content_id
+from c2b_ray.steps.clip_bias.comparisons import gap_table, pair_table
+from c2b_ray.steps.clip_bias.correlations import locality_table, transfer_table
+from c2b_ray.steps.clip_bias.rows import Measured, bias_table, rate_table, replicate_table, with_q_values
+from c2b_ray.store.clip_bias_run import ClipBiasRun, load_clip_bias_run, open_clip_bias_run
+
+RUNS = "runs"
+TABLES = ("clip_bias", "transfer", "locality", "rates", "model_pairs", "gaps", "convergence", "clusters")
+
+
+def clip_bias(
+    config: FileOrFields | ClipBiasConfig,
+    out: str | Path | None = None,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
+    reuse: str | Path | ClipBiasRun | None = None,
+) -> ClipBiasRun:
+    """Measures the biases of CLIP models and how they go together, or goes on with it, and returns the run.
+
+    `config`: a file's path, a mapping of its fields, or a `ClipBiasConfig`; all else as for `c2b_ray.audit`: `out`: the
+    run directory, by default `runs/clip-bias-<run id>`. `via`: where the models run, `here`, `actors`, `serve` or
+    `auto`. `placement`: how many processes run each stage. `reuse`: an earlier run of other metrics, groups or results
+    about the same tables; the embeddings that it has are copied, not computed again. An image is known by its table,
+    key and the model's revision: of images that changed under their old names, name no earlier run.
+
+    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    """
+    session = Session(via, None if placement is None else read_placement(placement), listener)
+    return measure(read_clip_bias_config(config), out, session, reuse)
+
+
+def measure(
+    config: ClipBiasConfig, out: str | Path | None, session: Session, reuse: str | Path | ClipBiasRun | None = None
+) -> ClipBiasRun:
+    """As `clip_bias`."""
+    earlier = None if reuse is None else load_clip_bias_run(reuse)
+    config = checked(config, session.via)
+    via = session.chosen(lambda: images_in(config))
+    fields = config.model_dump(mode="json")
+    run_id = content_id("clip-bias", fields)
+    steps = Steps(session.listener)
+    with open_clip_bias_run(out or f"{RUNS}/clip-bias-{run_id}", run_id, fields) as run:
+        with backend(via, session.placement) as models:
+            walk(config, Embedding(run, models.runner, earlier), models, steps)
+        with steps.step("report"):
+            run.update(finished(via, steps, {name: run.count(name) for name in TABLES}))
+            write_report(run)
+    return run
+
+
+def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: Steps) -> None:
+    """The whole protocol, from embeddings to the tables."""
+    run = embedding.run
+    models.runner.check_paths(run.path, paths_read(config))
+    encoders = _encoders(config, run, models)
+    measured = Measured()
+    data, recall = {}, {}
+    for name in config.datasets:
+        data[name], notes = opened(name, config, encoders, embedding, steps)
+        measured.notes += notes
+        with steps.step(f"measure {name}"):
+            recall[name] = measure_pretraining(measured, data[name], config, encoders)
+    with steps.step("measure what is built on the models") as on_progress:
+        guesser = partial(group_guessers.load, config.leakage.guesser)
+        guesses = Guesses(run, models.runner, guesser, config, on_progress)
+        for name, block in config.downstream.items():
+            measure_downstream(measured, Built(name, block, data[block.dataset].images, config), guesses)
+    with steps.step("correlate"):
+        performance = config.performance or next((one for one in recall.values() if one), {})
+        _write_tables(config, run, measured, performance)
+    with steps.step("compare embedding spaces"):
+        run.write("convergence", convergence_table(measured, config, data, encoders))
+    run.write("clusters", cluster_table(list(data.values())))
+    run.write("examples", example_table(list(data.values()), config.seed))
+    _note(config, run, measured, data, performance)
+    if placements := models.runner.placements:
+        run.update({"placement": placements})
+
+
+def _encoders(config: ClipBiasConfig, run: ClipBiasRun, models: Backend) -> dict[str, Encoder]:
+    encoders = {
+        name: Encoder(name, spec, models.describe("encoder", spec).revision, models.encoder(spec))
+        for name, spec in config.models.items()
+    }
+    run.update({"models": {f"encoder {n}": {"spec": e.spec, "revision": e.revision} for n, e in encoders.items()}})
+    return encoders
+
+
+def window_of(config: ClipBiasConfig, performance: dict[str, float]) -> list[str]:
+    """The models whose transfer is studied: all, or those of a performance within the window."""
+    if config.window is None:
+        return list(config.models)
+    low, high = config.window
+    return [model for model in config.models if low <= performance.get(model, float("nan")) <= high]
+
+
+def _write_tables(config: ClipBiasConfig, run: ClipBiasRun, measured: Measured, performance: dict[str, float]) -> None:
+    rows, confidence = with_q_values(measured.biases), 1 - config.alpha
+    window = window_of(config, performance)
+    if config.window is not None and len(window) < 3:
+        measured.notes.append(f"window: {len(window)} models of a performance in it; transfer needs three")
+    about = {name: block.dataset for name, block in config.downstream.items()}
+    run.write("clip_bias", bias_table(rows))
+    run.write("replicates", replicate_table(rows))
+    run.write("rates", rate_table(measured.rates))
+    run.write("transfer", transfer_table(rows, window, confidence, about))
+    run.write("locality", locality_table(rows, list(config.models), confidence))
+    run.write("model_pairs", pair_table(rows, config.alpha))
+    run.write("gaps", gap_table(measured.rates))
+
+
+def _note(
+    config: ClipBiasConfig, run: ClipBiasRun, measured: Measured, data: dict[str, Opened], performance: dict[str, float]
+) -> None:
+    groups = {name: {view.group: len(view.members) for view in one.images.views[1:]} for name, one in data.items()}
+    window = window_of(config, performance)
+    run.update({"notes": measured.notes, "groups": groups, "performance": performance, "window": window})

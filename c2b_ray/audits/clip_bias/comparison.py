@@ -1,0 +1,101 @@
+"""Two models compared by their biases: what both were measured by, B against A.
+
+It composes runs, the comparing step, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.audits.clip_bias.gates import cell_name, models_of
+from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
+from c2b_ray.errors import RunError
+from c2b_ray.report.clip_bias.comparison import PAGES
+from c2b_ray.schemas import content_id
+from c2b_ray.steps import gate as gates
+from c2b_ray.steps.clip_bias.attributes import ALL, GLOBAL
+from c2b_ray.steps.clip_bias.compared import KEY, Bias
+from c2b_ray.steps.clip_bias.compared import compare as compared
+from c2b_ray.store.clip_bias_run import ClipBiasRun
+
+SAME = ("hit", "skew_k", "skew_share", "skew_rule", "amplification", "answers")
+"""Settings without which a number means something else; `recall_k` is in a metric's name."""
+OF_QUESTIONS = "dba"
+"""Its samples are of images with open-ended questions: the same in one run, not known to be so in two."""
+
+
+def compare(
+    run_a: ClipBiasRun, run_b: ClipBiasRun, classifier_a: str | None = None, classifier_b: str | None = None
+) -> Comparison:
+    """Compares two models by their biases: B against A, or two of one run.
+
+    Groups are compared where they are the same images in both runs. ConfigError where it is not plain which models are
+    meant; RunError for runs in which a number means something else, or that have nothing in common.
+    """
+    a, b = sides((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
+    alpha = float(run_a.config.get("alpha", 0.05))
+    groups = {} if (run_a.config.get("groups") or {}).get("column") else _groups(run_a)
+    cells = compared(_biases(run_a, a, groups), _biases(run_b, b, groups), alpha)
+    if cells["difference"].null_count == cells.num_rows:
+        raise RunError(
+            f"{run_a.path} and {run_b.path} have no bias in common that can be compared; run c2b clip-bias for both "
+            "models at once, or give both configs datasets, attributes and metrics of the same names"
+        )
+    return Comparison(
+        (run_a.path, run_b.path), (a, b), alpha, cells, PAGES, [_gated(b, row) for row in cells.to_pylist()]
+    )
+
+
+def _gated(model: str, row: Mapping[str, Any]) -> gates.GateCell:
+    """`worse`: B is more biased."""
+    pairs = min(row["n_a"], row["n_b"]) if row["p_value"] is not None else 0
+    return gates.GateCell(model, cell_name(row), {**row, "n": row["n_b"], "pairs": pairs})
+
+
+def _biases(run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str]) -> dict[tuple[str, ...], Bias]:
+    """The model's biases by `KEY`. `groups`: (dataset, its images) → the number of a group that clusters share; where
+    there are none, groups are what they are called."""
+    drawn = {
+        tuple(row[name] for name in KEY): np.array(row["values"], np.float64)
+        for row in run.read("replicates").to_pylist()
+        if row["model"] == model
+    }
+    images, downstream = _images(run), run.config.get("downstream") or {}
+    result = {}
+    for row in run.biases.to_pylist():
+        if row["model"] != model:
+            continue
+        about = downstream[row["dataset"]]["dataset"] if row["dataset"] in downstream else row["dataset"]
+        members, of_row = images[about, row["group"]], tuple(row[name] for name in KEY)
+        samples = [members, row["n"], run.config.get("seed"), run.config.get("chance")]
+        if row["metric"] == OF_QUESTIONS:
+            samples.append(run.record.run_id)
+        key = of_row
+        if row["view"] != GLOBAL and groups:
+            key = (*of_row[:-1], groups.get((about, members), f"{row['group']} of {model}'s run alone"))
+        result[key] = Bias(row["value"], row["n"], content_id("clip-bias samples", samples), drawn.get(of_row))
+    return result
+
+
+def _groups(run: ClipBiasRun) -> dict[tuple[str, str], str]:
+    return {(dataset, members): group for (dataset, group), members in _images(run).items()}
+
+
+def _images(run: ClipBiasRun) -> dict[tuple[str, str], str]:
+    """A name of the images of each dataset's group, and of all of them."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for row in run.read("clusters").to_pylist():
+        for group in (ALL, *([row["group"]] if row["group"] else [])):
+            keys.setdefault((row["dataset"], group), []).append(row["key"])
+    return {where: content_id("clip-bias images", some) for where, some in keys.items()}
+
+
+def _check_settings(run_a: ClipBiasRun, run_b: ClipBiasRun) -> None:
+    why = (
+        "a number of one is none of the other's: run c2b clip-bias for both models with the same settings, or in "
+        "one run"
+    )
+    refuse(run_a, run_b, differing(run_a, run_b, SAME), why)

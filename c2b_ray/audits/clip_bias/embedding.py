@@ -1,0 +1,144 @@
+"""Embeddings of a dataset's images and texts by every model: made once, by a stage, and read from the run after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.errors import SourceError
+from c2b_ray.pipelines.images import CLASSIFY, OnProgress
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
+from c2b_ray.roles import TextImageEncoder
+from c2b_ray.schemas import content_ids
+from c2b_ray.schemas.clip_bias import CLIP_EMBEDDINGS
+from c2b_ray.steps.clip_bias.embed import embed_images, embed_texts
+from c2b_ray.steps.clip_bias.retrieval import Vectors
+from c2b_ray.steps.predict import check_revision
+from c2b_ray.store.captioned import CaptionedTable
+from c2b_ray.store.clip_bias_run import ClipBiasRun
+from c2b_ray.store.parts import absent, digests, opened, writing
+
+FETCHED_AT_ONCE = 256
+TEXTS_AT_ONCE = 2048
+IMAGES = replace(CLASSIFY, schema=CLIP_EMBEDDINGS, stage="embed", rows_per_file=2048)
+TEXTS = StageConfig(CLIP_EMBEDDINGS, stage="embed", rows_per_file=4096)
+LEAST_USABLE = 0.5
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A model of the run: how it is loaded where the stage runs, and under which revision it is known."""
+
+    name: str
+    spec: str
+    revision: str
+    factory: Callable[[], TextImageEncoder]
+
+    def image_ids(self, table: CaptionedTable) -> list[str]:
+        return content_ids("clip-bias image", table.keys, self.revision, table.revision)
+
+    def text_ids(self, texts: Sequence[str]) -> list[str]:
+        return content_ids("clip-bias text", list(texts), self.revision)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Where embeddings are made and kept. `earlier`: a run whose embeddings are taken over where it has them."""
+
+    run: ClipBiasRun
+    runner: Runner
+    earlier: ClipBiasRun | None = None
+
+    def embed(self, encoder: Encoder, table: CaptionedTable, texts: Sequence[str], on_progress: OnProgress) -> None:
+        """All images of the table, and the texts, that the run does not hold yet."""
+        load = partial(_checked, encoder.factory, encoder.spec, encoder.revision)
+        images, out = encoder.image_ids(table), self.run.location("embeddings")
+        ids = pa.table({"embedding_id": images, "row": pa.array(range(len(images)), pa.int64())})
+        blocks = [ids.slice(start, FETCHED_AT_ONCE) for start in range(0, len(ids), FETCHED_AT_ONCE)]
+        rows = Rows(
+            blocks, partial(_fetched, table=table), len(ids), lambda: (block["embedding_id"] for block in blocks)
+        )
+        config = replace(IMAGES, total=len(ids))
+        distinct = list(dict.fromkeys(texts))
+        self.run.begin_writing()
+        self._take_over([*images, *encoder.text_ids(distinct)])
+        self.runner.run(rows, embed_images, load, out, id_column="embedding_id", config=config, on_progress=on_progress)
+        if not distinct:
+            return
+        wanted = pa.table({"embedding_id": encoder.text_ids(distinct), "text": distinct})
+        some = [wanted.slice(start, TEXTS_AT_ONCE) for start in range(0, len(wanted), TEXTS_AT_ONCE)]
+        config = replace(TEXTS, total=len(wanted))
+        self.runner.run(
+            Rows(some, total=len(wanted)), embed_texts, load, out, id_column="embedding_id", config=config,
+            on_progress=on_progress,
+        )  # fmt: skip
+
+    def _take_over(self, ids: Sequence[str]) -> None:
+        """Copies what the earlier run has of these ids, and this one lacks; an id names the model's revision too."""
+        if self.earlier is None:
+            return
+        marks = np.unique(digests(pa.array(ids, pa.string())))
+        source = opened(self.earlier.location("embeddings"))
+        with writing(self.run.location("embeddings")) as parts:
+            held = parts.census("embedding_id").ids
+            for name in source.names():
+                table = source.read(name)
+                of_ids = ~absent(table["embedding_id"], marks) & absent(table["embedding_id"], held)
+                wanted = of_ids & np.asarray(table["error"].is_null())
+                if wanted.any():
+                    parts.write(table.filter(pa.array(wanted)), "embedding_id")
+
+    def read(self, ids: Sequence[str]) -> tuple[Vectors, list[str | None]]:
+        """Embeddings by id, float32 (ids, dimension), and why there is none; its row is NaN then.
+
+        Of parts that hold none of the ids no vector is read.
+        """
+        marks = np.unique(digests(pa.array(ids, pa.string())))
+        parts = opened(self.run.location("embeddings"))
+        tables = []
+        for name in parts.names():
+            held = parts.read(name, ("embedding_id",))["embedding_id"]
+            if not absent(held, marks).all():
+                table = parts.read(name)
+                tables.append(table.filter(pa.array(~absent(table["embedding_id"], marks))))
+        embeddings = pa.concat_tables(tables) if tables else CLIP_EMBEDDINGS.empty_table()
+        at = pc.index_in(pa.array(ids, pa.string()), embeddings["embedding_id"].combine_chunks())
+        if at.null_count:
+            raise SourceError(f"{self.run.path}/embeddings lacks {at.null_count} rows; delete it and run again")
+        rows = embeddings.take(at)
+        errors: list[str | None] = rows["error"].to_pylist()
+        vectors = rows["embedding"].combine_chunks()
+        good = np.array([error is None for error in errors], bool)
+        flat = vectors.filter(pa.array(good)).flatten().to_numpy(zero_copy_only=False)
+        width = len(flat) // max(int(good.sum()), 1)
+        result = np.full((len(ids), width), np.nan, np.float32)
+        result[good] = flat.reshape(int(good.sum()), width)
+        return result, errors
+
+
+def usable(table: CaptionedTable, errors: dict[str, list[str | None]]) -> tuple[list[int], str | None]:
+    """The rows that every model embedded, and what to say of the others. SourceError where they are few."""
+    rows = [row for row in range(len(table)) if all(of_model[row] is None for of_model in errors.values())]
+    lost = len(table) - len(rows)
+    if not lost:
+        return rows, None
+    reason = next(error for of_model in errors.values() for error in of_model if error is not None)
+    if len(rows) < LEAST_USABLE * len(table):
+        raise SourceError(f"{table.location}: {lost} of {len(table)} images cannot be used; such as: {reason}")
+    return rows, f"{lost} of {len(table)} images of {table.location} are left out for all models; such as: {reason}"
+
+
+def _fetched(ids: pa.Table, table: CaptionedTable) -> Iterator[pa.Table]:
+    images = table.fetch(ids["row"].to_pylist())
+    yield images.append_column("embedding_id", ids["embedding_id"])
+
+
+def _checked(factory: Callable[[], TextImageEncoder], spec: str, revision: str) -> TextImageEncoder:
+    encoder = factory()
+    check_revision(spec, encoder.revision, revision)
+    return encoder

@@ -1,0 +1,29 @@
+"""A run of `c2b clip-bias` as one document for other programs. It composes runs and formats, and knows neither."""
+
+from __future__ import annotations
+
+from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.report.clip_bias import export
+from c2b_ray.store.clip_bias_run import ClipBiasRun
+
+
+def csv(run: ClipBiasRun, model: str | None) -> bytes:
+    return export.csv(*_measured(run, model))
+
+
+def json(run: ClipBiasRun, model: str | None) -> bytes:
+    return export.json(*_measured(run, model))
+
+
+def parquet(run: ClipBiasRun, model: str | None) -> bytes:
+    return export.parquet(*_measured(run, model))
+
+
+def _measured(run: ClipBiasRun, model: str | None) -> tuple[ClipBiasRun, str | None]:
+    """The run and the model that is meant; None: all. RunError for a run without biases."""
+    if not run.has("clip_bias"):
+        raise RunError(f"{run.path}: nothing is measured yet; run its c2b clip-bias to the end", run=run.path)
+    known = run.biases["model"].unique().to_pylist()
+    if model is not None and model not in known:
+        raise ConfigError("--classifier", f"{run.path} has no model {model!r}; {nearest(model, known)}")
+    return run, model

@@ -1,0 +1,172 @@
+"""A dataset as the run uses it: the images that every model could embed, their captions, attributes and views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder, usable
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.config.clip_bias import ClipBiasConfig, Dataset, Groups
+from c2b_ray.errors import ConfigError
+from c2b_ray.metrics import Ints
+from c2b_ray.metrics.kmeans import kmeans
+from c2b_ray.metrics.matching import matched_groups
+from c2b_ray.schemas import seed_of
+from c2b_ray.schemas.clip_bias import CLUSTERS, GROUP_EXAMPLES
+from c2b_ray.steps.clip_bias.attributes import Attribute, View
+from c2b_ray.steps.clip_bias.measure import named_views, views_of
+from c2b_ray.steps.clip_bias.retrieval import Gallery, Vectors, alike_of, copies_of
+from c2b_ray.store.captioned import CaptionedTable
+
+EXAMPLES, MOST_BYTES = 8, 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Images:
+    """`rows`: of the table, those that every model embedded; all else is of these, in their order. `copies`: of each
+    image, the number of the first one that is the same picture."""
+
+    name: str
+    config: Dataset
+    table: CaptionedTable
+    rows: list[int]
+    captions: list[list[str]] | None
+    attributes: tuple[Attribute, ...]
+    views: tuple[View, ...]
+    copies: Ints
+
+    @property
+    def copied(self) -> int:
+        """How many images are copies of others."""
+        return int((self.copies != np.arange(len(self.copies))).sum())
+
+    @property
+    def keys(self) -> list[str]:
+        return [self.table.keys[row] for row in self.rows]
+
+    @property
+    def gallery(self) -> Gallery | None:
+        return None if self.captions is None else Gallery.of(self.captions)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A dataset, and the embeddings of its images."""
+
+    images: Images
+    embedding: Embedding
+
+    def vectors(self, encoder: Encoder) -> Vectors:
+        vectors, _ = self.embedding.read(encoder.image_ids(self.images.table))
+        return vectors[self.images.rows]
+
+    def texts(self, encoder: Encoder, texts: list[str]) -> Vectors:
+        return self.embedding.read(encoder.text_ids(texts))[0]
+
+
+def open_table(name: str, config: Dataset) -> CaptionedTable:
+    return CaptionedTable(config.table, f"datasets.{name}", config.columns, config.attributes)
+
+
+def opened(
+    name: str, config: ClipBiasConfig, encoders: Mapping[str, Encoder], embedding: Embedding, steps: Steps
+) -> tuple[Opened, list[str]]:
+    """The dataset, embedded and divided into views, and what people should know of it."""
+    dataset = config.datasets[name]
+    table = open_table(name, dataset)
+    gallery = None if table.captions is None else Gallery.of(table.captions)
+    texts = [*(gallery.texts if gallery is not None else ()), *dataset.texts]
+    errors, alike = {}, []
+    for model, encoder in encoders.items():
+        with steps.step(f"embed {name}", images_per_row=1) as on_progress:
+            embedding.embed(encoder, table, texts, on_progress)
+        vectors, errors[model] = embedding.read(encoder.image_ids(table))
+        alike.append(alike_of(vectors))
+    rows, note = usable(table, errors)
+    captions = None if table.captions is None else [table.captions[row] for row in rows]
+    attributes = tuple(
+        Attribute.of(attribute, [column[row] for row in rows])
+        for attribute, column in ((attribute, table.values(attribute)) for attribute in dataset.attributes)
+    )
+    copies = copies_of(np.stack(alike)[:, rows])
+    images = Images(name, dataset, table, rows, captions, attributes, (View.everything(len(rows)),), copies)
+    with steps.step(f"group {name}"):
+        if config.groups.column is None:
+            views = views_of(len(rows), _groups(Opened(images, embedding), config, encoders))
+        else:
+            views = named_views(len(rows), _by_column(images, config.groups))
+    images = replace(images, views=tuple(views))
+    return Opened(images, embedding), [text for text in (note, _about_copies(images)) if text]
+
+
+def _about_copies(images: Images) -> str | None:
+    if not images.copied:
+        return None
+    return (
+        f"{images.copied} of {len(images.rows)} images of {images.table.location} are embedded just as another one is: "
+        "copies count as images of their own, so intervals are too narrow; LIC keeps them in one fold"
+    )
+
+
+def _groups(data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]) -> list[Ints]:
+    """The images of each matched group. ConfigError for more clusters than images."""
+    k, name = config.groups.k, data.images.name
+    if k == 1:
+        return []
+    if len(data.images.rows) < k:
+        raise ConfigError("groups.k", f"{k} clusters of the {len(data.images.rows)} images of {name}; lower it")
+    labels = [
+        kmeans(data.vectors(encoder), k, seed_of("clip-bias k-means", config.seed, name))
+        for encoder in encoders.values()
+    ]
+    matched = matched_groups(np.stack(labels), config.groups.least, config.groups.reuse)
+    return [group.members for group in matched]
+
+
+def _by_column(images: Images, groups: Groups) -> dict[str, Ints]:
+    """The images of each value of a column, those values that enough images have."""
+    assert groups.column is not None
+    column = Attribute.of(groups.column, [images.table.values(groups.column)[row] for row in images.rows])
+    members = {value: np.flatnonzero(column.codes == number) for number, value in enumerate(column.values)}
+    return {value: some for value, some in members.items() if len(some) >= groups.least}
+
+
+def cluster_table(datasets: list[Opened]) -> pa.Table:
+    rows = []
+    for data in datasets:
+        group_of = np.full(len(data.images.rows), None, object)
+        for view in data.images.views[1:]:
+            group_of[view.members] = view.group
+        rows += [
+            {"dataset": data.images.name, "key": key, "group": group}
+            for key, group in zip(data.images.keys, group_of.tolist(), strict=True)
+        ]
+    return pa.Table.from_pylist(rows, CLUSTERS)
+
+
+def example_table(datasets: list[Opened], seed: int) -> pa.Table:
+    """A few images of each group, drawn at random, for people to see what a group is (Ramos et al. 2025, Figure 2)."""
+    rows = []
+    for data in datasets:
+        images = data.images
+        for view in images.views[1:]:
+            random = np.random.default_rng(seed_of("clip-bias examples", seed, images.name, view.group))
+            chosen = random.permutation(view.members)[:EXAMPLES].tolist()
+            fetched = images.table.fetch([images.rows[at] for at in chosen])
+            for at, data_of in zip(chosen, fetched["bytes"].to_pylist(), strict=True):
+                captions = images.captions[at] if images.captions else []
+                small = data_of is not None and len(data_of) <= MOST_BYTES
+                rows.append(
+                    {
+                        "dataset": images.name,
+                        "group": view.group,
+                        "key": images.keys[at],
+                        "caption": captions[0] if captions else None,
+                        "bytes": data_of if small else None,
+                    }
+                )
+    return pa.Table.from_pylist(rows, GROUP_EXAMPLES)

@@ -1,0 +1,39 @@
+"""Runs of `c2b clip-bias`: their tables, and what writes their report and exports, and checks and compares them."""
+
+from __future__ import annotations
+
+from c2b_ray.schemas import clip_bias as schemas
+from c2b_ray.store.clip_bias_run import CLIP_BIAS_KIND, ClipBiasManifest
+from c2b_ray.store.kinds import RunKind
+
+KIND = RunKind(
+    name=CLIP_BIAS_KIND,
+    command="c2b clip-bias",
+    tables={
+        "embeddings": schemas.CLIP_EMBEDDINGS,
+        "guesses": schemas.CLIP_GUESSES,
+        "clip_bias": schemas.CLIP_BIAS,
+        "transfer": schemas.TRANSFER,
+        "locality": schemas.LOCALITY,
+        "rates": schemas.RATES,
+        "replicates": schemas.REPLICATES,
+        "model_pairs": schemas.MODEL_PAIRS,
+        "gaps": schemas.GAPS,
+        "convergence": schemas.CONVERGENCE,
+        "clusters": schemas.CLUSTERS,
+        "examples": schemas.GROUP_EXAMPLES,
+    },
+    in_parts=frozenset({"embeddings", "guesses"}),
+    needed=frozenset({"clip_bias", "transfer"}),
+    manifest=ClipBiasManifest,
+    run="c2b_ray.store.clip_bias_run:ClipBiasRun",
+    report="c2b_ray.report.clip_bias.report:write_report",
+    summary="c2b_ray.report.clip_bias.summary:summary",
+    exports={
+        "csv": "c2b_ray.audits.clip_bias.exports:csv",
+        "json": "c2b_ray.audits.clip_bias.exports:json",
+        "parquet": "c2b_ray.audits.clip_bias.exports:parquet",
+    },
+    gate="c2b_ray.audits.clip_bias.gates:check",
+    compare="c2b_ray.audits.clip_bias.comparison:compare",
+)

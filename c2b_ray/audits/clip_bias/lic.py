@@ -1,0 +1,113 @@
+"""LIC of captioners: the texts that guesses are made from, and rows of the resulting scores.
+
+The guesses are a stage of their own, a row for each captioner (or people), attribute and draw of folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.clip_bias.images import Images
+from c2b_ray.config.clip_bias import ClipBiasConfig
+from c2b_ray.metrics import Floats
+from c2b_ray.pipelines.images import OnProgress
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
+from c2b_ray.roles import GroupGuesser
+from c2b_ray.schemas import seed_of
+from c2b_ray.schemas.clip_bias import CLIP_GUESSES
+from c2b_ray.steps.clip_bias.attributes import Attribute
+from c2b_ray.steps.clip_bias.leakage import Guessing, guess, leak_of, table
+from c2b_ray.steps.clip_bias.rows import BiasRow, Key, Measured
+from c2b_ray.steps.clip_bias.words import mask_of, masked, says_nothing, vocabulary_of
+from c2b_ray.store.clip_bias_run import ClipBiasRun
+from c2b_ray.store.parts import read_stage
+
+STAGE = StageConfig(CLIP_GUESSES, placement=Placement(batch=1), rows_per_file=64)
+LEAST_IMAGES = 20
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """Where guesses are made and kept, by which model, and about which images."""
+
+    run: ClipBiasRun
+    runner: Runner
+    load: Callable[[], GroupGuesser]
+    config: ClipBiasConfig
+    on_progress: OnProgress
+    images: Images | None = None
+
+    def made(self, wanted: list[Guessing]) -> dict[str, Floats]:
+        """The scores of each text, by guess."""
+        rows, out = table(wanted), self.run.location("guesses")
+        self.run.begin_writing()
+        self.runner.run(
+            Rows([rows.slice(at, 1) for at in range(len(rows))], total=len(rows)), guess, self.load, out,
+            id_column="guess_id", config=STAGE, on_progress=self.on_progress,
+        )  # fmt: skip
+        held: pa.Table = read_stage(out, ["guess_id", "scores"])
+        return {row["guess_id"]: np.array(row["scores"], np.float64) for row in held.to_pylist()}
+
+
+def measure_leakage(
+    measured: Measured, guesses: Guesses, key: Key, attribute: Attribute, captions: Mapping[str, Mapping[int, str]]
+) -> None:
+    """Adds a row per captioner: its leakage less that of people's captions of the same images.
+
+    People's captions are guessed from one an image and draw of folds, another each time: with all five of them the
+    guesser would have five times as much to learn from as it has of the captioner's.
+    """
+    assert guesses.images is not None
+    references = guesses.images.captions or []
+    mask = mask_of(attribute.values, guesses.images.config.mask.get(attribute.name, ()))
+    for model, said in captions.items():
+        known = vocabulary_of(list(said.values()))
+        ours = {image: masked(text, mask) for image, text in said.items() if attribute.codes[image] >= 0}
+        theirs = {image: [masked(text, mask, known) for text in references[image]] for image in ours}
+        theirs = {image: [text for text in some if not says_nothing(text)] for image, some in theirs.items()}
+        held = [image for image, text in ours.items() if not says_nothing(text) and theirs[image]]
+        if lost := len(ours) - len(held):
+            measured.notes.append(
+                f"{key.dataset}, {attribute.name}: {lost} of {len(ours)} images are left out of LIC of {model}: a "
+                "caption of theirs has no words left after masking"
+            )
+        problem = attribute.problem(np.array(held, np.int64)) if held else "no caption has words left after masking"
+        if problem is None and len(held) < LEAST_IMAGES:
+            problem = f"{len(held)} images with captions; LIC needs {LEAST_IMAGES}"
+        if problem is not None:
+            measured.unknown([model], key, len(held), problem)
+            continue
+        texts = ([ours[image] for image in held], [theirs[image] for image in held])
+        measured.biases.append(_row(model, key, guesses, (attribute, held), texts))
+
+
+def _row(
+    model: str, key: Key, guesses: Guesses, at: tuple[Attribute, list[int]], texts: tuple[list[str], list[list[str]]]
+) -> BiasRow:
+    (attribute, held), (ours, theirs), settings = at, texts, guesses.config.leakage
+    groups = tuple(attribute.codes[held].tolist())
+    assert guesses.images is not None
+    copies = tuple(guesses.images.copies[held].tolist()) if guesses.images.copied else ()
+
+    def both_of(draw: int, swap: bool) -> tuple[Guessing, Guessing]:
+        seed = seed_of("clip-bias lic", guesses.config.seed, key.dataset, key.attribute, draw, swap)
+        chosen = [some[(seed + row) % len(some)] for row, some in enumerate(theirs)]
+        moved = np.random.default_rng(seed).random(len(ours)) < 0.5 if swap else np.zeros(len(ours), bool)
+        sides = zip(ours, chosen, moved.tolist(), strict=True)
+        one, other = zip(*((b, a) if change else (a, b) for a, b, change in sides), strict=True)
+        fixed = (groups, len(attribute.values), settings.folds, seed, settings.guesser, copies)
+        return Guessing(one, *fixed), Guessing(other, *fixed)
+
+    draws = [both_of(draw, swap=False) for draw in range(settings.seeds)]
+    swaps = [both_of(draw, swap=True) for draw in range(settings.swaps)]
+    made = guesses.made([one for both in (*draws, *swaps) for one in both])
+    scores, people = (np.stack([made[both[side].guess_id] for both in draws]) for side in (0, 1))
+    null = np.array([made[a.guess_id].mean() - made[b.guess_id].mean() for a, b in swaps])
+    leak = leak_of(scores, people, null, 1 - guesses.config.alpha)
+    note = "constant captions" if len(set(ours)) == 1 else None
+    return BiasRow(model, key, leak.value, leak.low, leak.high, len(held), 0.0, leak.p_value, note=note)

@@ -1,0 +1,53 @@
+"""Checks of a run before anything starts: that its models, tables and columns exist and fit.
+
+It loads no weights.
+"""
+
+from __future__ import annotations
+
+from c2b_ray.audits.clip_bias.images import open_table
+from c2b_ray.audits.kit.backend import check_via
+from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.config.clip_bias import BAG_OF_WORDS, ClipBiasConfig
+from c2b_ray.errors import ConfigError, SpecError
+from c2b_ray.filesystems.spec_paths import paths
+from c2b_ray.models import catalog
+
+
+def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
+    """The config, once all that can be checked of it has been."""
+    check_via(via)
+    for name, spec in config.models.items():
+        check_spec(f"models.{name}", "encoder", spec)
+    for name, dataset in config.datasets.items():
+        table = open_table(name, dataset)
+        if config.groups.column is not None:
+            table.check_column(config.groups.column, "groups.column")
+        if table.captions is None and not dataset.texts:
+            raise ConfigError(
+                f"datasets.{name}", f"{dataset.table} has no captions and `texts` is empty: there is nothing to measure"
+            )
+    _check_guesser(config.leakage.guesser)
+    return config
+
+
+def images_in(config: ClipBiasConfig) -> int:
+    """Images that are embedded: those of all datasets, by every model."""
+    return sum(len(open_table(name, one)) for name, one in config.datasets.items()) * len(config.models)
+
+
+def paths_read(config: ClipBiasConfig) -> dict[str, str]:
+    """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
+    read = {path: f"models.{name}" for name, spec in config.models.items() for _, path in paths(spec)}
+    return {**read, **{one.table: f"datasets.{name}.table" for name, one in config.datasets.items()}}
+
+
+def _check_guesser(spec: str) -> None:
+    if spec == BAG_OF_WORDS:
+        return
+    try:
+        scheme = catalog.parse(spec).scheme
+    except SpecError as error:
+        raise ConfigError("leakage.guesser", f"{error}; or {BAG_OF_WORDS}") from error
+    if scheme != "bert":
+        raise ConfigError("leakage.guesser", f"{spec}: expected {BAG_OF_WORDS}, bert:org/name or bert:local-dir:PATH")

@@ -1,0 +1,40 @@
+"""`c2b clip-bias`: how biased CLIP models are, and whether it shows in what is built on them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from c2b_ray.cli import progress
+from c2b_ray.cli.audit import Json, Via, show_run
+from c2b_ray.cli.session import Placement, session
+from c2b_ray.errors import ConfigError
+
+
+def clip_bias(
+    file: Annotated[str | None, typer.Argument(metavar="CLIP_BIAS.yaml", help="The file of the run.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/clip-bias-<id>.")] = None,
+    via: Via = "auto",
+    placement: Placement = None,
+    reuse: Annotated[
+        str | None, typer.Option(metavar="RUN", help="An earlier run; the embeddings that it has are copied.")
+    ] = None,
+    as_json: Json = False,
+    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of such a file and stop.")] = False,
+) -> None:
+    """Measure the social bias of CLIP models, globally and locally, and whether it transfers downstream."""
+    if print_schema:
+        from c2b_ray.config.clip_bias import ClipBiasConfig
+
+        print(json.dumps(ClipBiasConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is None:
+        raise ConfigError("", "name a file; c2b clip-bias --print-schema shows what it holds")
+    from c2b_ray.audits.clip_bias.audit import measure
+    from c2b_ray.config.clip_bias_file import read_clip_bias_config
+
+    with progress.shown() as bar:
+        run = measure(read_clip_bias_config(file), out, session(via, placement, bar), reuse)
+    show_run(run, as_json)

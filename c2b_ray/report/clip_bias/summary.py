@@ -1,0 +1,87 @@
+"""What a terminal shows of a run of `c2b clip-bias`: biases that chance does not explain, and transfer.
+
+Knows the run's tables; knows nothing of terminals.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypedDict
+
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean
+from c2b_ray.report.kit.summary import Column, Summary
+from c2b_ray.store.run import Run
+from c2b_ray.text import finite
+
+MOST_ROWS = 15
+COLUMNS = (
+    *(Column(name) for name in ("model", "dataset", "metric", "attribute", "view")),
+    *(Column(name, number=True) for name in ("bias", "interval", "by chance", "q")),
+)
+
+
+def summary(run: Run) -> Summary:
+    biases = run.read("clip_bias").to_pylist()
+    transfer = [row for row in run.read("transfer").to_pylist() if math.isfinite(row["rho"])]
+    alpha = float(run.config.get("alpha", 0.05))
+    significant = sorted(
+        (row for row in biases if row["q_value"] <= alpha), key=lambda row: (row["q_value"], -row["value"])
+    )
+    moved = [row for row in transfer if row["q_value"] <= alpha]
+    known = sum(math.isfinite(row["value"]) for row in biases)
+    lines = [
+        f"{words.count(len(significant))} of {words.plural(known, 'bias', 'biases')} beyond chance at a false "
+        f"discovery rate of {words.decimal(alpha)}.",
+        *(
+            [
+                f"{words.count(len(moved))} of {words.plural(len(transfer), 'rank correlation')} of pre-training with "
+                "downstream bias established."
+            ]
+            if transfer
+            else []
+        ),
+        *(clean(note) for note in run.manifest.get("notes") or ()),
+    ]
+    shown = significant[:MOST_ROWS]
+    return Summary(
+        title=f"Biases ({len(shown)} of {len(significant)})",
+        columns=COLUMNS,
+        rows=[_row(row) for row in shown],
+        marks=["bad"] * len(shown),
+        lines=lines,
+        report=run.report,
+        to_json={
+            "run": run.path,
+            "report": run.report,
+            "biases": finite(significant),
+            "transfer": finite(moved),
+            "measured": known,
+            "correlations": len(transfer),
+        },
+    )
+
+
+class BiasRow(TypedDict):
+    """Of a row of `schemas.clip_bias.CLIP_BIAS`, what is shown."""
+
+    model: str
+    dataset: str
+    metric: str
+    attribute: str
+    view: str
+    group: str
+    value: float
+    value_low: float
+    value_high: float
+    expected: float
+    q_value: float
+
+
+def _row(row: BiasRow) -> tuple[str, ...]:
+    view = row["view"] if row["group"] == "all" else f"group {row['group']}"
+    return (
+        clean(row["model"]), clean(row["dataset"]), row["metric"], clean(row["attribute"]), view,
+        words.decimal(round(row["value"], 4)), f"{row['value_low']:.4f} to {row['value_high']:.4f}",
+        f"{row['expected']:.4f}", words.small_probability(row["q_value"]),
+    )  # fmt: skip

@@ -1,0 +1,34 @@
+"""Images and texts → embeddings, named for good. It knows neither where the encoder runs nor what is embedded."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from c2b_ray.roles import TextImageEncoder
+from c2b_ray.schemas.clip_bias import CLIP_EMBEDDINGS
+from c2b_ray.steps import encoded
+
+
+def embed_images(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
+    """A table of `CLIP_EMBEDDINGS` from `embedding_id`, `bytes` and `error`; what cannot be decoded says why."""
+    known = rows["error"].to_pylist()
+    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
+    vectors, undecoded = encoded.embeddings(files, encoder)
+    errors = [old or new for old, new in zip(known, undecoded, strict=True)]
+    values = [vector.tolist() if error is None else None for vector, error in zip(vectors, errors, strict=True)]
+    return _table(rows, values, errors)
+
+
+def embed_texts(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
+    """As `embed_images`, from `embedding_id` and `text`."""
+    vectors = encoder.encode_texts(rows["text"].to_pylist())
+    return _table(rows, [vector.tolist() for vector in vectors], [None] * rows.num_rows)
+
+
+def _table(rows: pa.Table, vectors: list[list[float] | None], errors: list[str | None]) -> pa.Table:
+    columns = {
+        "embedding_id": rows["embedding_id"],
+        "embedding": pa.array(vectors, CLIP_EMBEDDINGS.field("embedding").type),
+        "error": pa.array(errors, pa.string()),
+    }
+    return pa.table(columns).cast(CLIP_EMBEDDINGS)

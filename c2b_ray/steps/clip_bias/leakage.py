@@ -1,0 +1,130 @@
+"""LIC: whether an attribute can be guessed from captions that a model wrote better than from those that people wrote.
+
+captions → words of the attribute masked → groups guessed, fold by fold, from the other folds → score of each caption
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import stdtr, stdtrit
+
+from c2b_ray.metrics import Floats, Ints
+from c2b_ray.roles import GroupGuesser
+from c2b_ray.schemas import content_id
+from c2b_ray.schemas.clip_bias import CLIP_GUESSES
+
+
+@dataclass(frozen=True)
+class Guessing:
+    """Texts of known groups, a text an image, to be guessed in `folds` folds that `seed` draws.
+
+    `copies`: of each text's image, the number of the first image that is the same picture; none: all differ. Copies are
+    guessed in one fold, for a guesser that learnt from one would know the other.
+    """
+
+    texts: tuple[str, ...]
+    groups: tuple[int, ...]
+    number: int
+    folds: int
+    seed: int
+    guesser: str
+    copies: tuple[int, ...] = ()
+
+    @property
+    def guess_id(self) -> str:
+        fixed = [self.number, self.folds, self.seed, self.guesser]
+        return content_id("clip-bias guess", list(self.texts), list(self.groups), fixed, list(self.copies))
+
+
+@dataclass(frozen=True)
+class Leak:
+    """`value`: LIC, the captioner's leakage less people's; `captions`, `people`: both."""
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+    captions: float
+    people: float
+
+
+def table(guesses: Sequence[Guessing]) -> pa.Table:
+    """The rows of the stage that guesses, each once."""
+    distinct = {one.guess_id: one for one in guesses}
+    return pa.table(
+        {
+            "guess_id": pa.array(list(distinct), pa.string()),
+            "texts": pa.array([list(one.texts) for one in distinct.values()], pa.list_(pa.string())),
+            "groups": pa.array([list(one.groups) for one in distinct.values()], pa.list_(pa.int64())),
+            "settings": pa.array(
+                [[one.number, one.folds, one.seed] for one in distinct.values()], pa.list_(pa.int64())
+            ),
+            "copies": pa.array([list(one.copies) for one in distinct.values()], pa.list_(pa.int64())),
+        }
+    )
+
+
+def guess(rows: pa.Table, guesser: GroupGuesser) -> pa.Table:
+    """A table of `CLIP_GUESSES`: confidence in the true group where it is the likeliest, else 0, of each text.
+
+    Ramos et al. 2025, Eq. 7 (the summands); Hirota et al. 2022.
+    """
+    scores = []
+    for row in rows.to_pylist():
+        number, folds, seed = row["settings"]
+        groups = np.array(row["groups"], np.int64)
+        copies = np.array(row["copies"] or range(len(groups)), np.int64)
+        scores.append(_scores(row["texts"], groups, number, (_folds(groups, copies, folds, seed), seed), guesser))
+    columns = {
+        "guess_id": rows["guess_id"],
+        "scores": pa.array([some.tolist() for some in scores], pa.list_(pa.float64())),
+        "error": pa.nulls(rows.num_rows, pa.string()),
+    }
+    return pa.table(columns).cast(CLIP_GUESSES)
+
+
+def _scores(texts: list[str], groups: Ints, number: int, how: tuple[Ints, int], guesser: GroupGuesser) -> Floats:
+    fold, seed = how
+    result = np.zeros(len(texts))
+    for out in range(int(fold.max()) + 1):
+        train, test = np.flatnonzero(fold != out), np.flatnonzero(fold == out)
+        if not len(test):
+            continue
+        chances = guesser.probabilities(
+            [texts[at] for at in train], groups[train], [texts[at] for at in test], number, seed + out
+        )
+        of_group = chances[np.arange(len(test)), groups[test]]
+        result[test] = np.where(chances.argmax(axis=1) == groups[test], of_group, 0.0)
+    return result
+
+
+def _folds(groups: Ints, copies: Ints, folds: int, seed: int) -> Ints:
+    """A fold for each text, the same one for copies of an image; each group is spread evenly over folds."""
+    random = np.random.default_rng(seed)
+    _, first, image = np.unique(copies, return_index=True, return_inverse=True)
+    group_of = groups[first]
+    result = np.empty(len(first), np.int64)
+    for group in np.unique(group_of):
+        at = random.permutation(np.flatnonzero(group_of == group))
+        result[at] = (np.arange(len(at)) + random.integers(folds)) % folds
+    of_text: Ints = result[image]
+    return of_text
+
+
+def leak_of(captions: Floats, people: Floats, null: Floats, confidence: float) -> Leak:
+    """LIC = LIC_model - LIC_people, each the mean of its scores over images and draws of folds.
+
+    Args: captions, people: (draws, images), the scores of the same images under each draw of folds; null: (swaps,), LIC
+    where each image's two captions are swapped at random and all guessers are trained anew. What training on other
+    captions alone does to LIC is most of its scatter, and is in no image's score: an interval from the images' scores
+    holds the truth 7 times in 10. The null is centred on 0; its spread and Student's t give interval and p.
+    """
+    value = float(captions.mean() - people.mean())
+    error = float(np.sqrt((null**2).mean()))
+    reach = float(stdtrit(len(null), (1 + confidence) / 2)) * error
+    p_value = float(2 * stdtr(len(null), -abs(value) / error)) if error > 0 else (1.0 if value == 0 else 0.0)
+    return Leak(value, value - reach, value + reach, p_value, float(captions.mean()), float(people.mean()))

@@ -1,0 +1,86 @@
+"""Embeddings → which captions each image retrieves, and how images rank for a description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.metrics import Floats, Ints
+
+Vectors = NDArray[np.float32]
+IMAGES_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The texts that captions are retrieved from, each once; `of_image`: the numbers of an image's own captions.
+
+    Images that share a caption share its text: retrieving it is right for all of them, where a gallery with repeats
+    would call all but one of them wrong.
+    """
+
+    texts: tuple[str, ...]
+    of_image: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(captions: Sequence[Sequence[str]]) -> Gallery:
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(one for some in captions for one in some))}
+        return Gallery(tuple(numbers), tuple(tuple(sorted({numbers[one] for one in some})) for some in captions))
+
+
+def recalled(images: Vectors, texts: Vectors, gallery: Gallery, k: int, hit: str) -> tuple[Floats, Floats]:
+    """For each image: the share of its captions among the k nearest texts (`share`), or whether any is (`any`); and 1,
+    or 0 and 0 for an image without a caption. Of texts that are equally near, those that come first in the gallery are
+    the nearer ones. Shapes (images,) each."""
+    totals, counts = np.zeros(len(images)), np.zeros(len(images))
+    for start in range(0, len(images), IMAGES_AT_ONCE):
+        near = images[start : start + IMAGES_AT_ONCE].astype(np.float64) @ texts.T.astype(np.float64)
+        retrieved = _nearest(near, k)
+        for row in range(len(near)):
+            captions_of_image = gallery.of_image[start + row]
+            if not captions_of_image:
+                continue
+            hits = int(retrieved[row, list(captions_of_image)].sum())
+            totals[start + row] = hits / len(captions_of_image) if hit == "share" else float(hits > 0)
+            counts[start + row] = 1.0
+    return totals, counts
+
+
+def _nearest(near: Floats, k: int) -> NDArray[np.bool_]:
+    """Which texts are the k nearest of each row, ties in their order."""
+    if k >= near.shape[1]:
+        return np.ones(near.shape, bool)
+    limit = -np.partition(-near, k - 1, axis=1)[:, k - 1 : k]
+    above, level = near > limit, near == limit
+    room = k - above.sum(axis=1, keepdims=True)
+    result: NDArray[np.bool_] = above | (level & (np.cumsum(level, axis=1) <= room))
+    return result
+
+
+def alike_of(images: Vectors) -> Ints:
+    """For each image, the number of the first one of the same embedding, to five decimals: the position in a batch may
+    change the last ones."""
+    first: dict[bytes, int] = {}
+    rounded = np.round(images, 5) + 0.0  # so that -0 is 0
+    return np.array([first.setdefault(row.tobytes(), number) for number, row in enumerate(rounded)], np.int64)
+
+
+def copies_of(alike: Ints) -> Ints:
+    """For each image, the number of the first one that is the same picture to every model. `alike`: (models, images).
+
+    Where fewer than half of the images differ it is the models that see no difference, and nothing counts as a copy.
+    """
+    _, first, picture = np.unique(alike, axis=1, return_index=True, return_inverse=True)
+    if 2 * len(first) < alike.shape[1]:
+        return np.arange(alike.shape[1])
+    of_image: Ints = first[picture.ravel()]
+    return of_image
+
+
+def similarities(images: Vectors, texts: Vectors) -> Vectors:
+    """Cosines, float32 (texts, images)."""
+    result: Vectors = texts @ images.T
+    return result

@@ -1,0 +1,40 @@
+"""Captions as words, and the masking of words that reveal an attribute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+MASK, UNKNOWN = "[MASK]", "[UNK]"
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words without punctuation: what the Penn Treebank tokenizer of the COCO evaluation leaves of plain
+    captions, without its Java; "dog's" stays one word here and is two there."""
+    return [match[0].replace("’", "'") for match in _WORD.finditer(text.lower())]
+
+
+def mask_of(values: Iterable[str], extra: Iterable[str]) -> frozenset[str]:
+    """The words that say an attribute: those of its values and the extra ones, and their plurals."""
+    single = {word for text in (*values, *extra) for word in words_of(text)}
+    return frozenset(single | {f"{word}s" for word in single} | {f"{word}es" for word in single})
+
+
+def masked(text: str, mask: Collection[str], known: Collection[str] | None = None) -> str:
+    """The caption with words of the mask, and those that are not `known`, replaced by a sign for each.
+
+    Hirota et al. 2022, section 4.1: human captions lose the words that the captioner never says, or its few words alone
+    would make it look fair.
+    """
+    signs = [MASK if word in mask else word if known is None or word in known else UNKNOWN for word in words_of(text)]
+    return " ".join(signs)
+
+
+def says_nothing(text: str) -> bool:
+    """Whether no word is left after masking."""
+    return all(word in (MASK, UNKNOWN) for word in text.split())
+
+
+def vocabulary_of(texts: Sequence[str]) -> frozenset[str]:
+    return frozenset(word for text in texts for word in words_of(text))

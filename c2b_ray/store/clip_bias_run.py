@@ -1,0 +1,78 @@
+"""A run of `c2b clip-bias`: its tables by name, each checked as it is read.
+
+embeddings/                        Parquet parts: images and texts of every model
+clip_bias.parquet                  bias of each model, dataset, metric, attribute and view
+transfer.parquet                   rank correlations of pre-training with downstream bias
+locality.parquet                   … of local with global bias
+rates  clusters  examples  model_pairs  gaps  convergence    what these are made of, and what follows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.store.kinds import kind_named
+from c2b_ray.store.manifest import Manifest
+from c2b_ray.store.run import Run, load_run, open_run
+
+CLIP_BIAS_KIND = "clip-bias"
+
+
+class ClipBiasManifest(Manifest):
+    """`notes`: what people should know of the results; `window`: the models whose transfer was studied; `groups`: by
+    dataset, how many images each matched group has; `performance`: of each model."""
+
+    notes: list[str] | None = None
+    window: list[str] | None = None
+    groups: dict[str, dict[str, int]] | None = None
+    performance: dict[str, float] | None = None
+
+
+class ClipBiasRun(Run):
+    """A run of `c2b clip-bias`."""
+
+    @property
+    def biases(self) -> pa.Table:
+        return self.read("clip_bias")
+
+    @property
+    def transfer(self) -> pa.Table:
+        return self.read("transfer")
+
+    @property
+    def locality(self) -> pa.Table:
+        return self.read("locality")
+
+    @property
+    def rates(self) -> pa.Table:
+        return self.read("rates")
+
+    @property
+    def model_pairs(self) -> pa.Table:
+        return self.read("model_pairs")
+
+    @property
+    def convergence(self) -> pa.Table:
+        return self.read("convergence")
+
+
+def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
+    """As `load_run`. ConfigError where the run is of another kind."""
+    run = path if isinstance(path, Run) else load_run(path)
+    if not isinstance(run, ClipBiasRun):
+        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b clip-bias")
+    return run
+
+
+@contextmanager
+def open_clip_bias_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[ClipBiasRun]:
+    """As `open_run`."""
+    with open_run(path, run_id, config, kind_named(CLIP_BIAS_KIND)) as run:
+        assert isinstance(run, ClipBiasRun)
+        yield run

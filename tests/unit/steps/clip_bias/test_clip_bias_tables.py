@@ -1,0 +1,123 @@
+"""Measured biases → tables of transfer, of local with global, of two models, and of gaps; and a bias planted in one
+group alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import false_discovery_control, spearmanr
+
+from c2b_ray.metrics.disparity import Chance
+from c2b_ray.steps.clip_bias.attributes import Attribute
+from c2b_ray.steps.clip_bias.comparisons import gap_table, pair_table, quadrant
+from c2b_ray.steps.clip_bias.correlations import locality_table, transfer_table
+from c2b_ray.steps.clip_bias.measure import measure_disparity, views_of
+from c2b_ray.steps.clip_bias.rows import DOWNSTREAM, PRETRAINING, BiasRow, Key, Measured, with_q_values
+
+MODELS = [f"m{number}" for number in range(7)]
+
+
+def row(model, key, value):
+    return BiasRow(model, key, value, value, value, 100, 0.0, 0.5)
+
+
+def keys(stage, dataset, view="global", group="all"):
+    return [Key(dataset, metric, attribute, view, group, stage) for metric in ("x", "y") for attribute in ("a", "b")]
+
+
+def test_transfer_is_every_pair_across_attributes_over_models_that_have_both():
+    random = np.random.default_rng(0)
+    before, after = keys(PRETRAINING, "d"), keys(DOWNSTREAM, "vqa")
+    local = [*keys(PRETRAINING, "d", "local", "1"), *keys(DOWNSTREAM, "vqa", "local", "1")]
+    rows = [row(model, key, float(random.normal())) for key in [*before, *after, *local] for model in MODELS]
+    rows[0] = row(MODELS[0], before[0], math.nan)
+    table = transfer_table(rows, MODELS, 0.95, {"vqa": "d"}).to_pylist()
+    assert len(table) == 16 + 16
+    assert {one["view"] for one in table} == {"global", "group 1"}
+    first = table[0]
+    assert (first["n_models"], first["models"]) == (6, MODELS[1:])
+    values = [[one.value for one in rows if one.key == key][1:] for key in (before[0], after[0])]
+    assert first["rho"] == pytest.approx(spearmanr(*values).statistic, abs=1e-12)
+    p_values = [one["p_value"] for one in table]
+    assert [one["q_value"] for one in table] == pytest.approx(false_discovery_control(p_values), abs=1e-12)
+
+
+def test_other_datasets_groups_are_not_compared():
+    rows = [
+        row(m, key, 1.0)
+        for m in MODELS
+        for key in (*keys(PRETRAINING, "e", "local", "1"), *keys(DOWNSTREAM, "vqa", "local", "1"))
+    ]
+    assert transfer_table(rows, MODELS, 0.95, {"vqa": "d"}).num_rows == 0
+
+
+def planted(seed, models=4, images=900, gap=0.3):
+    """Scores of models on three groups of images; in the second, and there alone, one value of the attribute fares
+    worse, and in the others it fares a little better, so that over all images both fare alike."""
+    random = np.random.default_rng(seed)
+    group, value = random.integers(0, 3, images), random.integers(0, 2, images)
+    attribute = Attribute.of("coin", [["heads", "tails"][one] for one in value])
+    shift = np.where(group == 1, -gap, gap / 2) * (value == 1)
+    scores = {}
+    for number in range(models):
+        biased = number % 2 == 0
+        hits = (random.random(images) < 0.6 + shift * biased).astype(float)
+        scores[f"{'biased' if biased else 'fair'}-{number}"] = (hits, np.ones(images))
+    return attribute, [np.flatnonzero(group == one) for one in range(3)], scores
+
+
+def test_a_bias_planted_in_one_group_alone_is_found_there_and_not_over_all_images():
+    found, silent, false, all_found = 0, 0, 0, 0
+    for seed in range(5):
+        attribute, groups, scores = planted(seed)
+        measured = Measured()
+        for view in views_of(900, groups):
+            key = Key("d", "kl_recall@5", "coin", view.view, view.group, PRETRAINING)
+            measure_disparity(measured, key, scores, (attribute, view), Chance(500, 50, seed))
+        rows = with_q_values(measured.biases)
+        biased = [one for one in rows if one.model.startswith("biased")]
+        found += all(one.q_value <= 0.05 for one in biased if one.key.group == "2")
+        silent += sum(one.value_low == 0 for one in biased if one.key.view == "global")
+        false += sum(one.q_value <= 0.05 for one in rows if one.model.startswith("fair"))
+        all_found += sum(one.q_value <= 0.05 for one in rows)
+    assert found >= 4
+    assert silent >= 9  # of 10
+    assert false <= 0.15 * all_found  # a false discovery rate of .05, in five runs
+
+
+def test_two_models_of_one_bias_are_not_told_apart_and_two_of_different_ones_are():
+    random = np.random.default_rng(3)
+    attribute = Attribute.of("coin", ["heads", "tails"] * 400)
+    tails = attribute.codes == 1
+    gaps = {"none": 0.0, "one": 0.25, "other": 0.25}
+    scores = {m: ((random.random(800) < 0.7 - gap * tails).astype(float), np.ones(800)) for m, gap in gaps.items()}
+    measured = Measured()
+    key = Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
+    measure_disparity(measured, key, scores, (attribute, views_of(800, [])[0]), Chance(200, 200))
+    verdicts = {
+        (one["model_a"], one["model_b"]): one["verdict"] for one in pair_table(measured.biases, 0.05).to_pylist()
+    }
+    assert verdicts == {("none", "one"): "apart", ("none", "other"): "apart", ("one", "other"): "not told apart"}
+
+
+def test_gaps_and_quadrants():
+    measured = Measured()
+    attribute = Attribute.of("coin", ["heads", "tails"] * 40)
+    hits = (attribute.codes == 0).astype(float)
+    for stage, name, scores in ((PRETRAINING, "d", hits), (DOWNSTREAM, "vqa", 1 - hits)):
+        key = Key(name, "kl_score", "coin", "global", "all", stage)
+        at = (attribute, views_of(80, [])[0])
+        measure_disparity(measured, key, {"m": (scores, np.ones(80))}, at, Chance(100, 20))
+    (gap,) = gap_table(measured.rates).to_pylist()
+    assert (gap["pretraining_gap"], gap["downstream_gap"], gap["quadrant"]) == (1.0, -1.0, "IV")
+    assert [quadrant(x, y) for x, y in ((1, 1), (-1, 1), (-1, -1), (0, 1))] == ["I", "II", "III", ""]
+
+
+def test_local_bias_is_correlated_with_the_global_one_of_the_same_metric_and_attribute():
+    whole, local = keys(PRETRAINING, "d"), keys(PRETRAINING, "d", "local", "1")
+    rows = [row(m, key, float(at)) for key in (*whole, *local) for at, m in enumerate(MODELS)]
+    table = locality_table(rows, MODELS, 0.95).to_pylist()
+    assert len(table) == 4
+    assert all(one["rho"] == pytest.approx(1) for one in table)
