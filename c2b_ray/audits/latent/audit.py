@@ -1,0 +1,221 @@
+"""Li & Xu (2021): which unknown direction of a generator's latent space moves the classifier's answer?
+
+    labels → hyperplanes → problems → searches │ judged on held-out latents → directions, strips
+
+Searches choose directions on latents of their own; whether one is a bias is decided on others. It composes steps,
+models and a run directory, and knows neither formulas nor where a search runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.manifest import finished
+from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.latent.grounds import grounds, learn_from_references
+from c2b_ray.audits.latent.orders import LeftOut, Stated, names_of, order_of, row_of, search_id, unbound
+from c2b_ray.audits.latent.preflight import check
+from c2b_ray.audits.latent.preflight import specs_of as specs_in
+from c2b_ray.config.latent import LatentConfig
+from c2b_ray.config.latent_file import read_latent_config
+from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.filesystems.documents import FileOrFields
+from c2b_ray.models import catalog
+from c2b_ray.models.gradient_schemes import chosen_label
+from c2b_ray.pipelines.latent import IMAGES, SEARCH, Specs, described, search_all
+from c2b_ray.report.latent.report import write_report
+from c2b_ray.roles import Description
+from c2b_ray.schemas import content_id
+from c2b_ray.schemas.latent import DIRECTIONS, PROBLEMS, STRIPS
+from c2b_ray.steps.latent import Order
+from c2b_ray.steps.latent_family import with_q_values
+from c2b_ray.store.latent_run import LatentRun, open_latent_run
+
+if TYPE_CHECKING:
+    from c2b_ray.models.memory_classifier import InMemory, Model
+
+RUNS = "runs"
+FEW = 8
+"""Searches that run here unless someone says otherwise."""
+
+
+def latent_directions(
+    config: FileOrFields | LatentConfig,
+    out: str | Path | None = None,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
+    *,
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    labels: Sequence[str] | None = None,
+) -> LatentRun:
+    """Searches a generator's latent space for directions that bias a classifier, or goes on with it; returns the run.
+
+    `config`: a file's path, a mapping of its fields, or a `LatentConfig`. `out`: the run directory, by default
+    `runs/latent-<run id>`. `via`: `here`, `actors` or `auto`. `classifier`, `labels`: torch modules in
+    memory.
+
+    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    """
+    in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
+    session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
+    return find_directions(read_latent_config(config, specs_of(in_memory)), out, session)
+
+
+def find_directions(config: LatentConfig, out: str | Path | None, session: Session) -> LatentRun:
+    """As `latent_directions`."""
+    check(config, session.via)
+    via = _checked_via(config, session)
+    fields = config.model_dump(mode="json")
+    run_id = content_id("latent", fields)
+    steps = Steps(session.listener)
+    with backend(via, session.placement) as models:
+        plan = _planned(config, models, steps)  # first: what cannot be searched leaves no directory behind
+        with open_latent_run(out or f"{RUNS}/latent-{run_id}", run_id, fields) as run:
+            walk(plan, run, models, steps)
+            with steps.step("report"):
+                run.update(finished(via, steps, _counts(run)))
+                write_report(run)
+    return run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The orders by the ids of their searches; the specs of each problem; rows of the tables that go with them."""
+
+    config: LatentConfig
+    orders: dict[str, Order]
+    rows: list[dict[str, str]]
+    specs: dict[str, Specs]
+    problems: list[dict[str, Any]]
+    hyperplanes: pa.Table
+    models: dict[str, Any]
+
+
+def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
+    """From the plan to the table of directions."""
+    models.runner.check_paths(run.path, _paths_read(plan.config))
+    run.write("hyperplanes", plan.hyperplanes)
+    run.write("problems", pa.Table.from_pylist(plan.problems, PROBLEMS))
+    run.update({"models": plan.models})
+    if plan.rows:
+        run.begin_writing()
+        work = (plan.config, plan.orders, plan.specs)
+        held = partial(_images_used, run)
+        with (
+            steps.step("search") as on_progress,
+            steps.images("search", held, IMAGES.total) as now,
+            IMAGES.calling(now),
+        ):
+            search_all(models.runner, plan.rows, work, run.location("searches"), on_progress)
+    _write_directions(run, [row["search_id"] for row in plan.rows], plan.config.evidence.level)
+    if placements := models.runner.placements:
+        run.update({"placement": placements})
+
+
+def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
+    """Every problem with what it is searched and judged by. ConfigError and SpecError for what cannot be searched."""
+    with steps.step("hyperplanes"):
+        stated = _stated(config, models)
+        of = grounds(config, {name: _describe(spec, models) for name, spec in config.generators.items()})
+        for one in stated:
+            if one.problem.target is not None:
+                learn_from_references(of, one.problem, one.specs, models)
+    plan = Plan(config, {}, [], {}, [], of.table(), _models(stated, config))
+    for one in stated:
+        order = order_of(one, of)
+        if isinstance(order, LeftOut):
+            plan.problems.append(row_of(one, [], order.reason, searched=False))
+            continue
+        plan.problems.append(row_of(one, sorted(order.known), unbound(one, of)))
+        plan.specs[one.name] = one.specs
+        for method in config.methods:
+            name = search_id(order, one, method, config)
+            plan.orders[name] = order
+            plan.rows.append({"search_id": name, "problem": one.name, "method": method})
+    return plan
+
+
+def _stated(config: LatentConfig, models: Backend) -> list[Stated]:
+    """Every problem with its models' revisions. ConfigError and SpecError before anything is searched."""
+    classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
+    generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
+    result = []
+    problems = config.each()
+    for name, problem in zip(names_of(problems), problems, strict=True):
+        about = classifiers[str(problem.classifier)]
+        used = {
+            config.classifiers[one]: classifiers[one].revision for one in [str(problem.classifier), *problem.references]
+        }
+        used[config.generators[str(problem.generator)]] = generators[str(problem.generator)].revision
+        specs = Specs(
+            config.generators[str(problem.generator)],
+            config.classifiers[str(problem.classifier)],
+            problem.label,
+            tuple(config.classifiers[one] for one in problem.references),
+            used,
+        )
+        result.append(Stated(name, problem, specs, chosen_label(about.labels, problem.label)))
+    return result
+
+
+def _images_used(run: LatentRun) -> int:
+    """By the searches that have ended."""
+    found = run.read("searches", ["directions"])["directions"].combine_chunks()
+    return int(pc.sum(pc.struct_field(pc.list_flatten(found), "images_used")).as_py() or 0)
+
+
+def _write_directions(run: LatentRun, ids: Sequence[str], level: float) -> None:
+    place = {name: number for number, name in enumerate(ids)}
+    rows = [row for row in run.read("searches").to_pylist() if row["search_id"] in place]
+    rows.sort(key=lambda row: place[row["search_id"]])
+    directions = with_q_values([one for row in rows for one in row["directions"]], level)
+    run.write("directions", pa.Table.from_pylist(directions, DIRECTIONS))
+    run.write("strips", pa.Table.from_pylist([one for row in rows for one in row["strips"]], STRIPS))
+
+
+def _describe(spec: str, models: Backend) -> Description:
+    return catalog.describe("latent_generator", spec) or models.runner.call(partial(described, spec), SEARCH)
+
+
+def _checked_via(config: LatentConfig, session: Session) -> str:
+    searches = len(config.each()) * len(config.methods)
+    return session.chosen(lambda: 0 if searches <= FEW else None)
+
+
+def _paths_read(config: LatentConfig) -> dict[str, str]:
+    from c2b_ray.filesystems.spec_paths import paths
+
+    return {path: field for field, _, spec in specs_in(config) for _, path in paths(spec)}
+
+
+def _models(stated: Sequence[Stated], config: LatentConfig) -> dict[str, Any]:
+    revisions = {spec: revision for one in stated for spec, revision in one.specs.revisions.items()}
+    return {
+        "classifier": [{"spec": spec, "revision": revisions.get(spec)} for spec in config.classifiers.values()],
+        "generator": [{"spec": spec, "revision": revisions.get(spec)} for spec in config.generators.values()],
+    }
+
+
+def _counts(run: LatentRun) -> dict[str, int]:
+    directions, problems = run.directions["verdict"].to_pylist(), run.problems["status"].to_pylist()
+    planes = run.hyperplanes["excluded"]
+    return {
+        "problems": len(problems),
+        "excluded_problems": problems.count("excluded"),
+        "hyperplanes": len(planes),
+        "excluded_hyperplanes": len(planes) - planes.null_count,
+        "directions": len(directions),
+        "found": directions.count("found"),
+    }

@@ -1,0 +1,99 @@
+"""Two classifiers compared by the directions of one latent space that move their answers, B against A.
+
+It composes runs, the comparing step, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
+from c2b_ray.audits.latent.gates import classifiers_of
+from c2b_ray.errors import RunError
+from c2b_ray.report.latent.comparison import PAGES
+from c2b_ray.steps import gate as gates
+from c2b_ray.steps.latent_compared import Searched
+from c2b_ray.steps.latent_compared import compare as compared
+from c2b_ray.steps.latent_verdict import UNDETERMINED
+from c2b_ray.store.latent_run import LatentRun
+
+SAME = ("search", "evidence")
+"""Settings without which an effect, or a direction that is not there, means something else."""
+
+
+def compare(
+    run_a: LatentRun, run_b: LatentRun, classifier_a: str | None = None, classifier_b: str | None = None
+) -> Comparison:
+    """Compares two classifiers by their directions: B against A, or two of one run.
+
+    Searches are the same where the generator's weights, the target, the label, the method and the known attributes are.
+    ConfigError where it is not plain which classifiers are meant; RunError for runs whose settings differ, or that
+    searched nothing alike.
+    """
+    a, b = sides((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
+    level = float((run_a.config.get("evidence") or {}).get("level", 0.05))
+    searches = [_searches(run, classifier) for run, classifier in ((run_a, a), (run_b, b))]
+    if not set(searches[0]) & set(searches[1]):
+        raise RunError(
+            f"{run_a.path} and {run_b.path} have no search in common: a direction of one generator is nothing in "
+            "another's space, so give both the same generator, target, label, known attributes and methods"
+        )
+    cells = compared(searches[0], searches[1], level)
+    gated = [_gated(b, row) for row in cells.to_pylist()]
+    return Comparison((run_a.path, run_b.path), (a, b), level, cells, PAGES, gated)
+
+
+def _gated(classifier: str, row: Mapping[str, Any]) -> gates.GateCell:
+    """`verdict` and `effect` are B's; the cell is named as B's run names it."""
+    problem = row["problem_a"] if row["problem_b"] is None else row["problem_b"]
+    rank = row["rank_a"] if row["rank_b"] is None else row["rank_b"]
+    doubt = row["note"] or "undetermined" if row["verdict_b"] == UNDETERMINED else None
+    values = {**row, "verdict": row["verdict_b"], "effect": row["effect_b"], "n": row["images_b"], "doubt": doubt}
+    values["pairs"] = 0 if row["p_value"] is None else row["images_b"]
+    return gates.GateCell(classifier, f"{problem}/{row['method']}/{rank + 1}", values)
+
+
+def _searches(run: LatentRun, classifier: str) -> dict[tuple[Any, ...], Searched]:
+    """By what was searched. Of several problems that are alike the first goes with the first."""
+    revisions, planes = _revisions(run), {(row["generator"], row["attribute"]): row for row in _planes(run)}
+    of: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in run.directions.to_pylist():
+        if row["classifier"] == classifier:
+            of.setdefault((row["problem"], row["method"]), []).append(row)
+    result: dict[tuple[Any, ...], Searched] = {}
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for rows in of.values():
+        first = rows[0]
+        key = (revisions[first["generator"]], *(first[name] for name in ("target", "label", "method")))
+        key = (*key, tuple(first["known"] or ()))
+        plane = planes.get((first["generator"], first["target"]))
+        normal = None if plane is None else np.array(plane["normal"])
+        angle = 0.0 if plane is None else float(plane["angle"] or 0.0)
+        result[*key, seen[key]] = Searched(sorted(rows, key=lambda row: row["rank"]), normal, angle)
+        seen[key] += 1
+    return result
+
+
+def _planes(run: LatentRun) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = run.hyperplanes.to_pylist()
+    return [row for row in rows if row["excluded"] is None and row["normal"] is not None]
+
+
+def _revisions(run: LatentRun) -> dict[str, str]:
+    """The name of each generator → the hash of its weights, or what the config says of it where none is known."""
+    generator = run.config.get("generator")
+    specs = generator if isinstance(generator, dict) else {"generator": str(generator)}
+    models = {row["spec"]: row["revision"] for row in (run.manifest.get("models") or {}).get("generator", [])}
+    return {name: str(models.get(spec) or spec) for name, spec in specs.items()}
+
+
+def _check_settings(run_a: LatentRun, run_b: LatentRun) -> None:
+    why = (
+        "what one found the other may have missed: run c2b latent for both classifiers with the same settings, or "
+        "in one run"
+    )
+    refuse(run_a, run_b, differing(run_a, run_b, SAME), why)

@@ -1,0 +1,71 @@
+"""Checks of a search before any model loads: that specs and tables exist, and that classifiers have gradients.
+
+`check_gradients` reads no file and imports no library of models, so that the endpoint may call it where a config is
+submitted. A label is checked where the classifier's labels are known without loading it; else when the run begins.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.config.latent import LatentConfig
+from c2b_ray.errors import ConfigError, SpecError
+from c2b_ray.filesystems import is_remote
+from c2b_ray.models import catalog
+from c2b_ray.models.gradient_schemes import chosen_label, refuse_without_gradients
+from c2b_ray.store import files
+
+
+def check(config: LatentConfig, via: str) -> None:
+    """ConfigError and SpecError for what cannot be searched."""
+    if via == "serve":
+        raise ConfigError("via", "serve: gradients pass through no handle; say here or actors")
+    check_gradients(config)
+    for field, role, spec in specs_of(config):
+        check_spec(field, role, spec)
+    for field, path in (("latents", config.latents), ("hyperplanes", config.hyperplanes)):
+        if path is not None and not (files.exists(path) if is_remote(path) else Path(path).exists()):
+            raise ConfigError(field, f"no such file or directory: {path}")
+    check_labels(config)
+
+
+def check_gradients(config: LatentConfig) -> None:
+    """ConfigError names the classifier whose spec alone says that it has none, and why."""
+    for field, role, spec in specs_of(config):
+        if role == "classifier":
+            try:
+                refuse_without_gradients(spec)
+            except SpecError as error:
+                raise ConfigError(field, str(error)) from error
+
+
+def check_labels(config: LatentConfig) -> None:
+    """Every problem's label is one of its classifier's, and of its references', where these are known unloaded."""
+    known = {name: catalog.describe("classifier", spec) for name, spec in config.classifiers.items()}
+    for problem in config.each():
+        about = known[str(problem.classifier)]
+        if about is None:
+            continue
+        label = chosen_label(about.labels, problem.label)
+        for name in problem.references:
+            reference = known[name]
+            if reference is not None and label not in reference.labels:
+                shown = ", ".join(reference.labels[:8])
+                raise SpecError(f"the reference {name!r} has no label {label!r}; it has {shown}")
+
+
+def specs_of(config: LatentConfig) -> list[tuple[str, str, str]]:
+    """(field, role, spec) of each model."""
+    specs = [
+        (_field("classifier", config.classifier, name), "classifier", spec) for name, spec in config.classifiers.items()
+    ]
+    specs += [
+        (_field("generator", config.generator, name), "latent_generator", spec)
+        for name, spec in config.generators.items()
+    ]
+    return specs + ([("captioner", "captioner", config.captioner)] if config.captioner is not None else [])
+
+
+def _field(field: str, value: object, name: str) -> str:
+    return f"{field}.{name}" if isinstance(value, dict) else field

@@ -1,0 +1,40 @@
+"""`c2b latent`: which unknown direction of a generator's latent space moves the classifier's answer?"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from c2b_ray.cli import progress
+from c2b_ray.cli.audit import Json, show_run
+from c2b_ray.cli.session import Placement, session
+from c2b_ray.errors import ConfigError
+
+
+def latent(
+    file: Annotated[str | None, typer.Argument(metavar="LATENT.yaml", help="The file of the search.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/latent-<id>.")] = None,
+    via: Annotated[
+        str,
+        typer.Option(help="Where searches run: here (this process) or actors (Ray, a task each); auto: here for few."),
+    ] = "auto",
+    placement: Placement = None,
+    as_json: Json = False,
+    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of such a file and stop.")] = False,
+) -> None:
+    """Search a generator's latent space for directions that bias a classifier."""
+    if print_schema:
+        from c2b_ray.config.latent import LatentConfig
+
+        print(json.dumps(LatentConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is None:
+        raise ConfigError("", "name a file; c2b latent --print-schema shows what it holds")
+    from c2b_ray.audits.latent.audit import find_directions
+    from c2b_ray.config.latent_file import read_latent_config
+
+    with progress.shown() as bar:
+        run = find_directions(read_latent_config(file), out, session(via, placement, bar))
+    show_run(run, as_json)

@@ -1,0 +1,86 @@
+"""`c2b world latent`: generators and skewed classifiers of one's own for `c2b latent`, and labels of latents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from c2b_ray.extras import needed_by
+
+app = typer.Typer(help="Models of the latent world, with a skew of one's own.", no_args_is_help=True)
+
+_WORLD = typer.Option("--world", help="dsprites, sprites or scenes.")
+_OUT = typer.Option(help="The directory of models; each gets one of its own in it.")
+
+
+@app.command()
+def generator(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND]...", help="vae, beta, beta-tc, dip-i, dip-ii, gan-hessian, style; by default all."
+        ),
+    ] = None,
+    out: Annotated[Path, _OUT] = Path("build/world"),
+    of: Annotated[str, _WORLD] = "sprites",
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+) -> None:
+    """Train generators, and the reader that labels their pictures; those that are there stay."""
+    with needed_by("c2b world latent"):
+        from c2b_ray.world.latent import family
+        from c2b_ray.world.latent.worlds import world
+    family.train_generators(out, world(of), kinds or family.KINDS, seed)
+
+
+@app.command()
+def classifier(
+    target: Annotated[str, typer.Option(help="The attribute that it learns.")],
+    biased: Annotated[str | None, typer.Option(help="The attribute that goes with the labels; none: unbiased.")] = None,
+    skew: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of pictures whose biased attribute is on the label's side.")
+    ] = 0.9,
+    label_noise: Annotated[float, typer.Option(min=0, max=0.49, help="The share of wrong labels.")] = 0.05,
+    of: Annotated[str, _WORLD] = "sprites",
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path, _OUT] = Path("build/world"),
+) -> None:
+    """Train a classifier on skewed pictures, and measure by rendering what every attribute does to its answers."""
+    with needed_by("c2b world latent"):
+        from c2b_ray.world.latent import classifiers, family
+    plant = classifiers.Plant(of, target, biased, skew, seed, label_noise)
+    directory = out / family.plant_name(plant)
+    about = classifiers.make(plant, directory)
+    print(f"timm:local-dir:{directory}")
+    print(json.dumps(about["truth"], indent=1))
+
+
+@app.command("labels")
+def label_latents(
+    generators: Annotated[list[str], typer.Argument(help="NAME=SPEC, or a spec such as world:latent-sprites-vae.")],
+    out: Annotated[Path, typer.Option(help="The Parquet file to write: `latents` of a config of c2b latent.")],
+    reader: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A classifier whose labels are the attributes; a logit above 0 is their second side. Again for more: "
+            "a picture of which they differ has no label. By default the world's three."
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("-n", min=50, help="Latents of each generator.")] = 4000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Draw latents of generators and label each with what its picture shows."""
+    with needed_by("c2b world latent"):
+        from c2b_ray.models import catalog
+        from c2b_ray.world.latent import labels, names
+    names_sides = [catalog.classifier(spec) for spec in reader or [f"world:{name}" for name in names.READERS]]
+    labelled = {}
+    for text in generators:
+        name, equals, spec = text.partition("=")
+        named = bool(equals) and ":" not in name
+        model = catalog.latent_generator(spec if named else text)
+        labelled[name if named else text] = labels.label(model, names_sides, n, seed)
+    labels.write_labelled(labelled, out)
+    print(f"{n} latents of each of {len(labelled)} generators in {out}")

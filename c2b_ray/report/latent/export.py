@@ -1,0 +1,49 @@
+"""The directions of a run of `c2b latent` in the formats that other programs read: CSV, JSON, Parquet.
+
+In CSV a direction is a JSON list in one cell. Knows the columns of `schemas.latent.DIRECTIONS`.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.report.kit.export import csv_of, exported, json_of, parquet_of
+from c2b_ray.report.kit.redact import cleaned
+from c2b_ray.store.run import Run
+
+
+def csv(run: Run, classifier: str | None = None) -> bytes:
+    table = exported(_directions(run, classifier))
+    vectors = [None if row is None else json_module.dumps(row) for row in table["direction"].to_pylist()]
+    column = table.schema.get_field_index("direction")
+    return csv_of(table.set_column(column, "direction", pa.array(vectors, pa.string())))
+
+
+def parquet(run: Run, classifier: str | None = None) -> bytes:
+    return parquet_of(exported(_directions(run, classifier)))
+
+
+def json(run: Run, classifier: str | None = None) -> bytes:
+    """One object: the run's id, its settings and models, and a row per direction, problem and hyperplane."""
+    manifest = run.manifest
+    return json_of(
+        {
+            "run_id": manifest.get("run_id"),
+            "status": manifest.get("status"),
+            "finished": manifest.get("finished"),
+            "settings": cleaned(manifest.get("config", {})),
+            "models": cleaned(manifest.get("models", {})),
+            "versions": cleaned(manifest.get("versions", {})),
+            "directions": exported(_directions(run, classifier)).to_pylist(),
+            "problems": exported(run.read("problems")).to_pylist(),
+            "hyperplanes": exported(run.read("hyperplanes")).to_pylist(),
+        }
+    )
+
+
+def _directions(run: Run, classifier: str | None) -> pa.Table:
+    table = run.read("directions")
+    return table if classifier is None else table.filter(pc.equal(table["classifier"], classifier))

@@ -1,0 +1,59 @@
+"""What a terminal shows of a run of `c2b latent`. Knows the report's words; knows nothing of terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.summary import Column, Summary
+from c2b_ray.report.latent.methods import method_rows
+from c2b_ray.report.latent.view import shown_first
+from c2b_ray.store.run import Run
+from c2b_ray.text import finite
+
+MOST_ROWS = 20
+COLUMNS = (
+    *(Column(name) for name in ("classifier", "target", "method", "verdict", "name")),
+    *(Column(name, number=True) for name in ("effect", "interval", "q", "|cos b|", "|cos t|")),
+)
+
+
+def summary(run: Run) -> Summary:
+    rows = run.read("directions").to_pylist()
+    shown = shown_first(rows)[:MOST_ROWS]
+    counts = run.record.counts
+    lines = [
+        f"{words.plural(counts.get('found', 0), 'direction')} found; {counts.get('excluded_problems', 0)} of "
+        f"{words.plural(counts.get('problems', 0), 'problem')} and {counts.get('excluded_hyperplanes', 0)} of "
+        f"{words.plural(counts.get('hyperplanes', 0), 'hyperplane')} left out."
+    ]
+    lines += [
+        f"{row.name}: Δcos {row.delta} ({row.interval}), leads {row.leading}, found {row.findings}"
+        for row in method_rows(rows)
+    ]
+    return Summary(
+        title=f"Directions ({len(shown)} of {len(rows)})",
+        columns=COLUMNS,
+        rows=[_row(row) for row in shown],
+        marks=["bad" if row["verdict"] == "found" else "" for row in shown],
+        lines=lines,
+        report=run.report,
+        to_json={"run": run.path, "report": run.report, "counts": dict(counts), "directions": finite(rows)},
+    )
+
+
+def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    unknown = row["effect"] is None
+    return (
+        row["classifier"],
+        row["target"],
+        row["method"],
+        row["verdict"],
+        row["name"] or "",
+        words.UNKNOWN if unknown else words.signed(row["effect"]),
+        words.UNKNOWN if unknown else words.signed_range(row["effect_low"], row["effect_high"]),
+        words.UNKNOWN if unknown else words.small_probability(row["q_value"]),
+        words.UNKNOWN if row["cos_bias"] is None else f"{row['cos_bias']:.2f}",
+        words.UNKNOWN if row["cos_target"] is None else f"{row['cos_target']:.2f}",
+    )

@@ -1,0 +1,291 @@
+"""One problem of `c2b latent` by one method: directions searched one after the other, each judged on held-out latents.
+
+    search → evidence → found? → search among what is orthogonal to it → …
+
+The search ends at the first direction whose effect, the target held fixed, does not exceed the margin: the answer is
+then "nothing found", or no more. It knows roles of the search, not what is behind them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.config.latent import BASELINES, LatentConfig
+from c2b_ray.metrics.latent import alignment, spanned
+from c2b_ray.metrics.latent_evidence import Evidence, Target, weigh_direction
+from c2b_ray.roles import Captioner, Floats, Pixels
+from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.schemas.latent import SEARCHES
+from c2b_ray.steps.latent_strips import Ends, strip
+from c2b_ray.steps.latent_verdict import FOUND, UNDETERMINED, Tie, decide, ties_with
+
+Vectors = NDArray[np.float64]
+_RANDOM = 64
+_CONSTANT = 1e-6
+_NO_ROOM = "no direction is left: the target and the known attributes span the whole latent space"
+
+
+class Space(Protocol):
+    """A latent space as a classifier sees it; `models.latent.space.Space`."""
+
+    label: str
+    dimension: int
+    images_used: int
+    centre: Vectors
+    scale: float
+
+    def sample(self, count: int, seed: int) -> Floats: ...
+
+    def probabilities(self, latents: NDArray[Any]) -> Vectors: ...
+
+    def answers(self, latents: NDArray[Any]) -> Vectors: ...
+
+    def pixels(self, latents: NDArray[Any]) -> list[Pixels]: ...
+
+
+class Direction(Protocol):
+    """What a search found; `models.latent.search.Found`."""
+
+    @property
+    def normal(self) -> Vectors: ...
+
+    @property
+    def offset(self) -> float: ...
+
+    @property
+    def picked(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Order:
+    """One problem as it is searched. `target`: the unit normal of its attribute, None where every image shows it;
+    `angle`: how far that may be off; `known`: name → normal; `bias`: the normal that judges what is found. `latents`
+    and `labels`: held out, with the target's value in each image; None where the target is not known of single images.
+    `scores`: of the same latents, the target as its labels' curved fit has it. `attributes`: name → unit normal of all
+    that are separated; of those neither target nor known, the one that moves the answers most is the truth if `pseudo`.
+    """
+
+    problem: str
+    generator: str
+    classifier: str
+    label: str
+    target_name: str | None
+    target: Vectors | None
+    angle: float
+    known: Mapping[str, Vectors]
+    biased: str | None
+    bias: Vectors | None
+    references: int
+    known_by: str
+    latents: Floats | None = None
+    labels: NDArray[np.bool_] | None = None
+    scores: Vectors | None = None
+    attributes: Mapping[str, Vectors] = field(default_factory=dict)
+    pseudo: bool = False
+
+    @property
+    def others(self) -> Vectors:
+        """The target's normal, first, and those of known attributes; (K, d)."""
+        rows = [vector for vector in (self.target, *self.known.values()) if vector is not None]
+        return np.stack(rows) if rows else np.zeros((0, 0))
+
+
+class Work(Protocol):
+    """What a process holds to search: its models, and the orders by their ids."""
+
+    config: LatentConfig
+    captioner: Captioner | None
+
+    def order(self, search_id: str) -> Order: ...
+
+    def space(self, order: Order) -> Space: ...
+
+    def find(self, space: Any, method: str, order: Order, kept: Vectors, seed: int) -> Direction: ...
+
+    def total_variation(self, space: Any, latents: Floats, normal: Vectors) -> float: ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Held-out latents, P(label) in each, and what is known of the target in each."""
+
+    latents: Floats
+    answers: Vectors
+    target: Target | None
+
+
+def search_problems(batch: pa.Table, work: Work) -> pa.Table:
+    """A row of `schemas.latent.SEARCHES` per row (`search_id`, `problem`, `method`)."""
+    rows = []
+    for row in batch.to_pylist():
+        began = time.monotonic()
+        answer = _searched(row["search_id"], row["method"], work)
+        rows.append({**row, **answer, "seconds": time.monotonic() - began, "error": None})
+    return pa.Table.from_pylist(rows, SEARCHES)
+
+
+def _searched(search_id: str, method: str, work: Work) -> dict[str, Any]:
+    order = work.order(search_id)
+    space, config = work.space(order), work.config
+    before = space.images_used
+    seed = seed_of("latent", config.seed, order.problem, method)
+    trial = trial_of(order, space, config)
+    room = _room(order, space, method)
+    if reason := _unsearchable(trial, space.label, config) or ("" if room else _NO_ROOM):
+        row = _row(order, space, method) | {"reason": reason, "images_used": space.images_used - before}
+        return {"directions": [row], "strips": []}
+    order = with_pseudo_truth(order, space, work)
+    kept = np.zeros((0, space.dimension))
+    rows: list[dict[str, Any]] = []
+    strips: list[dict[str, Any]] = []
+    for rank in range(min(config.directions, room)):
+        found = work.find(space, method, order, kept, seed_of("direction", seed, rank))
+        evidence = weighed(trial, found.normal, config)
+        sign = -1.0 if evidence.effect < 0 else 1.0
+        normal = sign * found.normal
+        evidence = weighed(trial, normal, config)
+        row = _row(order, space, method) | _judged(order, normal, evidence, trial, config)
+        row |= {"rank": rank, "offset": sign * found.offset, "picked": found.picked or None}
+        held_out = space.sample(config.search.batch, seed_of("variation", config.seed))
+        row["total_variation"] = work.total_variation(space, held_out, normal)
+        row["direction_id"] = content_id("direction", search_id, rank)
+        images, row["name"] = strip(space, normal, row["direction_id"], Ends(config, work.captioner))
+        before, row["images_used"] = space.images_used, space.images_used - before
+        rows, strips, kept = [*rows, row], [*strips, *images], np.concatenate([kept, normal[None]])
+        if row["verdict"] != FOUND:
+            break
+    return {"directions": rows, "strips": strips}
+
+
+def trial_of(order: Order, space: Space, config: LatentConfig) -> Trial:
+    """The latents that decide: labelled ones where there are, else others of the prior than any search has seen."""
+    latents = order.latents
+    if latents is None:
+        latents = space.sample(config.evidence.latents, seed_of("evidence", config.seed, order.problem))
+    answers = space.answers(latents)
+    measures = [order.labels.astype(np.float64)] if order.labels is not None else []
+    measures += list(answers[:, 1:].T)
+    target = None
+    if order.target is not None:
+        measured = np.mean(measures, axis=0) if measures else None
+        target = Target(latents @ order.target, measured, order.angle, order.scores)
+    return Trial(latents, answers[:, 0], target)
+
+
+def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
+    evidence = config.evidence
+    return weigh_direction(trial.answers, trial.latents @ normal, trial.target, evidence.margin, evidence.level)
+
+
+def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
+    """Where the biased attribute is to be the pseudo-ground truth: the attribute along whose normal the answers' total
+    variation is largest (Li & Xu 2021, section 5.2)."""
+    named = {order.target_name, *order.known}
+    candidates = {name: normal for name, normal in order.attributes.items() if name not in named}
+    if not order.pseudo or not candidates:
+        return order
+    latents = space.sample(work.config.search.batch, seed_of("variation", work.config.seed))
+    variations = {name: work.total_variation(space, latents, normal) for name, normal in candidates.items()}
+    best = max(variations, key=lambda name: variations[name])
+    return replace(order, biased=best, bias=candidates[best])
+
+
+def _room(order: Order, space: Space, method: str) -> int:
+    """How many mutually orthogonal directions there are beside the target's and the known ones, which may depend on one
+    another. Baselines know no attributes but leave the target's own direction out."""
+    if method in BASELINES:
+        return max(0, space.dimension - (order.target is not None))
+    return space.dimension - len(spanned(order.others))
+
+
+def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
+    """Why the answers say nothing, "" where they may: of images that differ in the target they are all but the same."""
+    low, high = np.quantile(trial.answers, [0.01, 0.99])
+    if np.ptp(trial.answers) < _CONSTANT:
+        return f"constant predictions: P({label}) is {trial.answers[0]:.3f} for all {len(trial.answers)} latents"
+    if trial.target is not None and high - low < config.evidence.margin:
+        return (
+            f"all but constant predictions: P({label}) is {low:.3f} to {high:.3f} for 98 % of {len(trial.answers)} "
+            f"latents, which differ in the target: less than the margin, {config.evidence.margin:g}"
+        )
+    return ""
+
+
+def _judged(order: Order, normal: Vectors, evidence: Evidence, trial: Trial, config: LatentConfig) -> dict[str, Any]:
+    ties = [] if evidence.is_found(config.evidence.level) else _ties(order, trial, config)
+    verdict, reason = decide(evidence, ties, config.evidence)
+    cosines: tuple[float | None, float | None, float | None] = (None, None, None)
+    if order.target is not None:
+        to_target = abs(float(normal @ order.target)) / float(np.linalg.norm(order.target))
+        cosines = (None, min(to_target, 1.0), None)
+        if order.bias is not None:
+            cosines = alignment(normal, order.bias, order.target)
+    elif order.bias is not None:
+        cosines = (alignment(normal, order.bias, order.bias)[0], None, None)
+    return {
+        "direction": normal.tolist(),
+        **dict(zip(("cos_bias", "cos_target", "delta_cos"), cosines, strict=True)),
+        "verdict": verdict,
+        "effect": evidence.effect,
+        "effect_low": evidence.low,
+        "effect_high": evidence.high,
+        "margin": evidence.margin,
+        "p_value": evidence.p_value,
+        "random_effect": random_effect(order, trial, config),
+        "reason": reason,
+    }
+
+
+def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
+    """95 % of directions drawn at random, orthogonal to the target and to known attributes, have a smaller effect: what
+    a direction does that nobody looked for. For comparison; no verdict rests on it (`metrics.latent_evidence`)."""
+    dimension = trial.latents.shape[1]
+    generator = np.random.default_rng(seed_of("random", config.seed, dimension))
+    draws = generator.standard_normal((_RANDOM, dimension))
+    if len(basis := spanned(order.others)):
+        draws = draws - draws @ basis.T @ basis
+    lengths = np.linalg.norm(draws, axis=1, keepdims=True)
+    effects = [weighed(trial, draw, config).effect for draw in draws / np.maximum(lengths, 1e-12)]
+    return float(np.quantile(np.abs(effects), 0.95))
+
+
+def _ties(order: Order, trial: Trial, config: LatentConfig) -> list[Tie]:
+    """Labelled attributes that can hardly be told from the target here; known ones are left out on purpose."""
+    if order.target is None:
+        return []
+    others = {n: v for n, v in order.attributes.items() if n != order.target_name and n not in order.known}
+    return ties_with(order.target, others, lambda normal: weighed(trial, normal, config), config.evidence.margin)
+
+
+def _row(order: Order, space: Space, method: str) -> dict[str, Any]:
+    """A row of `schemas.latent.DIRECTIONS` in which nothing was found yet."""
+    empty = dict.fromkeys(("direction", "cos_bias", "cos_target", "delta_cos", "offset", "effect", "effect_low"))
+    late = dict.fromkeys(("effect_high", "margin", "p_value", "total_variation", "random_effect", "picked", "name"))
+    return {
+        "target": order.target_name or space.label,
+        "generator": order.generator,
+        "method": method,
+        **empty,
+        **late,
+        "verdict": UNDETERMINED,
+        "problem": order.problem,
+        "classifier": order.classifier,
+        "label": space.label,
+        "biased": order.biased,
+        "known": [] if method in BASELINES else sorted(order.known),
+        "rank": 0,
+        "target_known_by": order.known_by,
+        "images_used": 0,
+        "reason": None,
+        "direction_id": content_id("direction", order.problem, method, 0),
+    }
+
+
+__all__ = ["Order", "Work", "search_problems"]

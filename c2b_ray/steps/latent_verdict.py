@@ -1,0 +1,100 @@
+"""Evidence of a direction → found, nothing found or undetermined, and why.
+
+"Nothing found" is said where an effect that matters would have been seen: of few latents, or of a target that is hardly
+known, nothing follows. It knows evidence and vectors, not models or how a direction was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from c2b_ray.config.latent import EvidenceConfig
+from c2b_ray.metrics.latent_evidence import Evidence
+
+Vectors = NDArray[np.float64]
+FOUND, NOTHING, UNDETERMINED = "found", "nothing found", "undetermined"
+POWER = 0.8
+SEEN = 2.0
+"""An effect of so many margins has to be found in `POWER` of samples, or "nothing found" says too little."""
+_PARALLEL = 1e-9
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A labelled attribute that moves with the target in the generator's images: `cosine` of their normals; `most`: the
+    largest effect of its own that the answers leave room for."""
+
+    name: str
+    cosine: float
+    most: float
+
+
+def decide(evidence: Evidence, ties: list[Tie], config: EvidenceConfig) -> tuple[str, str]:
+    """The verdict on one direction, and what it rests on."""
+    change = f"P(label) changes by {evidence.effect:.3f} ({evidence.low:.3f} to {evidence.high:.3f})"
+    said = f"{change} from one standard deviation below the mean to one above, the target held fixed:"
+    if evidence.is_found(config.level):
+        return FOUND, f"{said} more than {evidence.margin:.3f}"
+    reason = f"{said} not shown to be more than {evidence.margin:.3f}"
+    if blind := _blind(evidence, config):
+        return UNDETERMINED, f"{reason}; {blind}"
+    return NOTHING, "; ".join([reason, *([_of_ties(ties)] if ties else [])])
+
+
+def ties_with(
+    target: Vectors, attributes: Mapping[str, Vectors], weigh: Callable[[Vectors], Evidence], margin: float
+) -> list[Tie]:
+    """Attributes whose own effect, of `SEEN` margins or more, what moves apart from the target cannot exclude.
+
+    An attribute at an angle t to the target moves the answer along what is left of it, orthogonal to the target, by
+    sin(t) of its effect; so that movement's limits over sin(t) are the attribute's. The closest first.
+    """
+    unit, result = target / np.linalg.norm(target), []
+    for name, normal in attributes.items():
+        direction = normal / np.linalg.norm(normal)
+        cosine = float(direction @ unit)
+        rest = direction - cosine * unit
+        sine = float(np.linalg.norm(rest))
+        if sine < _PARALLEL:
+            result.append(Tie(name, abs(cosine), 1.0))
+            continue
+        evidence = weigh(rest / sine)
+        most = min(float(np.abs([evidence.low, evidence.high]).max()) / sine, 1.0)
+        if not most <= SEEN * margin:
+            result.append(Tie(name, abs(cosine), most))
+    return sorted(result, key=lambda tie: -tie.cosine)
+
+
+def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
+    """Why an effect that matters would go unseen; "" where it would not, or where the interval excludes one."""
+    margin, matters = config.margin, SEEN * config.margin
+    if np.isnan(evidence.effect):
+        return f"of {evidence.count} latents nothing can be said"
+    if margin == 0 or max(-evidence.low, evidence.high) <= margin:  # every effect matters; or none that does is there
+        return ""
+    error = (evidence.high - evidence.low) / 2 / stats.norm.ppf(1 - config.level / 2)
+    needed = stats.norm.ppf(1 - config.level) + stats.norm.ppf(POWER)
+    room = matters - evidence.margin
+    if room <= 0:
+        return (
+            f"what is known of the target leaves room for {evidence.margin:.3f}, so an effect of {matters:g} would go "
+            "unseen: label latents, or name references"
+        )
+    if not needed * error > room:
+        return ""
+    enough = ceil(evidence.count * (needed * error / room) ** 2)
+    return (
+        f"{evidence.count} latents are too few: an effect of {matters:g} would be found in less than "
+        f"{100 * POWER:.0f} % of such samples; it takes about {enough}"
+    )
+
+
+def _of_ties(ties: list[Tie]) -> str:
+    named = [f"{tie.name} (cosine {tie.cosine:.2f}; an effect of up to {tie.most:.2f} is possible)" for tie in ties]
+    return f"in this generator's images the target moves with {', '.join(named)}: of that it does not speak"

@@ -1,0 +1,59 @@
+"""A run of `c2b latent`: its tables by name, each checked as it is read.
+
+searches/                          Parquet parts: what each search answered, with the images of its strips
+directions.parquet                 every direction with its verdict; cosines where the truth is known
+strips.parquet                     images along the directions, from the same latents
+hyperplanes.parquet                of the attributes, with held-out accuracies; those left out say why
+problems.parquet                   every problem, searched or left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.store.kinds import kind_named
+from c2b_ray.store.run import Run, load_run, open_run
+
+LATENT = "latent"
+
+
+class LatentRun(Run):
+    """A run of `c2b latent`."""
+
+    @property
+    def directions(self) -> pa.Table:
+        return self.read("directions")
+
+    @property
+    def strips(self) -> pa.Table:
+        return self.read("strips")
+
+    @property
+    def hyperplanes(self) -> pa.Table:
+        return self.read("hyperplanes")
+
+    @property
+    def problems(self) -> pa.Table:
+        return self.read("problems")
+
+
+def load_latent_run(path: str | Path | Run) -> LatentRun:
+    """As `load_run`. ConfigError where the run is of another kind."""
+    run = path if isinstance(path, Run) else load_run(path)
+    if not isinstance(run, LatentRun):
+        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b latent")
+    return run
+
+
+@contextmanager
+def open_latent_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[LatentRun]:
+    """As `open_run`."""
+    with open_run(path, run_id, config, kind_named(LATENT)) as run:
+        assert isinstance(run, LatentRun)
+        yield run
