@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,13 @@ from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import evaluate_rows as sources
-from c2b_ray.commands.dataset.contestants import Contestant, contestants
+from c2b_ray.commands.dataset.contestants import Contestant, contestants, named
 from c2b_ray.commands.dataset.evaluate_counts import Answers, changed_answers, consistencies, rates, transfers
 from c2b_ray.commands.dataset.evaluate_features import Compared, compare
 from c2b_ray.commands.dataset.evaluated import Evaluated
 from c2b_ray.config.label_map import read_label_map
 from c2b_ray.errors import RunError, SourceError
+from c2b_ray.filesystems.spec_paths import located, paths
 from c2b_ray.models import features
 from c2b_ray.pipelines import images as pipeline
 from c2b_ray.pipelines.stage import Rows, StageConfig
@@ -87,8 +89,8 @@ def evaluate(
         stages.answer()
         compared = None if reference is None else stages.compare(against)
     with steps.step("count"):
-        places = (f"{out}/answers/{mapping}", f"{out}/reference/{reference.revision}-{mapping}" if reference else "")
-        result = _counted(places, data, reference, entries, compared)
+        folders = (f"{out}/answers/{mapping}", f"{out}/reference/{reference.revision}-{mapping}" if reference else "")
+        result = _counted(folders, data, reference, entries, compared)
         result.write(out)
     return result
 
@@ -130,10 +132,18 @@ class _Stages:
         runner.run(rows, check, role, out, id_column="answer_id", config=config, on_progress=on_progress)
 
 
-def _named(data: FailureDataset, text: str) -> str:
-    """A classifier of the build may be called by its name."""
-    spec = data.specs.get(text, text)
-    return text if spec == text else f"{text}={spec}"
+def _named(data: FailureDataset, text: str) -> tuple[str, str]:
+    """Name and spec. A classifier of the build may be called by its name in rows, or by its spec, and has that name."""
+    name, spec = named(text)
+    if text in data.specs and not _is_there(text):
+        return text, data.specs[text]
+    return (name, spec) if name != spec else (data.name_of(spec), spec)
+
+
+def _is_there(text: str) -> bool:
+    """Whether a text is a spec by itself, of files that lie where it says from here."""
+    read = [path for _, path in paths(located(text, Path.cwd()))]
+    return bool(read) and all(files.exists(path) for path in read)
 
 
 def _claim(out: str, data: FailureDataset) -> None:
@@ -154,7 +164,7 @@ def _loaded(factories: Sequence[tuple[Any, Contestant]]) -> list[LoadedClassifie
 
 
 def _counted(
-    places: tuple[str, str],
+    folders: tuple[str, str],
     data: FailureDataset,
     reference: sources.Reference | None,
     entries: Sequence[Contestant],
@@ -162,11 +172,11 @@ def _counted(
 ) -> Evaluated:
     names, built = [entry.name for entry in entries], classifiers_of(data)
     answers = _answers_of(data, len(entries), len(built))
-    for part in _parts(places[0], entries):
+    for part in _parts(folders[0], entries):
         answers.add(part, names)
     table = transfers(answers, names, built)
     if reference is not None:
-        table = pa.concat_tables([table, _of_reference(places[1], entries)])
+        table = pa.concat_tables([table, _of_reference(folders[1], entries)])
     return Evaluated(
         dataset=data,
         contestants=tuple(entries),

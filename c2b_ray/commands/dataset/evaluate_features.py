@@ -81,21 +81,21 @@ def compare(
     outputs = [f"{out}/features/{known[1]}/{name}" for name in (data.id, reference.revision)]
     for rows, output in zip((sources.dataset_rows(data, keep), reference.rows(keep)), outputs, strict=True):
         _extract(models, rows, extractor, output, on_progress)
-    theirs, others = (_side(_sound(output)) for output in outputs)
-    why = _too_few(theirs, others, known[0])
+    built, compared = (_side(_sound(output)) for output in outputs)
+    why = _too_few(built, compared, known[0])
     fid = None
-    if min(theirs.moments.count, others.moments.count) >= needed_for_covariance(len(theirs.moments.mean)):
-        a, b = theirs.moments, others.moments
+    if min(built.moments.count, compared.moments.count) >= needed_for_covariance(len(built.moments.mean)):
+        a, b = built.moments, compared.moments
         fid = frechet_distance(a.mean, a.covariance, b.mean, b.covariance)
     table = _neighbours(outputs, neighbours)
     return Compared(
         features=known[0],
         revision=known[1],
-        dimension=len(theirs.moments.mean),
-        images=theirs.moments.count,
-        reference_images=others.moments.count,
+        dimension=len(built.moments.mean),
+        images=built.moments.count,
+        reference_images=compared.moments.count,
         fid=fid,
-        kid=kernel_distance(theirs.sample.rows, others.sample.rows),
+        kid=kernel_distance(built.sample.rows, compared.sample.rows),
         why=tuple(why),
         neighbours=table,
         agreement=agreement(table),
@@ -138,10 +138,10 @@ def _marks(part: pa.Table) -> NDArray[np.uint64]:
     return np.array([int(content_id("sample", key)[:16], 16) for key in part["feature_id"].to_pylist()], np.uint64)
 
 
-def _too_few(theirs: _Side, others: _Side, features: str) -> list[str]:
-    needed = needed_for_covariance(len(theirs.moments.mean))
+def _too_few(dataset: _Side, reference: _Side, features: str) -> list[str]:
+    needed = needed_for_covariance(len(dataset.moments.mean))
     sentences = []
-    for name, side in (("dataset", theirs), ("reference", others)):
+    for name, side in (("dataset", dataset), ("reference", reference)):
         count = side.moments.count
         if count < needed:
             sentences.append(

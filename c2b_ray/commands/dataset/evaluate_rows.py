@@ -104,7 +104,7 @@ def _of_reference(
                     "image_id": pa.array(ids, pa.string()),
                     "bytes": fetched["bytes"],
                     "error": fetched["error"],
-                    "label": labels.take(pa.array(rows)),
+                    "label": labels.take(pa.array(rows)).cast(pa.string()),
                     "predicted": pa.nulls(len(rows), pa.string()),
                     "caption_number": pa.nulls(len(rows), pa.int32()),
                     "built_failed": pa.nulls(len(rows), CHECKED.field("built_failed").type),

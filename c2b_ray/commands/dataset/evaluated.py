@@ -1,4 +1,4 @@
-"""What an evaluation came to, as tables, as JSON and as a page."""
+"""The results of an evaluation as tables, as JSON and as a page."""
 
 from __future__ import annotations
 

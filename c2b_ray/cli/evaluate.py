@@ -1,0 +1,36 @@
+"""`c2b evaluate`: detected biases held against ground truth."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from c2b_ray.cli import progress
+from c2b_ray.cli.audit import Json, Via, show_run
+from c2b_ray.cli.session import Placement
+from c2b_ray.errors import ConfigError
+
+
+def evaluate(
+    file: Annotated[str | None, typer.Argument(metavar="EVALUATE.yaml", help="The evaluation file.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/evaluate-<id>.")] = None,
+    via: Via = "auto",
+    placement: Placement = None,
+    as_json: Json = False,
+    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of an evaluation file and stop.")] = False,
+) -> None:
+    """Hold detected biases against ground truth, beside the baseline B2T; interrupted, the same command goes on."""
+    if print_schema:
+        from c2b_ray.config.evaluate import EvaluateConfig
+
+        print(json.dumps(EvaluateConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        return
+    if file is None:
+        raise ConfigError("", "name an evaluation file; c2b evaluate --print-schema shows what it holds")
+    from c2b_ray.commands.evaluate.evaluate import evaluate as run_evaluate
+
+    with progress.shown() as bar:
+        run = run_evaluate(file, out, via, bar, placement)
+    show_run(run, as_json)

@@ -1,0 +1,91 @@
+"""Two evaluations over one ground truth compared: what their methods hit, B against A.
+
+It composes runs, the comparing step, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from c2b_ray.audits.kit.classifiers import one_of, two_of
+from c2b_ray.audits.kit.comparison import Comparison, differing, refuse
+from c2b_ray.commands.evaluate.gates import ALL, cell_name
+from c2b_ray.errors import RunError
+from c2b_ray.filesystems import resolve
+from c2b_ray.report.evaluate.comparison import PAGES
+from c2b_ray.schemas import content_id
+from c2b_ray.steps import gate as gates
+from c2b_ray.steps.evaluate.compared import Levels
+from c2b_ray.steps.evaluate.compared import compare as compared
+from c2b_ray.store.evaluate_run import EvaluateRun
+
+SAME = ("tau", "alpha", "many", "threshold", "differ", "sentence_encoder")
+"""Settings without which a hit means something else."""
+
+
+def compare(
+    run_a: EvaluateRun, run_b: EvaluateRun, classifier_a: str | None = None, classifier_b: str | None = None
+) -> Comparison:
+    """Compares methods of two evaluations, B's against A's of the same name, or two of one run.
+
+    `classifier_a`, `classifier_b`: names of methods here; both name two that are called differently.
+
+    ConfigError where it is not plain which methods are meant; RunError where the ground truth or the settings differ,
+    or no method has the same name.
+    """
+    methods = [_methods(run) for run in (run_a, run_b)]
+    if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
+        pairs = [two_of(methods[0], classifier_a, classifier_b, run_a.path)]
+    else:
+        _check_alike(run_a, run_b)
+        pairs = _pairs(methods, (classifier_a, classifier_b), (run_a.path, run_b.path))
+    levels = Levels(float(run_a.config.get("alpha", 0.05)), int(run_a.config.get("seed", 0)))
+    cells = compared(run_a.outcomes.to_pylist(), run_b.outcomes.to_pylist(), pairs, levels)
+    names = tuple(", ".join(dict.fromkeys(side)) for side in zip(*pairs, strict=True))
+    gated = [_gated(row) for row in cells.to_pylist()]
+    return Comparison((run_a.path, run_b.path), (names[0], names[1]), levels.alpha, cells, PAGES, gated)
+
+
+def _gated(row: Mapping[str, Any]) -> gates.GateCell:
+    """`worse`: B hits less, or is misled more."""
+    pairs = 0 if row["p_value"] is None else min(row["biases_a"], row["biases_b"])
+    values = {**row, "hit_minus_false": row["hit_minus_false_b"], "n": row["biases_b"], "pairs": pairs}
+    return gates.GateCell(ALL, cell_name(row, row["method_b"]), values)
+
+
+def _methods(run: EvaluateRun) -> list[str]:
+    return list(dict.fromkeys(run.agreement["method"].to_pylist()))
+
+
+def _pairs(
+    methods: Sequence[Sequence[str]], names: tuple[str | None, str | None], paths: tuple[str, str]
+) -> list[tuple[str, str]]:
+    if names != (None, None):
+        options = ("--classifier-a", "--classifier-b")
+        a, b = (one_of(*of) for of in zip(methods, names, options, paths, strict=True))
+        return [(a, b)]
+    shared = [(name, name) for name in methods[0] if name in methods[1]]
+    if not shared:
+        raise RunError(
+            f"{paths[0]} and {paths[1]} have no method of one name; name one of each with --classifier-a and "
+            f"--classifier-b: {', '.join(methods[0])}; {', '.join(methods[1])}"
+        )
+    return shared
+
+
+def _check_alike(run_a: EvaluateRun, run_b: EvaluateRun) -> None:
+    different = differing(run_a, run_b, SAME)
+    if not different and _truth(run_a) != _truth(run_b):
+        different = ["their ground truth"]
+    why = (
+        "a hit of one is none of the other's: run c2b evaluate with the same classifiers, truth and settings, or "
+        "both methods in one run"
+    )
+    refuse(run_a, run_b, different, why)
+
+
+def _truth(run: EvaluateRun) -> str:
+    rows = run.truth.to_pylist()
+    names = ("classifier", "target_class", "attribute", "value", "wordings", "paper", "tested")
+    return content_id("truth", sorted(str([row[name] for name in names]) for row in rows))

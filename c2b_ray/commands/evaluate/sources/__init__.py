@@ -1,0 +1,1 @@
+"""Public annotations as labelled tables: which images, of which class, with which attributes."""

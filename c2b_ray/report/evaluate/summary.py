@@ -1,0 +1,74 @@
+"""What a terminal shows of a run of `c2b evaluate`: what each method hits, in both directions.
+
+Knows the run's tables; knows nothing of terminals.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from c2b_ray.report.evaluate.results import results_of
+from c2b_ray.report.kit import words
+from c2b_ray.report.kit.redact import clean
+from c2b_ray.report.kit.summary import Column, Summary
+from c2b_ray.store.run import Run
+
+COLUMNS = (
+    Column("method"), Column("of the biases"),
+    *(Column(name, number=True) for name in ("HIT", "FH", "MISS", "HIT − FH", "interval", "biases")),
+)  # fmt: skip
+DIRECTIONS = {"truth_to_detected": "of the ground truth", "detected_to_truth": "detected"}
+
+
+class AgreementRow(TypedDict):
+    """Of a row of `schemas.evaluate.AGREEMENT`, what is shown."""
+
+    method: str
+    direction: str
+    biases: int
+    hit: float
+    false_hit: float
+    miss: float
+    hit_minus_false: float
+    hit_minus_false_low: float | None
+    hit_minus_false_high: float | None
+
+
+def summary(run: Run) -> Summary:
+    results = results_of(run)
+    thresholds, held = results["thresholds"], results["tables"]
+    kind = next((kind for kind, value in thresholds.items() if value is not None), "")
+    shown = [
+        row
+        for row in held["agreement"]
+        if (row["classifier"], row["rule"], row["threshold_kind"]) == ("", "tested", kind) and row["biases"]
+    ]
+    lines = [
+        f"{clean(row['method'])}: agreement with pseudo-labels {row['agreement']:+.2f}"
+        for row in held["vqa"]
+        if row["classifier"] == "" and row["rule"] == "tested" and row["biases"]
+    ]
+    if not shown:
+        lines.insert(0, "Neither the ground truth nor a method has a bias, as tested.")
+    if kind:
+        lines.append(f"names match from a cosine of {thresholds[kind]:.2f}, {kind}")
+    return Summary(
+        title="Detected biases, held against ground truth",
+        columns=COLUMNS,
+        rows=[_row(row) for row in shown],
+        marks=[""] * len(shown),
+        lines=[*lines, *map(clean, results["notes"])],
+        report=run.report,
+        to_json={"run": run.path, "report": run.report, **results},
+    )
+
+
+def _row(row: AgreementRow) -> tuple[str, ...]:
+    low, high = row["hit_minus_false_low"], row["hit_minus_false_high"]
+    nan = float("nan")
+    return (
+        clean(row["method"]), DIRECTIONS[row["direction"]],
+        *map(words.percent, (row["hit"], row["false_hit"], row["miss"])),
+        words.signed(row["hit_minus_false"]),
+        words.signed_range(nan if low is None else low, nan if high is None else high), words.count(row["biases"]),
+    )  # fmt: skip

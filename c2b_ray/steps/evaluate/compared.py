@@ -1,0 +1,91 @@
+"""Outcomes of two evaluations over one ground truth → whose methods hit more and are misled less.
+
+It knows rows of `schemas.evaluate.OUTCOMES`, not runs or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray import metrics
+from c2b_ray.schemas.evaluate import EVALUATION_COMPARISON
+from c2b_ray.steps.evaluate.outcomes import WORDS
+
+Row = Mapping[str, Any]
+WORSE, BETTER, UNDETERMINED = "worse", "better", "undetermined"
+OF = ("rule", "threshold_kind", "direction")
+_NUMBERS = {word: number for number, word in WORDS.items()}
+
+
+@dataclass(frozen=True)
+class Levels:
+    """As of the evaluations."""
+
+    alpha: float
+    seed: int
+
+
+def compare(a: Sequence[Row], b: Sequence[Row], pairs: Iterable[tuple[str, str]], levels: Levels) -> pa.Table:
+    """A table of `EVALUATION_COMPARISON`, B minus A, what changed first and the least q first.
+
+    `a`, `b`: outcomes of both sides; `pairs`: methods of A and B that are compared. Classifiers' classes are drawn, the
+    same for both sides (`metrics.outcome_difference`); q is over all that can be compared (Benjamini & Hochberg 1995).
+    """
+    sides = [_by_method(rows) for rows in (a, b)]
+    rows = [
+        _row(methods, of, [side.get((name, *of), []) for side, name in zip(sides, methods, strict=True)], levels)
+        for methods in pairs
+        for of in dict.fromkeys(key[1:] for side in sides for key in side if key[0] in methods)
+    ]
+    known = [row for row in rows if row["p_value"] is not None]
+    q_values = metrics.benjamini_hochberg([row["p_value"] for row in known]) if known else np.zeros(0)
+    for row, q_value in zip(known, q_values, strict=True):
+        row["q_value"] = float(q_value)
+        if q_value <= levels.alpha:
+            row["change"] = BETTER if row["difference"] > 0 else WORSE
+    rows.sort(key=lambda row: (row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]))
+    return pa.Table.from_pylist(rows, EVALUATION_COMPARISON)
+
+
+def _by_method(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
+    result: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        result.setdefault((row["method"], *(row[name] for name in OF)), []).append(row)
+    return result
+
+
+def _row(
+    methods: tuple[str, str], of: tuple[str, ...], sides: Sequence[Sequence[Row]], levels: Levels
+) -> dict[str, Any]:
+    number_of = {group: number for number, group in enumerate(sorted({_group(row) for side in sides for row in side}))}
+    outcomes = [np.array([_NUMBERS[row["outcome"]] for row in side], np.int64) for side in sides]
+    clusters = [np.array([number_of[_group(row)] for row in side], np.int64) for side in sides]
+    # B first: the difference is B's less A's.
+    drawn = (outcomes[1], outcomes[0]), (clusters[1], clusters[0])
+    interval = metrics.outcome_difference(*drawn, 1 - levels.alpha, seed=levels.seed)
+    p_value = metrics.outcome_p_value(*drawn, seed=levels.seed)
+    numbers = dict(
+        zip(("difference", "difference_low", "difference_high", "p_value"), (*interval, p_value), strict=True)
+    )
+    return {
+        "method_a": methods[0],
+        "method_b": methods[1],
+        **dict(zip(OF, of, strict=True)),
+        **{f"biases_{side}": len(some) for side, some in zip("ab", outcomes, strict=True)},
+        **{
+            f"hit_minus_false_{side}": float(some.mean()) if len(some) else None
+            for side, some in zip("ab", outcomes, strict=True)
+        },
+        **(numbers if np.isfinite(p_value) else dict.fromkeys(numbers)),
+        "q_value": None,
+        "change": UNDETERMINED,
+    }
+
+
+def _group(row: Row) -> tuple[str, str]:
+    return row["classifier"], row["target_class"]

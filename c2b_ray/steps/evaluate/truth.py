@@ -1,0 +1,118 @@
+"""labels and answers → the biases of ground truth: is a classifier better or worse at a class where a value is shown?
+
+    difference = accuracy of the class's images with the value − accuracy of those without
+
+Classifier-to-Bias, section 4.2.1. It knows labels and whether answers are right, and neither images nor classifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray import metrics
+from c2b_ray.names import normalise
+from c2b_ray.schemas.evaluate import BIASES
+from c2b_ray.steps.evaluate.wording import PRESENT, is_presence, wording
+from c2b_ray.steps.image_ids import numbered
+
+TRUTH, TARGET = "truth", "target_class"
+Mask = NDArray[np.bool_]
+Cell = tuple[str, str, str]
+
+
+Ints = NDArray[np.int64]
+Rows = tuple[Ints, Ints]
+"""The rows with a value, and those with another one."""
+Answers = tuple[Mask, Mask]
+"""Which rows were answered right, and which at all."""
+
+
+def one_spelling(labels: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The table with every value of these columns as it is spelled first: FOG is fog, as it is for an audit."""
+    for name in names:
+        encoded = labels[name].combine_chunks().dictionary_encode()
+        first: dict[str, str] = {}
+        said = [first.setdefault(normalise(value), value) for value in encoded.dictionary.to_pylist()]
+        column = pa.array(said, pa.string()).take(encoded.indices)
+        labels = labels.set_column(labels.schema.get_field_index(name), name, column)
+    return labels
+
+
+def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], least: int) -> dict[Cell, Rows]:
+    """(class, attribute, value) → the rows with the value and those with another one, `least` of either or more.
+
+    Of an attribute that images have or lack, the value that says they have it alone: the other would say the same
+    again. Rows where the attribute is null belong to neither.
+    """
+    targets = np.array(labels[TARGET].to_pylist(), object)
+    members = {name: np.asarray(targets == name, bool) for name in classes}
+    result: dict[Cell, Rows] = {}
+    for attribute in attributes:
+        column = labels[attribute].combine_chunks()
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        names, numbers = numbered(column.fill_null(""))
+        values = [name for name in names.to_pylist() if name]
+        number_of = {name: number for number, name in enumerate(names.to_pylist())}
+        kept = [v for v in values if normalise(v) in PRESENT] if is_presence(frozenset(values)) else sorted(values)
+        for target in classes:
+            inside = np.flatnonzero(members[target] & known)
+            for value in kept:
+                has = numbers[inside] == number_of[value]
+                if least <= has.sum() <= len(has) - least:
+                    result[target, attribute, value] = (inside[has], inside[~has])
+    return result
+
+
+def truth_biases(
+    cells: Mapping[Cell, Rows],
+    right: Mapping[str, Answers],
+    tau: float,
+    alpha: float,
+    names: Mapping[str, str],
+) -> pa.Table:
+    """A table of `BIASES`, a row per classifier and cell.
+
+    `right`: of each classifier, which rows it answered right, and which it answered at all. `paper`: |difference| > τ;
+    `tested`: where besides the test of |difference| ≤ τ is rejected (false discovery rate α over all rows).
+    """
+    counts = _counts(cells, right)
+    correct, total = counts[..., 0], counts[..., 1]
+    scores = metrics.bias_scores(correct, total)[:, 0]
+    p = metrics.bias_score_p_values(correct, total, tau)[:, 0]
+    q = metrics.benjamini_hochberg(p)
+    paper = metrics.paper_verdicts(correct, total, tau)[:, 0]
+    rows = []
+    for at, (classifier, cell) in enumerate((classifier, cell) for classifier in right for cell in cells):
+        said = wording(cell[1], cell[2], names)
+        rows.append(
+            {
+                "source": TRUTH,
+                "classifier": classifier,
+                **dict(zip((TARGET, "attribute", "value"), cell, strict=True)),
+                "wordings": list(said.texts),
+                "negated": said.negated,
+                "n": int(total[at, 0]),
+                "score": float(scores[at]),
+                "p_value": float(p[at]),
+                "q_value": float(q[at]),
+                "paper": int(paper[at]),
+                "tested": int(np.sign(scores[at])) if q[at] <= alpha and paper[at] else 0,
+            }
+        )
+    return pa.Table.from_pylist(rows, BIASES)
+
+
+def _counts(cells: Mapping[Cell, Rows], right: Mapping[str, Answers]) -> NDArray[np.int64]:
+    """Right and answered, with the value and without: (classifiers × cells, 2, 2)."""
+    return np.array(
+        [
+            [[int((ok & held)[rows].sum()), int(held[rows].sum())] for rows in pair]
+            for ok, held in right.values()
+            for pair in cells.values()
+        ],
+        np.int64,
+    ).reshape(-1, 2, 2)

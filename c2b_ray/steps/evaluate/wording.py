@@ -1,0 +1,54 @@
+"""Wordings of biases, so that two that mean the same are near in a sentence encoder: texts, and whether they say that
+something is absent.
+
+Sentence embeddings hardly distinguish "beard" from "no beard", whose directions are opposite. So a wording that denies
+is taken for what it denies, with its direction turned. It knows words, not embeddings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from c2b_ray.names import normalise
+
+PRESENT = frozenset({"present", "yes", "true", "1", "1.0", "on", "shown"})
+ABSENT = frozenset({"absent", "no", "none", "false", "0", "0.0", "-1", "off", "nothing", "not present"})
+_DENIES = re.compile(r"^(?:no|not|non|without|lacking|lack of|absence of|free of)[\s-]+(?:an?\s+|any\s+)?(?=\S)")
+
+
+@dataclass(frozen=True)
+class Wording:
+    """`texts`: what is compared, the first is shown. `negated`: the bias is of their absence."""
+
+    texts: tuple[str, ...]
+    negated: bool
+
+
+def is_presence(values: frozenset[str]) -> bool:
+    """Whether an attribute with these values is something that images have or lack."""
+    return bool(values) and {normalise(value) for value in values} <= PRESENT | ABSENT
+
+
+def wording(attribute: str, value: str, names: Mapping[str, str] | None = None) -> Wording:
+    """The wording of a value of an attribute. `names`: "attribute: value", or the attribute alone where the value says
+    that it is present or absent → words that replace its own."""
+    known = {normalise(key): text for key, text in (names or {}).items()}
+    said = normalise(value)
+    if (text := known.get(normalise(f"{attribute}: {value}"))) is not None:
+        return _worded((normalise(text),))
+    if said in PRESENT or said in ABSENT:
+        inner = _worded((normalise(known.get(normalise(attribute), attribute)),))
+        return Wording(inner.texts, inner.negated != (said in ABSENT))
+    return _worded((said, f"{said} {normalise(attribute)}"))
+
+
+def keyword_wording(keyword: str) -> Wording:
+    return _worded((normalise(keyword),))
+
+
+def _worded(texts: tuple[str, ...]) -> Wording:
+    if (match := _DENIES.match(texts[0])) is None:
+        return Wording(texts, False)
+    return Wording(tuple(text[match.end() :] for text in texts), True)

@@ -1,0 +1,74 @@
+"""A run of `c2b evaluate`: its tables by name, each checked as it is read.
+
+truth.parquet  detected.parquet    biases of the ground truth, and of every method
+matches  outcomes                  which names match, and what each bias comes to: hit, false hit or miss
+agreement  differences             shares of these by method, and differences between methods
+thresholds  vqa  recall  shown  ranking  proposers
+truth_run/  methods/  looked/      audits of the ground truth and of the methods, and what models saw: all resume
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.store.kinds import kind_named
+from c2b_ray.store.manifest import Manifest
+from c2b_ray.store.run import Run, load_run, open_run
+
+EVALUATE = "evaluate"
+
+
+class EvaluateManifest(Manifest):
+    """`thresholds`: by kind, the least cosine of names that match, null where there is none; `classes`: those of the
+    ground truth; `notes`: what people should know of the results."""
+
+    thresholds: dict[str, float | None] | None = None
+    classes: list[str] | None = None
+    notes: list[str] | None = None
+
+
+class EvaluateRun(Run):
+    """A run of `c2b evaluate`. Its tables are attributes too: `run.agreement`."""
+
+    @property
+    def tables(self) -> dict[str, pa.Table]:
+        """By name, those that are there; `recall` only where retrieval was evaluated."""
+        return {name: self.read(name) for name in self.kind.tables if self.has(name)}
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """By kind, the least cosine of names that match; NaN where there is none."""
+        held = self.manifest.get("thresholds") or {}
+        return {kind: float("nan") if value is None else float(value) for kind, value in held.items()}
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.manifest.get("classes") or ())
+
+    def __getattr__(self, name: str) -> pa.Table:
+        kind = self.__dict__.get("kind")
+        if kind is None or name not in kind.tables:
+            raise AttributeError(f"no table {name!r}; there are {', '.join(kind.tables if kind else ())}")
+        return self.read(name)
+
+
+def load_evaluate_run(path: str | Path | Run) -> EvaluateRun:
+    """As `load_run`. ConfigError where the run is of another kind."""
+    run = path if isinstance(path, Run) else load_run(path)
+    if not isinstance(run, EvaluateRun):
+        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b evaluate")
+    return run
+
+
+@contextmanager
+def open_evaluate_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[EvaluateRun]:
+    """As `open_run`."""
+    with open_run(path, run_id, config, kind_named(EVALUATE)) as run:
+        assert isinstance(run, EvaluateRun)
+        yield run

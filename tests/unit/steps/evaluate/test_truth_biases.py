@@ -1,0 +1,62 @@
+"""Ground truth: differences in accuracy, by counting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from c2b_ray.steps.evaluate.truth import cells, truth_biases
+
+RANDOM = np.random.default_rng(3)
+N = 4000
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return pa.table(
+        {
+            "target_class": RANDOM.choice(["bus", "boat"], N),
+            "weather": RANDOM.choice(["fog", "rain", "clear"], N),
+            "hat": pa.array(RANDOM.choice(["present", "absent"], N).tolist()[:-5] + [None] * 5),
+            "rare": ["yes"] * 3 + ["no"] * (N - 3),
+        }
+    )
+
+
+def answers(labels, loss):
+    """Right in .9 of the images, and in less of a bus in fog."""
+    fog = np.array([(c, w) == ("bus", "fog") for c, w in labels.select([0, 1]).to_pandas().itertuples(index=False)])
+    return np.random.default_rng(5).random(N) < np.where(fog, 0.9 - loss, 0.9), np.ones(N, bool)
+
+
+def test_a_planted_bias_is_the_only_one_as_tested(labels):
+    found = cells(labels, ["weather", "hat", "rare"], ["bus", "boat"], 10)
+    assert ("bus", "hat", "present") in found
+    assert ("bus", "hat", "absent") not in found  # would say the same again
+    assert not any(cell[1] == "rare" for cell in found)  # three images
+    right = {"planted": answers(labels, 0.5), "control": answers(labels, 0.0)}
+    table = truth_biases(found, right, 0.05, 0.05, {"weather: fog": "mist"})
+    rows = {(r["classifier"], r["target_class"], r["attribute"], r["value"]): r for r in table.to_pylist()}
+    biased = {key for key, row in rows.items() if row["tested"]}
+    assert biased == {("planted", "bus", "weather", value) for value in ("fog", "rain", "clear")}
+    assert rows["planted", "bus", "weather", "fog"]["tested"] == -1
+    assert rows["planted", "bus", "weather", "fog"]["wordings"] == ["mist"]
+    # An independent count.
+    ok, _ = right["planted"]
+    held = labels.to_pylist()
+    shown = [ok[i] for i, r in enumerate(held) if (r["target_class"], r["weather"]) == ("bus", "rain")]
+    other = [ok[i] for i, r in enumerate(held) if r["target_class"] == "bus" and r["weather"] in ("fog", "clear")]
+    expected = sum(shown) / len(shown) - sum(other) / len(other)
+    assert rows["planted", "bus", "weather", "rain"]["score"] == pytest.approx(expected, abs=1e-9)
+    assert rows["planted", "bus", "weather", "rain"]["n"] == len(shown)
+
+
+def test_images_without_an_answer_count_for_nothing(labels):
+    found = cells(labels, ["hat"], ["bus"], 10)
+    ok, held = answers(labels, 0.0)
+    (shown, _), *_ = found.values()
+    held[shown] = False
+    table = truth_biases(found, {"one": (ok, held)}, 0.05, 0.05, {})
+    row = table.to_pylist()[0]
+    assert (row["n"], row["tested"], row["paper"]) == (0, 0, 0)
