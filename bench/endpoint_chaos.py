@@ -1,6 +1,6 @@
 """The whole endpoint as processes, over PostgreSQL, asked by many clients while its parts are killed at random.
 
-    PYTHONPATH=.:bench:tests/support python bench/endpoint_chaos.py [--clients 200] [--minutes 10] [--seed 0]
+    PYTHONPATH=$PWD:$PWD/bench:$PWD/tests/support python bench/endpoint_chaos.py [--clients 200] [--minutes 10] …
 
 Two replicas of the API, two runners, two dispatchers. Clients (k6) of two tenants each ask one replica, and after a
 lost connection or a 503 the other. The mix: of what a client asks, 15 % are lists and the rest the status of a job of

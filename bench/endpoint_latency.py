@@ -5,10 +5,13 @@
 Both serve from one uvicorn process each, over a database of their own (SQLite: WAL, each commit synced). k6 asks them
 in turn, with 50 clients that never pause: GET of one job's status, and POST of a job. The bare application checks no
 key, no quota and no config, and writes one row; the endpoint does all that, and keeps an event and an entry of the
-audit log. Printed: mean, p50 and p99 of each in ms, the medians over rounds, and their ratios.
+audit log. Both answer a POST once its row is synced to disk.
 
-Of SQLite the bare application's writers overtake each other at random (its lock is polled for), so that its median is
-short and its p99 long, while the endpoint's queue: there the mean compares what each takes.
+Printed: mean, p50 and p99 of each in ms, the processor time of the server's process a request (`cpu`, which other work
+on the machine changes little), requests a second, the medians over rounds, and their ratios. 50 clients that never
+pause saturate either server, so that the mean is 50 over its requests a second. The bare application has a thread for
+each of FastAPI's 40, and a connection for each; of SQLite its writers overtake each other at random (its lock is polled
+for), so that its median is short and its p99 long, while the endpoint's queue: there the mean compares what each takes.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -39,6 +43,7 @@ CONFIG = {
     "attributes": {"weather": ["clear", "snow"]},
     "images_per_caption": 8,
 }
+RATIOS = ("mean", "p50", "p99", "cpu")
 SCRIPT = """
 import http from 'k6/http';
 import { check } from 'k6';
@@ -135,8 +140,21 @@ def serve(which: str, folder: str, database: str, port: int) -> None:
     uvicorn.run(app, port=port, log_level="warning", access_log=False)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Server:
+    """`process`: the id of the one process that serves."""
+
+    url: str
+    process: int
+
+    def cpu_seconds(self) -> float:
+        """What it has used so far, of user and system."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def started(which: str, folder: Path, database: str, port: int) -> Iterator[str]:
+def started(which: str, folder: Path, database: str, port: int) -> Iterator[Server]:
     command = [sys.executable, __file__, "--serve", which, "--folder", str(folder), "--database", database,
                "--port", str(port)]  # fmt: skip
     process = subprocess.Popen(command)
@@ -148,14 +166,15 @@ def started(which: str, folder: Path, database: str, port: int) -> Iterator[str]
                 break
             except httpx.HTTPError:
                 time.sleep(0.1)
-        yield url
+        yield Server(url, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
 
 
-def measured(folder: Path, fields: dict[str, object]) -> dict[str, float]:
-    """Mean, p50 and p99 in ms, requests a second; raises where an answer was no success."""
+def measured(folder: Path, fields: dict[str, object], server: Server) -> dict[str, float]:
+    """Mean, p50, p99 and processor time in ms, requests a second; raises where an answer was no success."""
+    before = server.cpu_seconds()
     script, summary = folder / "load.js", folder / "summary.json"
     script.write_text(SCRIPT % fields)
     run = ["k6", "run", "--quiet", "--summary-export", str(summary), str(script)]
@@ -166,8 +185,9 @@ def measured(folder: Path, fields: dict[str, object]) -> dict[str, float]:
     metrics = json.loads(summary.read_text())["metrics"]
     if failed := metrics["checks"]["fails"]:
         raise SystemExit(f"{failed} answers of {fields['url']} were no success")
-    times = metrics["http_req_duration"]
-    return {"mean": times["avg"], "p50": times["med"], "p99": times["p(99)"], "rate": metrics["http_reqs"]["rate"]}
+    times, requests = metrics["http_req_duration"], metrics["http_reqs"]
+    cpu = 1000 * (server.cpu_seconds() - before) / requests["count"]
+    return {"mean": times["avg"], "p50": times["med"], "p99": times["p(99)"], "cpu": cpu, "rate": requests["rate"]}
 
 
 def urls_of(folder: Path, bare: str, endpoint: str) -> tuple[dict[str, dict[str, str]], str]:
@@ -188,7 +208,8 @@ def compare(arguments: argparse.Namespace) -> dict[str, object]:
         folder = Path(name)
         databases = [arguments.database or f"sqlite:///{folder / which}.db" for which in ("bare", "ledger")]
         with started("bare", folder, databases[0], 8441) as bare, started("ledger", folder, databases[1], 8442) as ours:
-            asked, key = urls_of(folder, bare, ours)
+            servers = {"bare": bare, "endpoint": ours}
+            asked, key = urls_of(folder, bare.url, ours.url)
             for _ in range(arguments.rounds):
                 for what, urls in asked.items():
                     for whose, url in urls.items():
@@ -197,18 +218,18 @@ def compare(arguments: argparse.Namespace) -> dict[str, object]:
                             "get": json.dumps(what.startswith("GET")),
                             "body": json.dumps(json.dumps({"kind": "c2b", "config": CONFIG})),
                         }  # fmt: skip
-                        results.setdefault(what, {}).setdefault(whose, []).append(measured(folder, fields))
+                        results.setdefault(what, {}).setdefault(whose, []).append(
+                            measured(folder, fields, servers[whose])
+                        )
     return {what: summarised(by) for what, by in results.items()}
 
 
 def summarised(by: dict[str, list[dict[str, float]]]) -> dict[str, object]:
     medians = {
-        whose: {
-            name: round(statistics.median(one[name] for one in rounds), 2) for name in ("mean", "p50", "p99", "rate")
-        }
+        whose: {name: round(statistics.median(one[name] for one in rounds), 2) for name in (*RATIOS, "rate")}
         for whose, rounds in by.items()
     }
-    ratios = {name: round(medians["endpoint"][name] / medians["bare"][name], 2) for name in ("mean", "p50", "p99")}
+    ratios = {name: round(medians["endpoint"][name] / medians["bare"][name], 2) for name in RATIOS}
     return {**medians, "ratio": ratios}
 
 

@@ -138,7 +138,8 @@ def _settings(config: str | None, folder: str | None = None, listen: str | None 
     from c2b_ray.config.endpoint import read_endpoint
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for chatty in ("alembic", "botocore"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     changes = {name: value for name, value in (("folder", folder), ("listen", listen)) if value is not None}
     settings = read_endpoint(config)
     return settings if not changes else read_endpoint({**settings.model_dump(), **changes})

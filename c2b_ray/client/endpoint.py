@@ -28,7 +28,7 @@ OnEvent = Callable[["Event"], None]
 
 @dataclass(frozen=True)
 class Event:
-    """What a job told: `kind` is state, progress and what else a run reports."""
+    """An event of a job: `kind` is state, progress and what else a run reports."""
 
     id: int
     kind: str
@@ -92,8 +92,8 @@ class Endpoint:
         return self._object("DELETE", _job(job_id), params={"purge": "true"} if purge else None)
 
     def events(self, job_id: str, last_id: int = 0, seconds: float | None = None) -> Iterator[Event]:
-        """What the job told since `last_id`, and tells until it ends; a connection that is lost is taken up again.
-        After about `seconds` no more: a stream that has nothing to tell gives a sign of life every 15."""
+        """The job's events since `last_id` until it ends; a connection that is lost is resumed.
+        After about `seconds` no more: a stream without events sends a sign of life every 15."""
         failures, until = 0, None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
             try:

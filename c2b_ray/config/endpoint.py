@@ -16,7 +16,7 @@ from c2b_ray.config.policy import Policy
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems.documents import read_yaml
+from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 
 DATABASE_VARIABLE = "C2B_DATABASE_URL"
 SECRET_VARIABLE = "C2B_ENDPOINT_SECRET"  # noqa: S105 — its name
@@ -86,6 +86,10 @@ class EndpointConfig(Strict):
     key_cache_seconds: float = Field(
         2.0, ge=0, le=60, description="How long a verified key is not looked up again: a revoked key works so long."
     )
+    wrong_keys_per_minute: float = Field(
+        30.0, gt=0, description="Wrong keys that are answered, of each address and of each key's first letters."
+    )
+    wrong_keys_at_once: int = Field(30, ge=1, description="Wrong keys at once, before the average counts.")
     signed_url_seconds: float = Field(900.0, gt=0, description="How long a signed URL of an artifact works.")
 
     @field_validator("listen")
@@ -134,7 +138,7 @@ class EndpointConfig(Strict):
         return self.storage or str(Path(self.folder).absolute() / "storage")
 
 
-def read_endpoint(source: str | Path | dict[str, Any] | EndpointConfig | None) -> EndpointConfig:
+def read_endpoint(source: FileOrFields | EndpointConfig | None) -> EndpointConfig:
     """An endpoint from a YAML file, a mapping of its fields, or a config; None is the default one.
 
     ConfigError names file and field. Relative paths become absolute, relative to the file.

@@ -1,7 +1,7 @@
-"""What this process has counted since it started, for Prometheus. Names are a contract with deployments/monitoring.
+"""Counters of this process since it started, for Prometheus. Names are a contract with deployments/monitoring.
 
-Each process counts what it did itself, so sums over processes count nothing twice. Labels are of few values: a route
-is its template, a model the scheme of its name, and what strangers write is never a label.
+Each process counts what it did itself, so sums over processes count nothing twice. Labels have few values: a route
+is its template, a model the scheme of its name, and text from clients is never a label.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ _MOST = 50
 _titles: set[str] = set()
 
 IMAGES = Counter("c2b_images_total", "Images that models answered about, by step.", ["stage"], registry=None)
+DRAWS = Counter(
+    "c2b_failure_draws_total",
+    "Images that searches for failures drew, once for each classifier, as their steps end.",
+    ["stage", "outcome"],
+    registry=None,
+)
 MODEL_SECONDS = Counter(
     "c2b_model_seconds_total", "Seconds that models computed, by the scheme of their name.", ["model"], registry=None
 )
@@ -42,12 +48,21 @@ REQUEST_SECONDS = Histogram(
     registry=None,
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
-EVERY: tuple[MetricWrapperBase, ...] = (IMAGES, MODEL_SECONDS, ENDED, REJECTS, REQUESTS, REQUEST_SECONDS)
+EVERY: tuple[MetricWrapperBase, ...] = (IMAGES, DRAWS, MODEL_SECONDS, ENDED, REJECTS, REQUESTS, REQUEST_SECONDS)
 
 for _state in ("finished", "failed", "cancelled"):  # a series that begins at 1 shows no increase
     ENDED.labels(_state)
 for _stage in (*STAGES, OTHER):
     IMAGES.labels(_stage)
+_DRAWS = [(stage, outcome) for stage in ("discovery", "confirmation") for outcome in ("failed", "passed", "unusable")]
+for _pair in _DRAWS:
+    DRAWS.labels(*_pair)
+
+
+def drawn(counts: Mapping[str, int]) -> None:
+    """What a step of a job came upon: "discovery failed" and the like; other names are not these."""
+    for stage, outcome in _DRAWS:
+        DRAWS.labels(stage, outcome).inc(counts.get(f"{stage} {outcome}", 0))
 
 
 def used(stage: str | None, images: Iterable[int], seconds: Mapping[str, float]) -> None:

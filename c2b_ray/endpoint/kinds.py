@@ -1,4 +1,4 @@
-"""The kinds of jobs that the endpoint runs: what each is called, which config it takes, and what runs it.
+"""The kinds of jobs that the endpoint runs: their names, their configs, and the functions that run them.
 
 `KINDS` lists them. What a kind names as "module:function" loads on first use, so that the API needs no model's library.
 A kind is added by one entry here. It knows neither HTTP nor the ledger.
@@ -24,7 +24,9 @@ class JobKind:
 
     `name`: in requests. `label`: in words, for pages. `config`: the model of what a user submits. `run`: what does the
     work, (config, out, via, listener, placement); called again with the same config and `out` it goes on. `run_kind`:
-    the kind of the run directory that it leaves (`store.kinds`); None where it leaves something else.
+    the kind of the run directory that it leaves (`store.kinds`); None where it leaves something else. `models`: the
+    field of the config that names the models which use is booked on. `served`: whether its models may answer elsewhere,
+    through Ray Serve; gradients pass through no handle.
     """
 
     name: str
@@ -32,6 +34,8 @@ class JobKind:
     config: str
     run: str
     run_kind: str | None = None
+    models: str = "classifier"
+    served: bool = True
 
     @property
     def config_class(self) -> type[BaseModel]:
@@ -43,6 +47,14 @@ class JobKind:
     ) -> None:
         """Does the job, or what is left of it, at `out`. Raises what the kind's function raises."""
         _loaded(self.run)(dict(config), out, via, listener, placement)
+
+    def models_of(self, config: Mapping[str, Any]) -> list[str]:
+        """The models that use is booked on, each once; none where a config names none, as a question does."""
+        named = config.get(self.models)
+        if isinstance(named, Mapping):
+            named = list(named.values())
+        specs = named if isinstance(named, list | tuple) else [named]
+        return list(dict.fromkeys(spec for spec in specs if isinstance(spec, str) and spec))
 
 
 KINDS: Mapping[str, JobKind] = MappingProxyType(
@@ -70,6 +82,37 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
                 "c2b_ray.commands.dataset.build:build_dataset",
             ),
             JobKind(
+                "prompts",
+                "Which natural prompts expose a hidden bias of a generator?",
+                "c2b_ray.config.prompts:PromptsConfig",
+                "c2b_ray.audits.prompts.audit:search_prompts",
+                "prompts",
+                models="generators",
+            ),
+            JobKind(
+                "clip-bias",
+                "How biased are CLIP models, and does it show in what is built on them?",
+                "c2b_ray.config.clip_bias:ClipBiasConfig",
+                "c2b_ray.audits.clip_bias.audit:clip_bias",
+                "clip-bias",
+                models="models",
+            ),
+            JobKind(
+                "latent",
+                "Which directions of a generator's latent space bias the classifier?",
+                "c2b_ray.config.latent:LatentConfig",
+                "c2b_ray.audits.latent.audit:latent_directions",
+                "latent",
+                served=False,
+            ),
+            JobKind(
+                "evaluate",
+                "How well do detected biases agree with a ground truth?",
+                "c2b_ray.config.evaluate:EvaluateConfig",
+                "c2b_ray.commands.evaluate.evaluate:evaluate",
+                "evaluate",
+            ),
+            JobKind(
                 "question",
                 "A question to a finished audit: how does the classifier do on images of a sentence?",
                 "c2b_ray.config.question:QuestionConfig",
@@ -78,6 +121,10 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
         )
     }
 )
+
+
+ANSWERING_KINDS = ("c2b", "failures")
+"""The kinds whose finished runs answer questions, and which classifiers are compared by."""
 
 
 def kind_named(name: str) -> JobKind:

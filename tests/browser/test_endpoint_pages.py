@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,9 @@ from typing import Any
 import pytest
 from endpoint_app import CONFIG, Endpoint, started
 from live_endpoint import served
+from synthetic_dataset import write_dataset
+from synthetic_failures import Recipe as FailuresRecipe
+from synthetic_failures import make_run as make_failures
 from synthetic_run import CONTROL, PLANTED, Recipe, make_run
 
 from c2b_ray.endpoint.ledger import jobs
@@ -23,9 +25,6 @@ from c2b_ray.endpoint.ledger.job import NewJob
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (apt-get install chromium)")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 SLOW = 30_000  # milliseconds
 RECIPE = Recipe(
     classes=("bus", "boat"), attributes={"weather": ("clear", "snow"), "size": ("small", "large")},
@@ -39,7 +38,10 @@ PAGES = {
     "table": "/ui/audits/{first}/tables/scores?sort=phi", "slices": "/ui/audits/{first}/slices",
     "slice": "/ui/audits/{first}/slice?" + SLICE, "compare": "/ui/compare",
     "compared": "/ui/compare?a={first}&b={second}&classifier_a=" + PLANTED + "&classifier_b=" + PLANTED,
-    "classifiers": "/ui/classifiers", "history": "/ui/classifiers/history?name=" + PLANTED, "uploads": "/ui/uploads",
+    "dataset": "/ui/audits/{dataset}", "gallery": "/ui/audits/{dataset}/gallery",
+    "captions": "/ui/audits/{failures}/captions", "caption": "/ui/audits/{failures}/caption?number={number}",
+    "classifiers": "/ui/classifiers", "weights": "/ui/classifiers/history?hash=weights-1",
+    "history": "/ui/classifiers/history?name=" + PLANTED, "uploads": "/ui/uploads",
     "usage": "/ui/usage", "keys": "/ui/keys", "audit-log": "/ui/audit-log", "missing": "/ui/audits/job_none",
 }  # fmt: skip
 
@@ -76,6 +78,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         for name in ("first", "second"):
             site.ids[name] = site.submit(f"resnet, {name} night")
             site.finish(site.ids[name])
+        site.ids["dataset"] = endpoint.finish("dataset").id
+        write_dataset(endpoint.run_path(site.ids["dataset"]))
+        site.ids["failures"] = endpoint.finish("failures").id
+        made = make_failures(endpoint.run_path(site.ids["failures"]), FailuresRecipe())
+        site.ids["number"] = str(made.hypotheses["verdict"].to_pylist().index("failure"))
         site.ids["failed"] = site.submit("resnet without weights")
         why = jobs.Failure("The classifier's weights are gone", "upload:1f… is no longer there", "classifier")
         jobs.fail(endpoint.db, site.ids["failed"], site.fence(site.ids["failed"]), why)
@@ -84,14 +91,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         jobs.progress(endpoint.db, site.ids["running"], site.fence(site.ids["running"]), now)
         yield site
     endpoint.db.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=SLOW)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from endpoint_work import Site, alive, children
 from sqlalchemy import update
 
 from c2b_ray import load_run
 from c2b_ray.endpoint.ledger import tables
+from c2b_ray.endpoint.ledger.database import DatabaseDownError
 
 ROWS = 1600
 
@@ -21,6 +23,20 @@ def check_whole(endpoint: Site, job_id: str) -> None:
     images = run.predictions["image_id"].to_pylist()
     assert len(images) == len(set(images)) == ROWS
     assert endpoint.states(job_id).count("finished") == 1
+
+
+def put_to_sleep(endpoint: Site, *pids: int) -> None:
+    """Stops the processes while none of them writes: one that sleeps within a write keeps SQLite's lock."""
+    while True:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with endpoint.db.transaction():
+                return
+        except DatabaseDownError:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            time.sleep(0.1)
 
 
 def test_a_killed_runners_job_goes_on_elsewhere(endpoint, slow):
@@ -49,8 +65,7 @@ def test_a_runner_that_slept_past_its_lease_is_fenced_off(endpoint, slow):
     first = endpoint.runner()
     endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")
     process = children(first.pid)[0]
-    for pid in (first.pid, process):
-        os.kill(pid, signal.SIGSTOP)
+    put_to_sleep(endpoint, first.pid, process)
 
     second = endpoint.runner()
     endpoint.wait(lambda: endpoint.job(job_id).attempt == 1, "another to claim the job")

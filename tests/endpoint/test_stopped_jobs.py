@@ -83,27 +83,36 @@ def test_a_cancelled_job_ends_at_its_next_batch_and_can_be_submitted_again(endpo
     assert job.failure is None
     assert load_run(endpoint.run_path(job_id)).manifest["status"] == "running", "what there is can be read"
 
-    slow.service.delay_s = 0.0
+    rows = predicted(endpoint, job_id)
+    slow.service.delay_s, before = 0.0, len(slow.service.posts)
     again = endpoint.submit(slow.audit(endpoint))
     endpoint.grant(again)
     endpoint.wait_for(again, "finished")
     assert len(predicted(endpoint, again)) == ROWS
+    assert sum(slow.service.posts[before:]) == ROWS - len(rows) < ROWS, "it went on where the cancelled one ended"
+    assert not endpoint.run_path(job_id).exists()
 
 
-def test_the_job_of_a_revoked_key_ends_and_says_why(endpoint, slow):
+@pytest.mark.parametrize(("name", "why"), [("beta", "was revoked"), ("gamma", "has expired")])
+def test_the_job_of_a_key_that_works_no_more_ends_and_says_why(endpoint, slow, name, why):
     slow.service.delay_s = 0.5
-    tenant = tenants.create(endpoint.db, "beta").id
+    tenant = tenants.create(endpoint.db, name).id
     key = keys.create(endpoint.db, tenant, "short-lived").key.id
     endpoint.tenant, endpoint.key, before = tenant, key, (endpoint.tenant, endpoint.key)
     try:
         job_id = begun(endpoint, slow.audit(endpoint))
         waiting = endpoint.submit(slow.audit(endpoint))
-        keys.revoke(endpoint.db, tenant, key)
+        if name == "beta":
+            keys.revoke(endpoint.db, tenant, key)
+        else:  # the end of the grace of an old key, while its job answers
+            keys.rotate(endpoint.db, tenant, key, grace_seconds=1.0)
+            assert keys.standing(endpoint.db, key) is None
         job = endpoint.wait_for(job_id, "cancelled")
-        assert "key of this job was revoked" in job.failure["title"]
+        assert f"key of this job {why}" in job.failure["title"]
         assert "Submit it again with a key that works" in job.failure["detail"]
         endpoint.grant(waiting)
-        assert "revoked" in endpoint.wait_for(waiting, "cancelled").failure["title"]
+        assert why in endpoint.wait_for(waiting, "cancelled").failure["title"]
+        assert predicted(endpoint, job_id), "what was answered before is kept"
     finally:
         endpoint.tenant, endpoint.key = before
 

@@ -70,7 +70,7 @@ class Endpoint:
         leader = leases.take(self.db, "dispatcher", "tests", 60.0)
         assert leader is not None
         jobs.grant(self.db, job_id, leader)
-        claim = jobs.claim(self.db, "runner", 60.0)
+        claim = jobs.claim(self.db, "runner", 3600.0)  # longer than a test that looks at every page
         assert claim is not None
         assert claim.job.id == job_id
         return claim
@@ -78,6 +78,7 @@ class Endpoint:
 
 def started(folder: Path, changes: Mapping[str, Any] | None = None) -> Endpoint:
     fields = {"folder": str(folder), "key_cache_seconds": 0, **(changes or {})}
+    fields.setdefault("wrong_keys_at_once", 10_000)
     fields.setdefault("quotas", {"requests_per_second": 10_000.0, "burst": 10_000})
     config = read_endpoint(fields)
     db = Database(config.database_url)

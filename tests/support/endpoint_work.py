@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,11 +146,15 @@ def alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def site(folder: Path, urls: list[str], database: str | None = None, **runners: Any) -> Iterator[Site]:
-    """`urls`: of classifiers that jobs may name. `runners`: fields of the config's section; leases are short, so that
-    tests are."""
+def site(
+    folder: Path, urls: list[str], database: str | None = None, more: Mapping[str, Any] | None = None, **runners: Any
+) -> Iterator[Site]:
+    """`urls`: of classifiers that jobs may name. `more`: fields of the endpoint's file; `runners`: of its section;
+    leases are short, so that tests are."""
     section = {"lease_seconds": 4.0, "poll_seconds": 0.1, "slice_seconds": 5.0, "spare": False, **runners}
-    fields = {"folder": str(folder / "endpoint"), "via": "here", "runners": section, "policy": {"urls": urls}}
+    fields: dict[str, Any] = {"folder": str(folder / "endpoint"), "via": "here"}
+    fields |= {"runners": section, "policy": {"urls": urls}}
+    fields |= more or {}
     if database is not None:
         fields["database"] = database
     file = folder / "endpoint.yaml"

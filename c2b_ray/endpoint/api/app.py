@@ -27,6 +27,7 @@ from c2b_ray.endpoint.api import (
     uploads,
     webhooks,
 )
+from c2b_ray.endpoint.api.attempts import WrongKeys
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.envelope import Envelope
 from c2b_ray.endpoint.api.pagination import Signer, endpoint_secret
@@ -42,7 +43,7 @@ from c2b_ray.endpoint.operate.signatures import UrlSigner
 
 THREADS, THREADS_OF_SQLITE = 16, 8
 """Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these. SQLite
-is asked in the process itself, where more threads only wait for each other."""
+runs in the process itself, where more threads only wait for each other."""
 UPLOADS = uploads.PATH, "/ui/uploads"
 """Where files are sent: by clients, and by a form of the pages."""
 ROUTES = (jobs, events, results, judging, receiving, uploads, keys, webhooks, catalog, health)
@@ -67,11 +68,13 @@ def create_app(config: EndpointConfig, db: Database | None = None) -> FastAPI:
 
 def context_for(config: EndpointConfig, db: Database) -> Context:
     secret = endpoint_secret(config.folder)
+    throttle = Throttle(db)
     return Context(
         config=config,
         db=db,
         keys=KeyRing(db, config.key_cache_seconds),
-        throttle=Throttle(db),
+        throttle=throttle,
+        wrong_keys=WrongKeys(throttle, config.wrong_keys_per_minute, config.wrong_keys_at_once),
         remembered=Remembered(db, config.quotas, config.key_cache_seconds),
         signer=Signer(secret),
         links=UrlSigner(secret),

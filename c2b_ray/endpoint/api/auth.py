@@ -1,6 +1,6 @@
-"""Who asks: the key of a request, what it allows, and how often its tenant may ask.
+"""Authentication: the key of a request, what it allows, and how many requests its tenant may send.
 
-A handler's first call is `enter`; it runs in the handler's own thread, since what it asks the ledger may wait.
+A handler's first call is `enter`; it runs in the handler's own thread, since its queries of the ledger may wait.
 """
 
 from __future__ import annotations
@@ -35,13 +35,22 @@ class Caller:
 
 
 def enter(request: Request, scope: Scope) -> tuple[Context, Caller]:
-    """401 without a key that works, 403 where it has not the scope, 429 where its tenant asks too often."""
+    """401 without a key that works, 403 where it has not the scope, 429 where its tenant asks too often, or its address
+    sends too many wrong keys."""
     context = context_of(request)
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    key = context.keys.verify(text.strip()) if scheme.lower() == "bearer" else None
+    key = verified(request, context, text.strip()) if scheme.lower() == "bearer" else None
     if key is None:
         raise _unauthenticated(bool(text))
     return context, admitted(request, context, key, scope)
+
+
+def verified(request: Request, context: Context, text: str) -> Key | None:
+    """The key of a text, None for a wrong one; 429 where there were too many of them."""
+    key = context.keys.verify(text)
+    if key is None:
+        context.wrong_keys.count(request.client.host if request.client else None, text)
+    return key
 
 
 def admitted(request: Request, context: Context, key: Key, scope: Scope) -> Caller:

@@ -1,4 +1,4 @@
-"""What every route needs of its endpoint: the config, the ledger, the keys that were seen, the signer, the watch."""
+"""State that every route needs: the config, the ledger, the keys that were seen, the signer, the watch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry
 
 from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.api.attempts import WrongKeys
 from c2b_ray.endpoint.api.pagination import Signer
 from c2b_ray.endpoint.api.remembered import Remembered
 from c2b_ray.endpoint.api.watch import Watch
@@ -25,6 +26,7 @@ class Context:
     db: Database
     keys: KeyRing
     throttle: Throttle
+    wrong_keys: WrongKeys
     remembered: Remembered
     signer: Signer
     links: UrlSigner

@@ -1,6 +1,7 @@
-"""Around every request: its id, the largest body, headers that every answer has, its line in the access log.
+"""Around every request: its id and its caller's trace (W3C Trace Context), the largest body, headers that every answer
+has, its line in the access log.
 
-An ASGI application around another, with nothing per request but what it says. An error that nobody raises on purpose
+An ASGI application around another, which does nothing else per request. An unexpected error
 is written to the log whole, and answered with the request's id alone.
 """
 
@@ -24,6 +25,8 @@ from c2b_ray.text import HIDDEN
 ACCESS = logging.getLogger("c2b_ray.endpoint.access")
 ERRORS = logging.getLogger("c2b_ray.endpoint.errors")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_TRACE = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+"""W3C Trace Context, traceparent: version, trace, parent, flags. Later versions may say more behind."""
 _KEY = re.compile(r"c2b_[A-Za-z0-9]{8}_[A-Za-z0-9]+")
 _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
@@ -44,6 +47,16 @@ def log_to_stderr() -> None:
         ACCESS.addHandler(handler)
         ACCESS.setLevel(logging.INFO)
         ACCESS.propagate = False
+
+
+def _trace_of(header: bytes) -> str | None:
+    """The id of the caller's trace; None without a header, and with one that is none, which is then left aside."""
+    match = _TRACE.fullmatch(header)
+    if match is None:
+        return None
+    version, trace, parent, _, more = match.groups()
+    known = version != b"ff" and (version != b"00" or more is None)
+    return trace.decode() if known and trace.strip(b"0") and parent.strip(b"0") else None
 
 
 class Envelope:
@@ -77,6 +90,8 @@ class _Exchange:
         self._length: bytes = headers.get(b"content-length", b"")
         wanted = headers.get(b"x-request-id", b"")
         self._id = wanted.decode() if _REQUEST_ID.fullmatch(wanted) else secrets.token_hex(12)
+        self._trace = _trace_of(headers.get(b"traceparent", b""))
+        self._span = secrets.token_hex(8)
         self._state = scope.setdefault("state", {})
         self._state["request_id"] = self._id
         self._state["headers"] = {}
@@ -101,6 +116,8 @@ class _Exchange:
             headers = list(message.get("headers", ()))
             there = {name.lower() for name, _ in headers}
             headers += [(b"x-request-id", self._id.encode()), *_ALWAYS]
+            if self._trace:  # what the caller's trace shows of this request: level 2 of Trace Context
+                headers.append((b"traceresponse", f"00-{self._trace}-{self._span}-00".encode()))
             headers += [pair for pair in _DEFAULTS.items() if pair[0] not in there]
             headers += [
                 (name.lower().encode(), value.encode())
@@ -117,7 +134,8 @@ class _Exchange:
         if isinstance(error, ClientDisconnect):  # nobody reads this answer; it is no fault of the endpoint
             problem = ProblemError(400, "disconnected", "the client hung up before its request was whole")
         if problem is None:
-            ERRORS.error("request %s failed", self._id, exc_info=error)
+            traced = f" (trace {self._trace})" if self._trace else ""
+            ERRORS.error("request %s%s failed", self._id, traced, exc_info=error)
             problem = ProblemError(
                 500, "internal", f"the endpoint failed; its operator finds the reason in the log under {self._id}"
             )
@@ -142,6 +160,8 @@ class _Exchange:
         line: dict[str, Any] = {
             "time": round(time.time(), 3),
             "request_id": self._id,
+            "trace_id": self._trace,
+            "span_id": self._span if self._trace else None,
             "method": self._scope["method"],
             "path": _KEY.sub(HIDDEN, self._scope["path"])[:300],
             "status": self._status,

@@ -1,4 +1,4 @@
-"""The route of a job's events: a stream of server-sent events, which a client that lost it reads on where it was."""
+"""The route of a job's events: a stream of server-sent events, which a client resumes where it was cut off."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def stream(
 def follow(context: Context, job: Job, last_id: int, expires: float | None = None) -> Response:
     """The stream of a job that the caller may see; `expires`: when it may no more."""
     if job.ended_for_good and last_id and events.last_id(context.db, job.id) <= last_id:
-        return Response(status_code=204)  # which tells an EventSource to come back no more
+        return Response(status_code=204)  # after which an EventSource does not reconnect
     if len(context.watch) >= MOST_STREAMS:
         raise ProblemError(503, "busy", "too many streams are open; try again", headers=retry_after(5))
     seconds = LONGEST_SECONDS if expires is None else min(LONGEST_SECONDS, max(0.0, expires - time.time()))

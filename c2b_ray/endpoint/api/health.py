@@ -1,4 +1,4 @@
-"""Routes for who runs the endpoint: is the process alive, can it serve. They want no key and tell nothing else."""
+"""Routes for operators: is the process alive, can it serve. They need no key and show nothing else."""
 
 from __future__ import annotations
 

@@ -15,10 +15,12 @@ from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.described import job_body
 from c2b_ray.endpoint.api.jobs import ACCEPTED, Cursor, IdempotencyKey, Limit
 from c2b_ray.endpoint.api.models import GateResult, Gates, JobList, Question
+from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import finished
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, finite_json, router
 from c2b_ray.endpoint.api.results import Classifier, page_policy, read
 from c2b_ray.endpoint.api.submitting import resolve, submit_job
+from c2b_ray.endpoint.kinds import ANSWERING_KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
 from c2b_ray.report.kit.junit import junit
@@ -102,10 +104,11 @@ def ask(
     sent: Annotated[Document, Depends(document)],
     idempotency_key: IdempotencyKey = None,
 ) -> Json:
-    """Ask a finished run how its classifiers do on images of a sentence; a job of its own, whose `answer` says it."""
+    """Ask a finished run how its classifiers do on images of a sentence; a job of its own, whose `answer` holds the
+    result."""
     context, caller = enter(request, "submit")
     question = sent.as_model(Question)
-    finished(read(context, caller, job_id))
+    refuse_unanswering(finished(read(context, caller, job_id)))
     config = {"run": f"run:{job_id}", **question.model_dump(exclude_none=True)}
     resolved = resolve(context, caller, "question", config)
     return submit_job(context, caller, resolved, None, (idempotency_key, canonical(config)))
@@ -126,6 +129,12 @@ def history(
     page = jobs.page(context.db, caller.tenant_id, filters, None if position is None else tuple(position), limit)
     following = None if page.next is None else context.signer.seal(list(page.next), *about)
     return Json({"items": [job_body(job) for job in page.items], "next": following})
+
+
+def refuse_unanswering(run: Run) -> None:
+    """409 for a run that answers no questions, before there is a job that would fail of it."""
+    if run.kind.name not in ANSWERING_KINDS:
+        raise ProblemError(409, "no_questions", f"a run of {run.kind.command} answers no questions")
 
 
 def run_of(context: Context, caller: Caller, job_id: str) -> Run:

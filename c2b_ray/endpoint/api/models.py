@@ -1,4 +1,4 @@
-"""What answers hold, for the OpenAPI document and for clients; and the bodies that requests have.
+"""Models of responses and of request bodies, for the OpenAPI document and for clients.
 
 Times are seconds since 1970, in UTC. What is not known is null. It knows no route.
 """
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
 State = Literal["queued", "running", "finished", "failed", "cancelled"]
-Kind = Literal["c2b", "failures", "dataset", "question"]
+Kind = Literal["c2b", "failures", "dataset", "prompts", "clip-bias", "latent", "evaluate", "question"]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Epoch = Annotated[float, Field(description="Seconds since 1970, in UTC.")]
 EXAMPLE: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Cursors: where a list goes on, sealed, so that a client can neither read meaning into one nor make one up.
+"""Cursors: where a list continues, sealed, so that a client can neither interpret nor forge one.
 
 A cursor is bound to the list that it came from, its filters and its tenant. It knows no list.
 """

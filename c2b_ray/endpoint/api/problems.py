@@ -49,7 +49,7 @@ class FieldError:
 
 @dataclass
 class ProblemError(C2BError):
-    """What a request is answered with in place of what it asked for."""
+    """The error that answers a request."""
 
     status: int
     code: str
@@ -72,9 +72,9 @@ def body_of(problem: ProblemError, request_id: str) -> dict[str, Any]:
         "type": f"urn:c2b-ray:problem:{problem.code}",
         "title": HTTPStatus(problem.status).phrase,
         "status": problem.status,
-        "detail": _told(problem.detail),
+        "detail": _message(problem.detail),
         "code": problem.code,
-        "errors": [{"field": visible(one.field)[:300], "message": _told(one.message)} for one in problem.errors],
+        "errors": [{"field": visible(one.field)[:300], "message": _message(one.message)} for one in problem.errors],
         "request_id": request_id,
     }
 
@@ -121,7 +121,7 @@ def retry_after(seconds: float) -> dict[str, str]:
     return {"Retry-After": str(max(1, math.ceil(seconds)))}
 
 
-def _told(text: str) -> str:
+def _message(text: str) -> str:
     return visible(clean(text.encode(errors="replace").decode()))[:_LONGEST]
 
 

@@ -1,4 +1,4 @@
-"""What a job has made, for reading: its tables, images, report and documents. Routes and pages read through it.
+"""Reads the results of a job: its tables, images, report and documents. Routes and pages read through it.
 
 Of an audit it reads the run directory, of a dataset its shards, of a question its answer. A name is looked up among
 those that there are, never part of a path. It loads no model.
@@ -10,35 +10,43 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.report.kit.export import exported
-from c2b_ray.report.kit.pictures import read_pictures
 from c2b_ray.schemas.dataset import DATASET_ROWS
 from c2b_ray.store import files
 from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
+from c2b_ray.store.row_groups import IdIndex, RowGroups
 from c2b_ray.store.run import MANIFEST, Run, load_run
 
 ROWS, ANSWER, REPORT = "rows", "answer.json", "report.html"
+INDEX_BYTES = 256 * 2**20
+"""Of all indexes of images together: those of 16 million images."""
 _REMEMBERED, _SECONDS = 64, 300.0
 _known: OrderedDict[str, tuple[float, Made]] = OrderedDict()
+_indexes: OrderedDict[str, IdIndex] = OrderedDict()
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Made:
-    """What lies at a job's path. `run`: of an audit; `dataset`: of a dataset whose build has ended; else neither."""
+    """What lies at a job's path. `run`: of an audit; `dataset`: of a dataset whose build has ended; else neither.
+
+    `layout`: where the rows of the requested tables lie.
+    """
 
     job: Job
     path: str
     run: Run | None = None
     dataset: FailureDataset | None = None
+    layout: dict[str, RowGroups] = field(default_factory=dict, compare=False)
 
     @property
     def tables(self) -> dict[str, pa.Schema]:
@@ -58,7 +66,7 @@ class Made:
         if self.dataset is not None:
             return self.dataset.rows
         record = None if self.run is None else (self.run.record.tables or {}).get(name)
-        return record.rows if record is not None else self.table(name, [self.tables[name].names[0]]).num_rows
+        return record.rows if record is not None else self._groups(name).rows
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """The whole table, with nothing in it that should stay on the machine. 404 where there is none."""
@@ -73,35 +81,28 @@ class Made:
         return exported(table)
 
     def page(self, name: str, start: int, limit: int) -> pa.Table:
-        """Rows of a table from `start` on, without the bytes of images. 404 where there is no such table."""
-        if name not in self.tables:
-            raise not_found("table")
-        columns = readable(self.tables[name])
-        if self.dataset is None:
-            assert self.run is not None
-            return exported(self.run.read(name, columns).slice(start, limit))
-        kept: list[pa.Table] = []
-        for shard in self.dataset.shards:
-            if start < shard.rows and limit > 0:
-                for part in self.dataset.tables([shard.name], columns):
-                    taken = part.slice(start, limit)
-                    start, limit = max(0, start - part.num_rows), limit - taken.num_rows
-                    kept.append(taken)
-            else:
-                start -= shard.rows
-        return exported(pa.concat_tables(kept) if kept else DATASET_ROWS.empty_table().select(columns))
+        """Rows of a table from `start` on, without the bytes of images; no more is read than the row groups that hold
+        them. 404 where there is no such table."""
+        groups, columns = self._groups(name), readable(self.tables[name])
+        return self._joined(name, columns, groups.page(start, limit, columns))
+
+    def rows_at(self, name: str, rows: Sequence[int], columns: list[str] | None = None) -> pa.Table:
+        """As `page`, the rows of these numbers in this order; `columns` may name those with bytes, too."""
+        groups, columns = self._groups(name), columns or readable(self.tables[name])
+        return self._joined(name, columns, groups.take(rows, columns))
 
     def image(self, image_id: str) -> bytes:
         """Its encoded bytes. 404 where the run holds none with this id."""
-        if self.dataset is not None:
-            found = self._of_shards(image_id)
-        elif self.run is not None and "images" in self.run.kind.tables:
-            found = read_pictures(self.run, [image_id]).get(image_id)
-        else:
-            found = None
-        if found is None:
+        name, column = (ROWS, "image") if self.dataset is not None else ("images", "bytes")
+        if name not in self.tables:
             raise not_found("image")
-        return found
+        groups = self._groups(name)
+        for group in self._index(name, groups).groups_of(image_id):
+            rows = groups.read(group, ["image_id", column])
+            matches = rows.filter(pc.and_(pc.equal(rows["image_id"], image_id), pc.is_valid(rows[column])))
+            if matches.num_rows:
+                return bytes(matches[column][0].as_py())
+        raise not_found("image")
 
     def document(self, name: str) -> bytes:
         """`report.html` or `answer.json`, as it was written. 404 where this job has none."""
@@ -114,16 +115,34 @@ class Made:
         for shard in self.dataset.shards:
             yield from self.dataset.tables([shard.name], columns)
 
-    def _of_shards(self, image_id: str) -> bytes | None:
-        assert self.dataset is not None
-        for shard in self.dataset.shards:
-            for part in self.dataset.tables([shard.name], ["image_id"]):
-                if image_id in part["image_id"].to_pylist():
-                    for rows in self.dataset.tables([shard.name], ["image_id", "image"]):
-                        ids = rows["image_id"].to_pylist()
-                        if image_id in ids:
-                            return bytes(rows["image"][ids.index(image_id)].as_py())
-        return None
+    def _groups(self, name: str) -> RowGroups:
+        if name not in self.tables:
+            raise not_found("table")
+        if name not in self.layout:
+            of = self.dataset.row_groups() if self.dataset is not None else self._run.row_groups(name)
+            self.layout[name] = of
+        return self.layout[name]
+
+    def _index(self, name: str, groups: RowGroups) -> IdIndex:
+        """Where each image is: read once of what is finished."""
+        with _lock:
+            known = _indexes.get(self.path)
+        if known is None:
+            known = IdIndex.of(groups, "image_id")
+            if self.job.state == "finished":
+                _keep(self.path, known)
+        return known
+
+    def _joined(self, name: str, columns: list[str], tables: list[pa.Table]) -> pa.Table:
+        empty = self.tables[name].empty_table().select(columns)
+        for table in tables:
+            self._run.complete(name, table, columns) if self.dataset is None else None
+        return exported(pa.concat_tables(tables) if tables else empty)
+
+    @property
+    def _run(self) -> Run:
+        assert self.run is not None
+        return self.run
 
 
 def made_by(job: Job, path: str) -> Made:
@@ -155,6 +174,15 @@ def forget(path: str) -> None:
     """What was remembered of a run that is being deleted."""
     with _lock:
         _known.pop(path, None)
+        _indexes.pop(path, None)
+
+
+def _keep(path: str, index: IdIndex) -> None:
+    """Where a run's images are; replaces the oldest of the others where all take too much memory."""
+    with _lock:
+        _indexes[path] = index
+        while len(_indexes) > 1 and sum(one.nbytes for one in _indexes.values()) > INDEX_BYTES:
+            _indexes.popitem(last=False)
 
 
 def readable(schema: pa.Schema) -> list[str]:

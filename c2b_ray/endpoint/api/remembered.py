@@ -1,6 +1,6 @@
-"""What the ledger says of tenants, remembered for a moment: requests would else ask it for the same rows again.
+"""A short-lived cache of tenants' rows in the ledger, which each request would otherwise read again.
 
-It knows tenants and their quotas; what they used is always asked for.
+It knows tenants and their quotas; their use is always read anew.
 """
 
 from __future__ import annotations

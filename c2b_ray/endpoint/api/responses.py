@@ -1,4 +1,4 @@
-"""How routes say what they answer: JSON that is made fast, and each error that a route may have, for the document."""
+"""Responses of routes: fast JSON, and for the OpenAPI document each error that a route may return."""
 
 from __future__ import annotations
 

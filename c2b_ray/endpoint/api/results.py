@@ -1,4 +1,4 @@
-"""Routes of what a job has made: tables, images, the report, exports, answers."""
+"""Routes of a job's results: tables, images, the report, exports, answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SignedUrl(Answer):
 
 @routes.get("/audits/{job_id}/tables", responses={**answers(TableList), **errors(409)})
 def tables(request: Request, job_id: str) -> Json:
-    """The tables of a job, and the formats that its results can be had in."""
+    """The tables of a job, and the formats in which its results are exported."""
     made = _made(request, job_id)[2]
     items = [
         {"name": name, "rows": made.rows(name), "columns": {field.name: str(field.type) for field in schema}}
@@ -161,10 +161,10 @@ def page_policy(page: bytes) -> str:
     """The page's own policy, which allows its one script and its one style sheet by their hashes, in a sandbox: a page
     of an audit shares no origin, no cookie and no storage with the endpoint. A page without one runs no script."""
     head = _POLICY.search(page[:8192])
-    own = head[1].decode("ascii", "replace").replace("&#39;", "'") if head else "default-src 'none'; img-src data:"
-    if not re.fullmatch(r"[\w '=+/:;.-]+", own):
-        own = "default-src 'none'; img-src data:"
-    return f"{own}; frame-ancestors 'self'; sandbox allow-scripts"
+    policy = head[1].decode("ascii", "replace").replace("&#39;", "'") if head else "default-src 'none'; img-src data:"
+    if not re.fullmatch(r"[\w '=+/:;.-]+", policy):
+        policy = "default-src 'none'; img-src data:"
+    return f"{policy}; frame-ancestors 'self'; sandbox allow-scripts"
 
 
 def attachment(name: str) -> str:

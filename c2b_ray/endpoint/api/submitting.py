@@ -1,4 +1,4 @@
-"""From what a client sent to a job that is kept: checked by the policy, counted, written to the ledger.
+"""From a client's request to a stored job: checked by the policy, counted, written to the ledger.
 
 Routes and pages submit through it. It loads no model.
 """
@@ -41,15 +41,26 @@ class Resolved:
 
 def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> Resolved:
     """422 names the field that is wrong, or that names what this tenant may not."""
-    model = kind_named(kind).config_class
+    about = kind_named(kind)
+    model = about.config_class
     tenancy = tenancy_of(context, caller.tenant_id, config)
     try:
         runs = specs.check(kind, config, model, tenancy)
+        if kind == "latent":
+            _check_gradients(config)
     except ConfigError as error:
         message = str(error).removeprefix(f"{error.field}: " if error.field else "")
         field = f"config.{error.field}" if error.field else "config"
         raise ProblemError(422, "invalid_config", f"{field}: {message}", [FieldError(field, message)]) from error
-    return Resolved(kind, dict(config), runs, _models(config), _images(kind, runs))
+    return Resolved(kind, dict(config), runs, tuple(about.models_of(config)), _images(kind, runs))
+
+
+def _check_gradients(config: Mapping[str, Any]) -> None:
+    """Now, and not when the job starts; of the config as it was written, whose paths an error may say."""
+    from c2b_ray.audits.latent.preflight import check_gradients
+    from c2b_ray.config.latent import LatentConfig
+
+    check_gradients(LatentConfig.model_validate(config))
 
 
 def submit_job(
@@ -92,15 +103,6 @@ def _texts(value: Any) -> list[str]:
     return [text for item in items for text in _texts(item)]
 
 
-def _models(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classifiers of a config, as quotas and spend name them."""
-    classifier = config.get("classifier") or ()
-    named = (classifier,) if isinstance(classifier, str) else tuple(
-        classifier.values() if isinstance(classifier, Mapping) else classifier
-    )  # fmt: skip
-    return tuple(spec for spec in named if isinstance(spec, str))
-
-
 def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
     """What the config alone says, without a look at any file."""
     if kind == "c2b" and runs.get("classes") != "all":
@@ -114,13 +116,23 @@ def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
         from c2b_ray.config.failures import FailuresConfig
 
         return FailuresConfig.model_validate(runs).budget.draws
+    if kind == "prompts":
+        from c2b_ray.audits.prompts import size
+        from c2b_ray.config.prompts import PromptsConfig
+
+        return size.most_images(PromptsConfig.model_validate(runs))
+    if kind == "latent":
+        from c2b_ray.audits.latent import size as of_latent
+        from c2b_ray.config.latent import LatentConfig
+
+        return of_latent.most_images(LatentConfig.model_validate(runs))
     if kind == "question":
         return int(runs.get("n") or 0) or None
     return None
 
 
 def model_seconds(context: Context, caller: Caller, resolved: Resolved) -> float | None:
-    """At most, by what the tenant's own use of these models took; None where it has used one of them never."""
+    """An upper limit from the tenant's earlier use of these models; None where it never used one of them."""
     models, images = resolved.models, resolved.images
     if images is None or not models:
         return None

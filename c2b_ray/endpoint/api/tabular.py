@@ -1,4 +1,4 @@
-"""Tables as JSON, CSV and Parquet, a slice at a time. What they hold is `report.kit.export`'s to clean."""
+"""Tables as JSON, CSV and Parquet, a slice at a time. `report.kit.export` cleans their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of webhooks: where the endpoint tells that a job has ended."""
+"""Routes of webhooks: the URLs that the endpoint notifies when a job has ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def listed(request: Request) -> Json:
 @routes.post("/webhooks", status_code=201, responses={**answers(NewWebhookAnswer, 201), **errors(409, 415, 422)},
              openapi_extra=body(NewWebhookBody))  # fmt: skip
 def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
-    """Have a URL told when jobs end; each delivery is signed with the secret, which is shown this once."""
+    """Notify a URL when jobs end; each delivery is signed with the secret, which is shown this once."""
     context, caller = enter(request, "submit")
     url = sent.as_model(NewWebhookBody).url
     policy = context.config.policy

@@ -1,4 +1,4 @@
-"""What the ledger says of age and of what was deleted, for retention. It deletes nothing."""
+"""Queries of the ledger for retention: what is old, and what was deleted. It deletes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def deleted_jobs(db: Database, ids: Sequence[str]) -> list[str]:
 
 
 def removed_uploads(db: Database, tenant_id: str, hashes: Sequence[str]) -> list[str]:
-    """Those of the hashes that the tenant had uploaded and that were removed, by the audit log."""
+    """Which of the hashes the tenant uploaded and later removed, by the audit log."""
     gone: list[str] = []
     with db.reading() as tx:
         for start in range(0, len(hashes), _AT_ONCE):

@@ -23,6 +23,7 @@ from c2b_ray.endpoint.ledger.database import Database, Transaction, record
 BEGINNING = "0" * 64
 """The `previous` of the first entry."""
 _BATCH = 1000
+_HEAD_ROW = "the head of the audit log"
 
 
 @dataclass(frozen=True)
@@ -85,20 +86,28 @@ _INSERT_AND_ADVANCE = (
 
 def append(tx: Transaction, entry: Entry) -> Logged:
     """Part of the caller's transaction: what was done and its entry are kept together. Append last of all: until the
-    transaction ends, every other one that appends waits."""
-    head = _locked_head(tx)
+    transaction ends, every other one that appends waits. It is written at the transaction's end."""
+    head = tx.known.get(_HEAD_ROW) or _locked_head(tx)
     data = json.dumps(entry.data, sort_keys=True, allow_nan=False, separators=(",", ":"))
     logged = Logged(
         head.seq + 1, tx.now, entry.actor, entry.tenant_id, entry.action, entry.subject, data, head.hash, ""
     )
     logged = replace(logged, hash=_digest(logged))
-    head_row = {"to_seq": logged.seq, "to_hash": logged.hash}
-    if tx.locks_rows:
-        tx.execute(_INSERT_AND_ADVANCE, {f"new_{name}": value for name, value in vars(logged).items()} | head_row)
-    else:
-        tx.execute(_INSERT, vars(logged))
-        tx.execute(_ADVANCE, head_row)
+    tx.at_end(_write, logged)
+    tx.known[_HEAD_ROW] = Head(logged.seq, logged.hash)
     return logged
+
+
+def _write(tx: Transaction, entries: list[Logged]) -> None:
+    last = entries[-1]
+    head_row = {"to_seq": last.seq, "to_hash": last.hash}
+    apart = entries[:-1] if tx.locks_rows else entries
+    if apart:
+        tx.execute(_INSERT, [vars(entry) for entry in apart])
+    if tx.locks_rows:
+        tx.execute(_INSERT_AND_ADVANCE, {f"new_{name}": value for name, value in vars(last).items()} | head_row)
+    else:
+        tx.execute(_ADVANCE, head_row)
 
 
 def head(db: Database) -> Head:

@@ -5,18 +5,14 @@ It knows no table. What a lost connection, a lock that is not let go, or a full 
 
 SQLite is for processes of one host. A write transaction takes the write lock at its beginning (BEGIN IMMEDIATE), so
 that none fails half way for another's; threads of one process queue for it in the process. Each commit is synced to
-disk. PostgreSQL runs at READ COMMITTED: who must not overtake another locks a row.
+disk. PostgreSQL runs at READ COMMITTED: a transaction that must not overtake another locks a row.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -27,38 +23,38 @@ from sqlalchemy import (
     Engine,
     Executable,
     cast,
-    create_engine,
-    event,
-    exc,
     func,
     select,
 )
 
+from c2b_ray.endpoint.ledger.engines import BUSY_SECONDS, postgres_engine, sqlite_engine
 from c2b_ray.endpoint.ledger.outage import DOWN_SECONDS, DatabaseDownError, named
-from c2b_ray.errors import ConfigError, StorageError
+from c2b_ray.errors import ConfigError
 
 __all__ = ["Database", "DatabaseDownError", "Transaction"]
 
 T = TypeVar("T")
-BUSY_SECONDS = 5.0
-"""How long a statement waits for another's lock before the database counts as down."""
-IDLE_SECONDS = 2.0
-"""A connection that has been idle longer is asked whether it lives before it is used."""
 _SQLITE_CLOCK: ColumnElement[float] = func.c2b_clock(type_=Double())
 _POSTGRES_CLOCK: ColumnElement[float] = cast(func.extract("epoch", func.clock_timestamp()), Double())
-_SESSION = (
-    "-c timezone=UTC -c lock_timeout=10000 -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
-)
+
+
+Writer = Callable[["Transaction", list[Any]], object]
+"""What writes rows, all at once."""
 
 
 class Transaction:
-    """Statements that are kept together or not at all."""
+    """Statements that are kept together or not at all.
 
-    def __init__(self, database: Database, connection: Connection) -> None:
+    `known`: what writes of one transaction have read under its locks, or written, and need not read again.
+    """
+
+    def __init__(self, database: Database, connection: Connection, known: dict[str, Any] | None = None) -> None:
+        self.known = {} if known is None else known
         self._database = database
         self.connection = connection
         self._now: float | None = None
         self._after: list[Callable[[], object]] = []
+        self._rows: dict[Writer, list[Any]] = {}
 
     @property
     def now(self) -> float:
@@ -89,6 +85,27 @@ class Transaction:
         for call in self._after:
             call()
 
+    def at_end(self, write: Writer, row: Any) -> None:
+        """`row` is written right before the commit, by `write` and with all rows of this transaction that it writes.
+        Until then no statement sees it. Writers are called in the order of their first rows."""
+        self._rows.setdefault(write, []).append(row)
+
+    def write_rows(self) -> None:
+        for write, rows in self._rows.items():
+            write(self, rows)
+        self._rows = {}
+
+    def part(self) -> Transaction:
+        """For one of several writes, each of which may fail by itself: what it leaves for later joins this transaction
+        only by `take`."""
+        return Transaction(self._database, self.connection, dict(self.known))
+
+    def take(self, part: Transaction) -> None:
+        self.known.update(part.known)
+        self._after += part._after
+        for write, rows in part._rows.items():
+            self._rows.setdefault(write, []).extend(rows)
+
     def execute(
         self, statement: Executable, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     ) -> CursorResult[Any]:
@@ -112,9 +129,9 @@ class Database:
         self.is_sqlite = url.startswith("sqlite:")
         self._lock = threading.Lock() if self.is_sqlite else None
         if self.is_sqlite:
-            self.engine = _sqlite(url, connections)
+            self.engine = sqlite_engine(url, connections)
         elif url.startswith(("postgresql://", "postgresql+psycopg://")):
-            self.engine = _postgresql(url, connections)
+            self.engine = postgres_engine(url, connections)
         else:
             raise ConfigError("database", "expected sqlite:///PATH or postgresql://USER@HOST/NAME")
         # In SQLite a read is one, without a lock; in PostgreSQL each statement of a read is a transaction of its own.
@@ -125,10 +142,11 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Commits at the end, rolls back where an error leaves it. DatabaseDownError: nothing of it was kept, unless
-        the connection was lost during the commit itself, of which nobody can tell."""
+        the connection was lost during the commit itself, whose outcome is then unknown."""
         with named(self.is_sqlite), self._turn(), self._writes.begin() as connection:
             transaction = Transaction(self, connection)
             yield transaction
+            transaction.write_rows()
         transaction.kept()
 
     @contextmanager
@@ -180,89 +198,6 @@ class Database:
             yield
         finally:
             self._lock.release()
-
-
-_making = threading.Lock()
-
-
-def _make_private(path: str) -> None:
-    """Makes the file where it is not there, for its owner alone: it holds hashes of keys.
-
-    A file that is there is not opened. A process that closes any descriptor of a file gives up all its locks on it,
-    those of SQLite's connections too; the next process to close the database would take itself for the last one, and
-    delete the log that this one still writes.
-    """
-    with _making, suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    if not os.access(path, os.R_OK | os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if Path(path).is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-
-
-def _sqlite(url: str, connections: int) -> Engine:
-    path = url.removeprefix("sqlite:///")
-    if path == url or path in ("", ":memory:"):
-        raise ConfigError("database", "a ledger in SQLite is a file: sqlite:////absolute/path.db")
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        _make_private(path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be opened: {error.strerror or error}", location=path) from error
-    engine = create_engine(
-        f"sqlite:///{path}",
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=BUSY_SECONDS,
-        hide_parameters=True,
-        connect_args={"timeout": BUSY_SECONDS},
-    )
-
-    @event.listens_for(engine, "connect")
-    def _settings(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # transactions are begun below, not by Python's module
-        [(mode,)] = connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        if mode != "wal":
-            raise StorageError(
-                f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
-            )
-        connection.create_function("c2b_clock", 0, time.time)
-        for pragma in ("synchronous = FULL", "foreign_keys = ON"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("c2b_write")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-def _postgresql(url: str, connections: int) -> Engine:
-    engine = create_engine(
-        "postgresql+psycopg" + url.removeprefix("postgresql+psycopg").removeprefix("postgresql"),
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=BUSY_SECONDS,
-        hide_parameters=True,
-        connect_args={"connect_timeout": 5, "tcp_user_timeout": 15_000, "options": _SESSION},
-    )
-
-    @event.listens_for(engine, "checkin")
-    def _returned(connection: Any, record: Any) -> None:
-        record.info["idle_since"] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def _alive(connection: Any, record: Any, proxy: Any) -> None:
-        """A restart of the database ends idle connections, of which nobody is told."""
-        if time.monotonic() - record.info.get("idle_since", time.monotonic()) < IDLE_SECONDS:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except Exception as error:
-            raise exc.DisconnectionError from error
-
-    return engine
 
 
 def locked(transaction: Transaction, statement: Any) -> Any:

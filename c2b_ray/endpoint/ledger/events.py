@@ -1,4 +1,4 @@
-"""Events of jobs, kept so that whoever lost the connection reads on from the last one it saw. It knows no stream.
+"""Events of jobs, kept so that a client that lost the connection resumes after the last one it saw. It knows no stream.
 
 Kinds: `state` (data: state, reason), `progress` (stage, done, total, rate, seconds_left), `step` and what else a runner
 reports.
@@ -27,7 +27,8 @@ class Event:
     at: float
 
 
-_INSERT = tables.events.insert().returning(tables.events.c.id)
+_INSERT = tables.events.insert()
+_INSERT_ONE = _INSERT.returning(tables.events.c.id)
 _COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
 
 
@@ -35,7 +36,16 @@ def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
     """Part of the caller's transaction, which has changed or locked the job's row: PostgreSQL counts ids up before a
     transaction is committed, so that a reader would miss an event whose smaller id was committed later."""
     row = {"job_id": job_id, "kind": kind, "data": data, "at": tx.now}
-    return int(tx.execute(_INSERT, row).scalar_one())
+    return int(tx.execute(_INSERT_ONE, row).scalar_one())
+
+
+def add_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> None:
+    """As `add`, where nobody needs the event's id: it is written at the transaction's end, with those of others."""
+    tx.at_end(_write, {"job_id": job_id, "kind": kind, "data": data, "at": tx.now})
+
+
+def _write(tx: Transaction, rows: list[dict[str, Any]]) -> None:
+    tx.execute(_INSERT, rows)
 
 
 def append(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Ids that nobody guesses and that say what they are of: job_…, key_…, tenant_…, hook_…, delivery_…"""
+"""Unguessable ids, with a prefix that says what they are of: job_…, key_…, tenant_…, hook_…, delivery_…"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Orders:
-    """What a runner is told when it renews its lease."""
+    """The answer to a runner that renews its lease."""
 
     cancel: bool
     yield_: bool

@@ -6,6 +6,7 @@ queued → running → (queued again after a slice) → finished | failed | canc
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, insert, or_, select, update
@@ -59,7 +60,9 @@ _BY_ID = select(*COLUMNS).where(_jobs.id == bindparam("job_id"))
 _INSERT = insert(tables.jobs)
 _ZERO = dict.fromkeys(("images", "model_seconds", "bytes", "attempt", "slices", "fence"), 0)
 _DEFAULTS: dict[str, Any] = (
-    dict.fromkeys(field.name for field in fields(Job)) | _ZERO | {"yield_requested": False, "cancel_requested": False}
+    dict.fromkeys(field.name for field in fields(Job) if field.name != "not_before")
+    | _ZERO
+    | {"yield_requested": False, "cancel_requested": False}
 )
 """Of a new row."""
 
@@ -72,7 +75,8 @@ def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaul
     another body; ConfigError names a field that cannot be.
     """
     _check(new)
-    return together(db, tenant_id, lambda tx: _submitted(tx, (tenant_id, key_id), new, defaults))
+    work = partial(_submitted, who=(tenant_id, key_id), new=new, defaults=defaults)
+    return together(db, tenant_id, work, undoes=new.idempotency_key is not None)
 
 
 def get(db: Database, tenant_id: str | None, job_id: str) -> Job | None:
@@ -175,8 +179,11 @@ def _submitted(tx: Transaction, who: tuple[str, str | None], new: NewJob, defaul
         if original is not None:
             return original, False
     quotas.check_submission(tx, tenant_id, new, limits)
-    job = _inserted(tx, tenant_id, key_id, new, job_id)
-    events.add(tx, job_id, "state", {"state": "queued"})
+    job = _new_job(tx, tenant_id, key_id, new, job_id)
+    tx.at_end(_write, job)
+    tx.known[job_id] = job
+    quotas.submitted(tx)
+    events.add_at_end(tx, job_id, "state", {"state": "queued"})
     data = {"kind": new.kind}
     audit_log.append(tx, audit_log.Entry(key_id or "operator", "job.submit", tenant_id, job_id, data))
     return job, True
@@ -198,15 +205,18 @@ def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job 
     before = tx.execute(select(table.c.body_hash, table.c.job_id).where(*where)).one()
     if before.body_hash != new.body_hash:
         raise IdempotencyConflictError("this Idempotency-Key was used with another body", before.job_id)
-    return record(Job, tx.execute(select(*COLUMNS).where(_jobs.id == before.job_id)).one())
+    known: Job | None = tx.known.get(before.job_id)  # of this transaction, and not written yet
+    return known or record(Job, tx.execute(_BY_ID, {"job_id": before.job_id}).one())
 
 
-def _inserted(tx: Transaction, tenant_id: str, key_id: str | None, new: NewJob, job_id: str) -> Job:
+def _new_job(tx: Transaction, tenant_id: str, key_id: str | None, new: NewJob, job_id: str) -> Job:
     values = _DEFAULTS | {"id": job_id, "tenant_id": tenant_id, "key_id": key_id, "kind": new.kind, "name": new.name}
     values |= {"config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
-    values["not_before"] = new.not_before
-    tx.execute(_INSERT, values)
-    return record(Job, (values[field.name] for field in fields(Job)))
+    return Job(**values, not_before=new.not_before)
+
+
+def _write(tx: Transaction, rows: list[Job]) -> None:
+    tx.execute(_INSERT, [vars(job) for job in rows])
 
 
 def _conditions(filters: Filters) -> list[ColumnElement[bool]]:

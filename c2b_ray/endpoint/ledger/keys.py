@@ -184,6 +184,15 @@ def get(db: Database, tenant_id: str | None, key_id: str) -> Key | None:
     return None if row is None or tenant_id not in (None, row.tenant_id) else _key(row)
 
 
+def working(db: Database, key_id: str) -> Key | None:
+    """The key, None where it is not there, was revoked or has expired."""
+    with db.reading() as tx:
+        row = tx.execute(select(*_COLUMNS, db.clock().label("now")).where(_keys.id == key_id)).first()
+    if row is None or row.revoked is not None or (row.expires is not None and row.expires <= row.now):
+        return None
+    return _key(row[:-1])
+
+
 def standing(db: Database, key_id: str) -> str | None:
     """Why a key works no more, in words that follow "the key"; None where it works."""
     with db.reading() as tx:

@@ -24,6 +24,7 @@ ANY_MODEL = "*"
 JOB_SECONDS = 30.0
 """After what time it is worth another try where a job must end first, of which nobody knows when."""
 STORAGE_SECONDS = 3600.0
+_COUNTED = "jobs and bytes"
 
 
 def _held_statement() -> Select[Any]:
@@ -49,11 +50,17 @@ class Denied(C2BError):
 
 def locked_limits(tx: Transaction, tenant_id: str, defaults: Quotas) -> Quotas:
     """What the tenant may use. Until the transaction ends, no other one of this tenant gets here."""
+    if (known := tx.known.get(tenant_id)) is not None:
+        tx.now = known[1]
+        limits: Quotas = known[0]
+        return limits
     row = tx.execute(_limits_statement(tx.clock(), tx.locks_rows), {"tenant_id": tenant_id}).first()
     if row is None:
         raise InputError(f"{tenant_id}: no such tenant")
     tx.now = row[-1]
-    return record(Tenant, row[:-1]).limits(defaults)
+    limits = record(Tenant, row[:-1]).limits(defaults)
+    tx.known[tenant_id] = limits, tx.now
+    return limits
 
 
 @lru_cache(maxsize=16)
@@ -65,7 +72,9 @@ def _limits_statement(clock: ColumnElement[float], locks: bool) -> Select[Any]:
 
 def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quotas) -> None:
     """Denied where one more job is too many, or what a job uses is used up."""
-    open_jobs, bytes_ = held(tx, tenant_id)
+    if _COUNTED not in tx.known:
+        tx.known[_COUNTED] = held(tx, tenant_id)
+    open_jobs, bytes_ = tx.known[_COUNTED]
     if open_jobs >= limits.concurrent_jobs:
         raise Denied(
             f"{open_jobs} jobs wait or run, of {limits.concurrent_jobs} at once; wait for one to end, or cancel one",
@@ -73,6 +82,12 @@ def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quota
         )  # fmt: skip
     check_storage(bytes_, limits)
     check_use(tx, tenant_id, limits, new.models, new.images)
+
+
+def submitted(tx: Transaction) -> None:
+    """A job was written: the next submission in the transaction counts it."""
+    open_jobs, bytes_ = tx.known[_COUNTED]
+    tx.known[_COUNTED] = open_jobs + 1, bytes_
 
 
 def check_use(tx: Transaction, tenant_id: str, limits: Quotas, models: Iterable[str] = (), images: int = 0) -> None:

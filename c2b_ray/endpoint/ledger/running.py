@@ -67,7 +67,8 @@ def renew(db: Database, job_id: str, fence: int, seconds: float) -> Orders:
 
 
 def check_fence(db: Database, job_id: str, fence: int) -> Orders:
-    """As `renew`, without renewing: asked before a commit to the store. FencedError also where the lease has passed."""
+    """As `renew`, without renewing: the check before a commit to the store. FencedError also where the lease has
+    passed."""
     with db.reading() as tx:
         where = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == "running", _jobs.lease_until > db.clock()
         row = tx.execute(select(_jobs.cancel_requested, _jobs.yield_requested).where(*where)).first()
@@ -77,7 +78,7 @@ def check_fence(db: Database, job_id: str, fence: int) -> Orders:
 
 
 def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders:
-    """Writes where the run stands, adds what it used to the job and to its key's usage, and tells those who watch."""
+    """Writes the run's progress, adds its use to the job and to its key's usage, and notifies those who watch."""
     values: dict[str, Any] = {
         name: getattr(report_, name)
         for name in ("stage", "done", "total", "rate", "seconds_left", "bytes")
@@ -144,7 +145,7 @@ def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None
 
 
 def ended(tx: Transaction, row: Row[Any]) -> Job:
-    """Tells those who watch and webhooks that the job of this row has ended, in the transaction that ended it."""
+    """Notifies those who watch and webhooks that the job of this row has ended, in the transaction that ended it."""
     data = {"state": row.state} | ({"failure": row.failure} if row.failure else {})
     announce(tx, row.tenant_id, row.id, events.add(tx, row.id, "state", data))
     title = (row.failure or {}).get("title")

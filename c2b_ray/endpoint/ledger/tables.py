@@ -150,6 +150,13 @@ buckets = Table(
     Column("updated", Double, nullable=False),
 )
 
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("until", Double, nullable=False),
+)
+
 uploads = Table(
     "uploads",
     metadata,

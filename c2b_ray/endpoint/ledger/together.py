@@ -1,14 +1,17 @@
-"""Writes of one process that wait for each other anyway, kept by one commit: a commit costs more than what it keeps.
+"""Writes of one process that would wait for each other share one commit, which costs more than the writes.
 
-Each is in a savepoint of its own, so that one that is refused leaves no trace and disturbs no other; where the commit
-itself fails, none was kept, and each of them is told. Only writes of one name, such as a tenant's, share a transaction:
-they lock the same rows in the same order, so that two processes cannot wait for each other.
+One that may be refused after it wrote something is in a savepoint of its own, so that it leaves no trace and disturbs
+no other; what one has read under the transaction's locks the next need not read (`Transaction.known`), and what each
+leaves for the end (`Transaction.at_end`) is written at once. Where the commit itself fails, none was kept, and each of
+them fails. Only writes of one name, such as a tenant's, share a transaction: they lock the same rows in the same
+order, so that two processes cannot wait for each other.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import exc
@@ -23,13 +26,15 @@ _groups: dict[tuple[int, str], _Group] = {}
 _lock = threading.Lock()
 
 
-def together(db: Database, name: str, work: Callable[[Transaction], T]) -> T:
+def together(db: Database, name: str, work: Callable[[Transaction], T], undoes: bool = True) -> T:
     """What `work` returns, once it is committed, alone or with others of this `name` that wait in this process.
 
+    `undoes`: whether it may have written something when it raises, which is then undone; work that refuses before it
+    writes needs no savepoint, and so two messages to the server fewer, while all others wait.
     Raises what `work` raises, of which nothing is kept then; DatabaseDownError as `Database.transaction`.
     """
     group = _entered(db, name)
-    call = _Call(work)
+    call = _Call(work, undoes)
     try:
         group.waiting.append(call)
         if not group.leading.acquire(timeout=PATIENCE_SECONDS):
@@ -52,8 +57,8 @@ def together(db: Database, name: str, work: Callable[[Transaction], T]) -> T:
 class _Call(Generic[T]):
     """One write, and what came of it."""
 
-    def __init__(self, work: Callable[[Transaction], T]) -> None:
-        self.work, self.done = work, threading.Event()
+    def __init__(self, work: Callable[[Transaction], T], undoes: bool) -> None:
+        self.work, self.undoes, self.done = work, undoes, threading.Event()
         self.value: T | None = None
         self.error: BaseException | None = None
 
@@ -63,12 +68,16 @@ class _Call(Generic[T]):
         return self.value  # type: ignore[return-value]
 
     def run(self, tx: Transaction) -> None:
-        """In a savepoint. What the database itself refuses ends the whole transaction, but for a constraint."""
+        """What the database itself refuses ends the whole transaction, but for a constraint."""
         try:
-            with tx.connection.begin_nested():
-                self.value = self.work(tx)
+            part = tx.part()
+            with tx.connection.begin_nested() if self.undoes else nullcontext():
+                self.value = self.work(part)
+            tx.take(part)
         except exc.IntegrityError as error:
             self.error = error
+            if not self.undoes:
+                raise
         except exc.DBAPIError:
             raise
         except Exception as error:
@@ -92,7 +101,7 @@ class _Group:
                     calls[0].value = calls[0].work(tx)
                 else:
                     for call in calls:
-                        call.run(Transaction(db, tx.connection))
+                        call.run(tx)
         except BaseException as error:
             for call in calls:
                 call.error = call.error or error

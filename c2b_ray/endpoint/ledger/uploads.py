@@ -60,7 +60,7 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
 
 
 def check_room(db: Database, tenant_id: str, more: int, defaults: Quotas) -> None:
-    """quotas.Denied where `more` bytes are too many: asked before a body is read."""
+    """quotas.Denied where `more` bytes are too many: checked before a body is read."""
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
         quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, more)

@@ -50,12 +50,15 @@ def add_of_job(tx: Transaction, job: Job, used: Progress) -> None:
         add(tx, job.tenant_id, job.key_id, model, used.images.get(model, 0), used.model_seconds.get(model, 0.0))
 
 
-def spend(db: Database, tenant_id: str | None, first_day: str, last_day: str) -> list[Spend]:
-    """By day, tenant, key and model; both days are included. `tenant_id` None is every tenant, for operators."""
+def spend(db: Database, tenant_id: str | None, first_day: str, last_day: str, key_id: str | None = None) -> list[Spend]:
+    """By day, tenant, key and model; both days are included. `tenant_id` None is every tenant, for operators, `key_id`
+    None every key."""
     names = ("tenant_id", "key_id", "model", "day", "images", "model_seconds", "requests")
     statement = select(*(_usage[name] for name in names)).where(_usage.day.between(first_day, last_day))
     if tenant_id is not None:
         statement = statement.where(_usage.tenant_id == tenant_id)
+    if key_id is not None:
+        statement = statement.where(_usage.key_id == key_id)
     with db.reading() as tx:
         rows = tx.execute(statement.order_by(_usage.day, _usage.tenant_id, _usage.key_id, _usage.model))
         return [record(Spend, row) for row in rows]

@@ -1,6 +1,6 @@
 """Webhooks of tenants, and what is still to be delivered to them. It sends nothing.
 
-A delivery is written in the transaction that ends its job: no end is forgotten, whoever dies. A sender takes what is
+A delivery is written in the transaction that ends its job: no end is forgotten after a crash. A sender takes what is
 due under a lease of its own, so that two senders do not send the same twice unless one of them dies before it says so.
 """
 
@@ -34,7 +34,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Delivery:
-    """`state`: pending, delivered or given_up. `event_id`: the job's event that it tells of."""
+    """`state`: pending, delivered or given_up. `event_id`: the job's event that it reports."""
 
     id: str
     webhook_id: str

@@ -1,7 +1,7 @@
-"""What Prometheus reads: what this process counted, and gauges of the ledger, read when somebody asks.
+"""Metrics for Prometheus: the counters of this process, and gauges of the ledger, read at each scrape.
 
 Several processes that share a ledger show the same gauges: take the `max` over processes, not the sum. A ledger that
-does not answer is `c2b_database_up 0`, and no gauge beside it tells of an older moment.
+does not answer is `c2b_database_up 0`, and no gauge beside it shows an older value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reading:
 
 
 class Gauges:
-    """A collector of a ledger's gauges. Threads share it; the ledger is asked once in `seconds` at the most."""
+    """A collector of a ledger's gauges. Threads share it; the ledger is read once in `seconds` at the most."""
 
     def __init__(
         self, db: Database, seconds: float = REMEMBERED_S, clock: Callable[[], float] = time.monotonic

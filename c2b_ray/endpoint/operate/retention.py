@@ -1,8 +1,8 @@
-"""What is kept no longer: runs, uploads, events and Idempotency-Keys by age, and all of a tenant who leaves.
+"""Deletes expired runs, uploads, events and Idempotency-Keys, and all data of a tenant who leaves.
 
 The ledger goes first: nobody reads half of a run, and a job that is not ended is refused there. Files follow. Where a
 process dies in between, the next pass finds what the ledger or its audit log says was deleted and still lies in the
-storage. A file that neither speaks of is never deleted: the database may be a wrong one.
+storage. A file that neither mentions is never deleted: the database may be a wrong one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pyarrow import fs
 
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.ledger import aged, events, jobs, leases, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import aged, buckets, events, jobs, leases, sessions, tenants, uploads, webhooks
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.policy import uploads as stored_uploads
@@ -103,6 +103,8 @@ def purge(db: Database, config: EndpointConfig) -> Deleted:
     deleted.events = events.forget(db, now - kept.events_days * DAY_S)
     deleted.deliveries = webhooks.forget(db, now - kept.events_days * DAY_S)
     deleted.idempotency_keys = jobs.forget_idempotency(db, now - kept.idempotency_hours * HOUR_S)
+    buckets.forget(db, now - DAY_S)
+    sessions.forget(db, now)
     for root in _roots(config):
         try:
             deleted.leftovers += _leftovers(db, config, root)

@@ -1,4 +1,4 @@
-"""Signed URLs of artifacts: whoever has one may GET that path of that tenant until it expires, without a key.
+"""Signed URLs of artifacts: anybody who has one may GET that path of that tenant until it expires, without a key.
 
 The signature binds method, path, tenant and expiry. It names no key: revoking one ends no URL that was made with it,
 so they live for minutes. It knows no route.

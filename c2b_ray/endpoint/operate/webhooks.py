@@ -1,8 +1,8 @@
-"""The sender of webhooks: tells each URL that a tenant named when a job of that tenant has ended.
+"""The sender of webhooks: notifies each URL that a tenant named when a job of that tenant has ended.
 
 Any number of senders share a ledger; each attempt is one sender's. An event is sent until the receiver answers 2xx, so
-twice where a sender dies between answer and ledger: receivers know it again by its id. Only what the policy lists is
-asked, at addresses that were looked at, each redirect like a request of its own. No secret and no answer is logged.
+twice where a sender dies between answer and ledger: receivers recognise it by its id. Only URLs that the policy lists
+are called, at checked addresses; each redirect is checked like a new request. No secret and no answer is logged.
 """
 
 from __future__ import annotations
@@ -113,10 +113,14 @@ class Sender:
 
     def _body(self, delivery: Delivery) -> bytes | None:
         job = jobs.get(self._db, None, delivery.job_id)
-        told = events.after(self._db, delivery.job_id, delivery.event_id - 1, 1)
+        from_event = events.after(self._db, delivery.job_id, delivery.event_id - 1, 1)
         if job is None:
             return None
-        state = told[0].data.get("state", job.state) if told and told[0].id == delivery.event_id else job.state
+        state = (
+            from_event[0].data.get("state", job.state)
+            if from_event and from_event[0].id == delivery.event_id
+            else job.state
+        )
         content = {"id": delivery.id, "type": f"audit.{state}", "created": job.ended, "audit": _audit(job, self._url)}
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -128,7 +132,8 @@ def retry_in(tried: int, chance: Callable[[], float] = random.random) -> float:
 
 
 def _post(client: httpx.Client, hook: Webhook, delivery_id: str, body: bytes) -> int:
-    """The status. Only redirects that keep method and body are followed: after others nothing would have been told."""
+    """The status. Only redirects that keep method and body are followed: after others nothing would have been
+    delivered."""
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"c2b-ray/{__version__}",

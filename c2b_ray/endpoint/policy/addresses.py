@@ -1,4 +1,5 @@
-"""Which URLs this endpoint asks: models' for jobs, webhooks' for itself. What is fit to ask, `models.url_guard` knows.
+"""Which URLs this endpoint calls: models' for jobs, webhooks' for itself. `models.url_guard` decides which may be
+called.
 
 A job's process keeps to the models' list by itself: `isolation` puts it into its environment.
 """
@@ -28,7 +29,7 @@ def check_webhook(url: str, policy: Policy) -> Target:
 
 
 def webhook_client(policy: Policy, seconds: float = 10.0, resolver: Resolver = resolved) -> httpx.Client:
-    """A client that reaches listed URLs at public addresses alone, each redirect looked at like a request of its own;
+    """A client that reaches listed URLs at public addresses alone, each redirect checked like a new request;
     it raises AddressError besides httpx's own errors."""
     transport = GuardedTransport(webhook_policy(policy, seconds), resolver=resolver)
     return httpx.Client(transport=transport, timeout=seconds, follow_redirects=True, max_redirects=3)

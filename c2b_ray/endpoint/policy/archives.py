@@ -1,6 +1,6 @@
 """The members of a zip or tar archive of images, one after the other, and their way onto a disk.
 
-What an archive says of itself is not believed: bytes are counted as they come out, by a process of its own with limits
+The sizes that an archive states are not trusted: bytes are counted as they come out, by a separate process with limits
 (`python -m c2b_ray.endpoint.policy.archives`). It knows archives and paths; what an image is, `pictures` knows.
 """
 
@@ -81,19 +81,19 @@ def _check_count(count: int, policy: Policy) -> None:
         raise SourceError(f"it has more than {policy.archives.members} members")
 
 
-def write(found: Iterator[Member], folder: str, policy: Policy) -> int:
+def write(archived: Iterator[Member], folder: str, policy: Policy) -> int:
     """Writes each image, which was checked before, below the new `folder`; how many. SourceError names a member."""
     os.mkdir(folder, 0o700)
     try:
-        return _written(found, folder, policy)
+        return _written(archived, folder, policy)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise SourceError(f"it is damaged: {str(error)[:200]}") from error
 
 
-def _written(found: Iterator[Member], folder: str, policy: Policy) -> int:
+def _written(archived: Iterator[Member], folder: str, policy: Policy) -> int:
     seen: set[str] = set()
     total = images = 0
-    for member in found:
+    for member in archived:
         steps = _steps(member.name)
         if not steps:
             continue

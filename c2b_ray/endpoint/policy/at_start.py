@@ -1,4 +1,4 @@
-"""The policy in the job's own process: its config looked at again, its files looked into, and those of a store fetched.
+"""The policy in the job's own process: its config checked again, its files inspected, and those of a store fetched.
 
 The policy is in the process' environment (`isolation`), the tenant's root is the folder that its run lies in.
 """
@@ -36,9 +36,9 @@ def prepared(kind: str, resolved: Mapping[str, Any], tenant_root: str) -> dict[s
     tenancy = Tenancy(tenant_root, policy_of_environment())
     model = kind_named(kind).config_class
     check_again(kind, resolved, model, tenancy)
-    found = paths_of(kind, resolved, model, tenancy)
-    check_contents(found, resolved, tenancy)
-    if tenancy.is_local and not any(path.startswith(STORE) for _, _, path in found):
+    named_paths = paths_of(kind, resolved, model, tenancy)
+    check_contents(named_paths, resolved, tenancy)
+    if tenancy.is_local and not any(path.startswith(STORE) for _, _, path in named_paths):
         return dict(resolved)
     return relocated(kind, resolved, model, tenancy, partial(_fetched, folder=_folder()))
 

@@ -1,4 +1,4 @@
-"""What the files that a config names say in turn: a table's images, an index's folder and encoder, links in a folder.
+"""Checks what the files of a config name in turn: a table's images, an index's folder and encoder, links in a folder.
 
 It is called in the job's own process, right before the job reads them: parsing a stranger's table is a risk that the
 API does not take. What it lets pass is confined once more where it is read (`filesystems.confined`).
@@ -24,20 +24,24 @@ from c2b_ray.store.labelled_rows import open_rows
 
 IMAGE = "image"
 _MANIFEST = "manifest.json"
+_ADAPTER, MEGATRON = "adapter_config.json", "megatron.core"
 _PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".bin")
 
 
-def check_contents(found: list[tuple[Names, str, str]], config: Mapping[str, Any], tenancy: Tenancy) -> None:
-    """ConfigError names the field whose file names what this tenant may not. `found`: `specs.paths_of` the config."""
-    for names, field, path in found:
+def check_contents(named_paths: list[tuple[Names, str, str]], config: Mapping[str, Any], tenancy: Tenancy) -> None:
+    """ConfigError names the field whose file names what this tenant may not. `named_paths`: `specs.paths_of` the
+    config."""
+    for names, field, path in named_paths:
         if os.path.isdir(path):
             _check_links(path, field, tenancy)
-        if names is Names.TABLE:
+        if names in (Names.TABLE, Names.CAPTIONED):
             _check_table(path, field, _image_column(config, field))
         elif names is Names.INDEX:
             _check_index(path, field, tenancy)
         elif names in SPECS:
             _check_model(path, field)
+        elif names is Names.HEADS:
+            _check_heads(path, field)
 
 
 def _check_links(folder: str, field: str, tenancy: Tenancy) -> None:
@@ -56,11 +60,18 @@ def _is_tenants(path: str, tenancy: Tenancy) -> bool:
 
 def _image_column(config: Mapping[str, Any], field: str) -> str:
     """What the table of a field calls its column of images."""
-    section: Any = config
-    for step in field.split(".")[:-1]:
-        section = section.get(step) or {}
-    columns = section.get("columns") if isinstance(section, Mapping) and field != "labelled" else None
-    return str((columns or {}).get(IMAGE) or IMAGE)
+    section = _section_of(config, field) if field != "labelled" else None
+    return str(((section or {}).get("columns") or {}).get(IMAGE) or IMAGE)
+
+
+def _section_of(section: Any, field: str) -> Mapping[str, Any] | None:
+    """The section that holds a field. Its steps are not split at dots alone: names of the user's own have dots, too."""
+    if not isinstance(section, Mapping):
+        return None
+    if field in section:
+        return section
+    inner = (_section_of(one, field[len(name) + 1 :]) for name, one in section.items() if field.startswith(f"{name}."))
+    return next((one for one in inner if one is not None), None)
 
 
 def _check_table(path: str, field: str, column: str) -> None:
@@ -124,14 +135,32 @@ def _check_model(path: str, field: str) -> None:
     if os.path.isdir(path):
         for index in sorted(Path(path).rglob("*.index.json")):
             _check_shards(index, field)
+        for adapter in sorted(Path(path).rglob(_ADAPTER)):
+            _check_adapter(adapter, field)
+
+
+def _check_adapter(config: Path, field: str) -> None:
+    """A library is imported by the name that an adapter's config gives."""
+    about = _document(config, field)
+    if isinstance(about, dict) and (about.get("megatron_config") or about.get("megatron_core", MEGATRON) != MEGATRON):
+        raise ConfigError(field, f"{config.name} names a library in megatron_core; leave it and megatron_config out")
+
+
+def _document(path: Path, field: str) -> Any:
+    try:
+        return read_json(path)
+    except InputError as error:
+        raise ConfigError(field, f"{path.name}: {error}") from error
+
+
+def _check_heads(folder: str, field: str) -> None:
+    for file in sorted(Path(folder).glob("*.safetensors")) if os.path.isdir(folder) else ():
+        _check_model(str(file), field)
 
 
 def _check_shards(index: Path, field: str) -> None:
     """The list of a sharded model's files, which are loaded from wherever it says."""
-    try:
-        listed = read_json(index)
-    except InputError as error:
-        raise ConfigError(field, f"{index.name}: {error}") from error
+    listed = _document(index, field)
     named = listed.get("weight_map") if isinstance(listed, dict) else None
     for name in named.values() if isinstance(named, dict) else ():
         if not isinstance(name, str) or "/" in name or "\\" in name or name.startswith("."):

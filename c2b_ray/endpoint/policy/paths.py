@@ -21,7 +21,7 @@ from c2b_ray.errors import ConfigError
 UPLOAD, RUN, STORE = "upload:", "run:", "s3://"
 DATA, UPLOADS, RUNS = "data", "uploads", "runs"
 SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "image": "", "images": "", "table": ".parquet"}
-"""Kind of an upload → the end of its file's name, by which loaders tell what they read; `images` is a folder."""
+"""Kind of an upload → the end of its file's name, by which loaders recognise what they read; `images` is a folder."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")

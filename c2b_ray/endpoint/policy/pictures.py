@@ -1,4 +1,4 @@
-"""Images of strangers: told by their first bytes, measured by their headers, and no pixel decoded here."""
+"""Images of strangers: recognised by their first bytes, measured by their headers, and no pixel decoded here."""
 
 from __future__ import annotations
 

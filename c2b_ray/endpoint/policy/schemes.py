@@ -34,11 +34,14 @@ class Part(Enum):
     TEXT = "words that are shown to a model"
     LABELS = "names with commas between, or a file of names"
     FILE = "a file"
+    LINKS = "none, or a file of links"
+    TENSORS = "a safetensors file"
     WEIGHTS = "a safetensors file, or the name of published weights"
     GRAPH = "an ONNX file"
     TABLE = "a table"
     FOLDER = "a folder"
     MODEL = "a name on a hub of models, or a folder"
+    LOCAL = "local-dir: and a folder"
     URL = "a URL"
     SERVED = "a URL and, after a #, a model's name"
 
@@ -53,13 +56,16 @@ class Grammar:
 
 
 _RUNTIME = {"device": Part.DEVICE, "batch": Part.NUMBERS, "precision": Part.WORD}
-_OWN_WEIGHTS = {"weights": Part.WEIGHTS, "labels": Part.LABELS, **_RUNTIME}
+_WEIGHTS_OPTIONS = {"weights": Part.WEIGHTS, "labels": Part.LABELS, **_RUNTIME}
 _ZERO_SHOT = {"labels": Part.LABELS, "template": Part.TEXT, "temperature": Part.NUMBERS}
 _SHAPE = dict.fromkeys(("mean", "std", "size", "resize", "scale", "crop"), Part.NUMBERS)
 _DIFFUSION = {
     "steps": Part.NUMBERS, "guidance": Part.NUMBERS, "size": Part.WORD, "batch": Part.NUMBERS, "device": Part.DEVICE,
-    "dtype": Part.WORD, "scheduler": Part.WORD, "compile": Part.WORD, "mislabel": Part.NUMBERS,
+    "dtype": Part.WORD, "scheduler": Part.WORD, "compile": Part.WORD, "mislabel": Part.NUMBERS, "lora": Part.FOLDER,
+    "debias": Part.TENSORS,
 }  # fmt: skip
+_NOISE = {**_DIFFUSION, "prompt": Part.TEXT}
+_BERT = {"device": Part.DEVICE, **dict.fromkeys(("epochs", "rate", "batch"), Part.NUMBERS)}
 _HF = {"revision": Part.WORD, "dtype": Part.WORD, "device": Part.DEVICE, "batch": Part.NUMBERS}
 _VLLM = {
     "revision": Part.WORD, "dtype": Part.WORD, "enforce_eager": Part.WORD, **dict.fromkeys(
@@ -75,11 +81,11 @@ _WORDS = {"template": Part.TEXT, "vocabulary": Part.FILE, "temperature": Part.NU
 _CLIP = {"weights": Part.WEIGHTS, **_RUNTIME}
 _URL, _SERVED = Grammar(Part.URL, {}), Grammar(Part.SERVED, {})
 
-SCHEMES: dict[tuple[Role, str], Grammar | None] = {
+SCHEMES: dict[tuple[str, str], Grammar | None] = {
     ("classifier", "world"): Grammar(Part.WORD, {**_ZERO_SHOT, **_RUNTIME}),
     ("classifier", "onnx"): Grammar(Part.GRAPH, _ONNX),
-    ("classifier", "timm"): Grammar(Part.MODEL, _OWN_WEIGHTS, "timm/"),
-    ("classifier", "torchvision"): Grammar(Part.MODEL, {**_OWN_WEIGHTS, **_SHAPE}, "torchvision/"),
+    ("classifier", "timm"): Grammar(Part.MODEL, _WEIGHTS_OPTIONS, "timm/"),
+    ("classifier", "torchvision"): Grammar(Part.MODEL, {**_WEIGHTS_OPTIONS, **_SHAPE}, "torchvision/"),
     ("classifier", "hf"): Grammar(Part.MODEL, {"revision": Part.WORD, "labels": Part.LABELS, **_RUNTIME}),
     ("classifier", "open_clip"): Grammar(Part.MODEL, {**_CLIP, **_ZERO_SHOT}, "open_clip/"),
     ("classifier", "http"): _URL,
@@ -94,7 +100,7 @@ SCHEMES: dict[tuple[Role, str], Grammar | None] = {
     ("encoder", "open_clip"): Grammar(Part.MODEL, _CLIP, "open_clip/"),
     ("encoder", "world"): Grammar(Part.WORD, _RUNTIME),
     ("image_generator", "diffusers"): Grammar(Part.MODEL, _DIFFUSION),
-    ("image_generator", "world"): Grammar(Part.WORD, _DIFFUSION),
+    ("image_generator", "world"): Grammar(Part.WORD, {**_DIFFUSION, "links": Part.LINKS}),
     ("captioner", "open_clip"): Grammar(Part.MODEL, {**_CLIP, **_WORDS}, "open_clip/"),
     ("captioner", "hf-vlm"): Grammar(Part.MODEL, _HF),
     ("captioner", "openai"): _SERVED,
@@ -104,6 +110,12 @@ SCHEMES: dict[tuple[Role, str], Grammar | None] = {
     ("index", "faiss"): Grammar(
         Part.FOLDER, {"probes": Part.NUMBERS, "shortlist": Part.NUMBERS, "device": Part.DEVICE}
     ),
+    ("latent_generator", "diffusers"): Grammar(Part.MODEL, _NOISE),
+    ("latent_generator", "world"): Grammar(Part.WORD, _NOISE),
+    **{("latent_generator", kind): Grammar(Part.LOCAL, {"device": Part.DEVICE}) for kind in ("gan", "style", "vae")},
+    ("group_guesser", "bert"): Grammar(Part.MODEL, _BERT),
+    # The packaged ones alone: a word is no path.
+    ("sentence_encoder", "sentence-transformers"): Grammar(Part.WORD, {"device": Part.DEVICE, "batch": Part.NUMBERS}),
 }
 """(Role, scheme) → what its specs say; None: never from outside."""
 
@@ -113,6 +125,7 @@ _PATTERNS = {
     Part.DEVICE: re.compile(r"auto|cpu|cuda(:\d{1,3})?"),
     Part.TEXT: re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,300}"),
 }
+NO_LINKS = "none"
 _NAMES = re.compile(r"[^/\\~$\x00-\x1f\x7f]+")
 _PUBLISHED = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 _HUB = re.compile(
@@ -121,7 +134,7 @@ _HUB = re.compile(
 _SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,199}")
 _UPLOADS = {
     Part.GRAPH: ("onnx",), Part.WEIGHTS: ("safetensors",), Part.TABLE: ("table",), Part.FOLDER: (), Part.MODEL: (),
-    Part.FILE: (), Part.LABELS: (),
+    Part.FILE: (), Part.LABELS: (), Part.LINKS: (), Part.TENSORS: ("safetensors",),
 }  # fmt: skip
 
 
@@ -142,8 +155,8 @@ def checked_spec(text: str, role: Role, field: str, policy: Policy, locate: Loca
     if grammar.name in (Part.URL, Part.SERVED):
         return _service(text, spec.name, grammar.name, field, policy)
     name, _, query = text.removeprefix(f"{spec.scheme}:").partition("?")
-    if spec.scheme == "world" and name not in (known := zoo.names()):
-        raise ConfigError(field, f"the world has no model {name[:60]!r}; {nearest(name, known)}")
+    if spec.scheme == "world" and not zoo.has(name):
+        raise ConfigError(field, f"the world has no model {name[:60]!r}; {nearest(name, zoo.names())}")
     head = f"{spec.scheme}:{_name(name, grammar, field, policy, locate)}"
     options = [_option(key, value, grammar, field, locate) for key, value in _pairs(query, field)]
     return f"{head}?{'&'.join(options)}" if options else head
@@ -165,7 +178,9 @@ def _service(text: str, name: str, part: Part, field: str, policy: Policy) -> st
 def _name(name: str, grammar: Grammar, field: str, policy: Policy, locate: Locate) -> str:
     if grammar.name is Part.WORD:
         return _fitting(name, Part.WORD, "name", field)
-    if grammar.name is not Part.MODEL:
+    if grammar.name is Part.LOCAL and not name.startswith(LOCAL_DIR):
+        raise ConfigError(field, f"{name[:100]!r}: expected {Part.LOCAL.value}")
+    if grammar.name not in (Part.MODEL, Part.LOCAL):
         return locate(name, _UPLOADS[grammar.name])
     folder = name.removeprefix(LOCAL_DIR)
     if folder != name or looks_like_path(folder):
@@ -197,11 +212,18 @@ def _option(key: str, value: str, grammar: Grammar, field: str, locate: Locate) 
         raise ConfigError(field, f"unknown option {key[:60]!r}; {nearest(key, grammar.options)}")
     if part in _PATTERNS:
         value = _fitting(value, part, key, field)
-    elif part is Part.LABELS and "," in value and _NAMES.fullmatch(value):
-        pass
-    elif not (part is Part.WEIGHTS and _PUBLISHED.fullmatch(value)):
+    elif not _is_no_file(value, part):
         value = locate(value, _UPLOADS[part])
     return f"{key}={quote(value, safe='/:,')}"
+
+
+def _is_no_file(value: str, part: Part) -> bool:
+    """Whether the value of an option that may be a path is another thing that it may be."""
+    if part is Part.LABELS:
+        return "," in value and _NAMES.fullmatch(value) is not None
+    if part is Part.WEIGHTS:
+        return _PUBLISHED.fullmatch(value) is not None
+    return part is Part.LINKS and value == NO_LINKS
 
 
 def _fitting(value: str, part: Part, what: str, field: str) -> str:

@@ -23,10 +23,13 @@ from c2b_ray.errors import AddressError, ConfigError, SourceError
 from c2b_ray.names import folded
 
 HIERARCHIES = ("world", "imagenet")
+GUESSERS = ("bag-of-words",)
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)}
 _UPLOADS: dict[Names, tuple[str, ...]] = {
     Names.TABLE: ("images", "table"),
     Names.CAPTIONS: ("table",),
+    Names.CAPTIONED: ("table",),
+    Names.VALUES: ("table",),
     Names.RUN: ("run",),
 }
 _DEEPEST, _MOST = 12, 1_000_000
@@ -38,7 +41,7 @@ Find = Callable[[str, str, tuple[str, ...]], str]
 
 
 def check(kind: str, config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> dict[str, Any]:
-    """The config that runs: `config` with every path absolute and every upload found.
+    """The config that runs: `config` with every path absolute and every upload located.
 
     `model`: the kind's. ConfigError names the field that is wrong, or that names what this tenant may not.
     """
@@ -103,7 +106,7 @@ def _validated(config: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:
 
 
 def _leaf(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> Any:
-    """The value of one field with what it names found; a classifier is called by what was written."""
+    """The value of one field with every name in it located; a classifier keeps the name that the config wrote."""
     if isinstance(value, dict) and names is Names.LABEL_MAP:  # in the config itself: it names nothing
         return value
     if isinstance(value, dict):  # names of the user's own → specs
@@ -123,6 +126,8 @@ def _can_be_names(specs: list[str]) -> bool:
 def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> str:
     if not isinstance(value, str):
         raise ConfigError(field, f"expected a text, not a {type(value).__name__}")
+    if names is Names.GUESSER and value in GUESSERS:
+        return value
     try:
         if names in SPECS:
             return checked_spec(

@@ -1,7 +1,7 @@
 """The fields of each kind's form, and the config that they and the YAML beside them make.
 
-What the fields hold goes into the config; what the YAML names is added, and wins where both name a field. Whether the
-config is right is the policy's to say, not the form's.
+What the fields hold goes into the config; what the YAML names is added, and wins where both name a field. The policy
+decides whether the config is valid, not the form.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Literal
 from c2b_ray.endpoint.api.bodies import YAML, Document
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 
-Type = Literal["text", "words", "number", "choice", "mapping", "model"]
+Type = Literal["text", "words", "number", "choice", "mapping", "specs", "model"]
 MOST_DIGITS = 15
 
 
 @dataclass(frozen=True)
 class Field:
-    """`name`: the config's field, with dots. `options`: of a choice, or what a text suggests: classifiers, generators,
-    runs. `only`: a field and its value without which this one is left out."""
+    """`name`: the config's field, with dots. `options`: of a choice, or which of `submit`'s suggestions a text has.
+    `only`: a field and its value without which this one is left out."""
 
     name: str
     label: str
@@ -66,6 +66,42 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("draws_per_caption", "Images of each caption", "", "number"),
         Field("cap_per_caption", "Kept of each caption", "At most.", "number"),
     ),
+    "prompts": (
+        Field("subjects", "Subjects", "What prompts are about, with commas between them, such as bus, boat.", "words"),
+        Field("attributes", "Attributes", "What may be hidden, one a line, as in: lighting: day, night.", "mapping"),
+        Field("generators", "Generator", "The text-to-image model that is searched.", "model", "generators"),
+        Field("language_model", "Language model", "It proposes prompts.", "model", "language_models", "world:prompter"),
+        Field("judge", "Judge", "It says what images show.", "model", "captioners", "world:clip"),
+        Field("guide", "Guide", "heads: by the generator's activations; judge: by answers on finished images.",
+              "choice", ("heads", "judge"), "heads"),
+    ),
+    "clip-bias": (
+        Field("models", "Models", "One a line, a name of your own and a spec, as in: small: world:clip-05.", "specs"),
+        Field("datasets.images.table", "Images", "A table with image, caption and attributes: an upload, or a path "
+              "below data/.", "model", "captioned"),
+        Field("datasets.images.attributes", "Attributes", "Columns of the table, with commas between them.", "words"),
+        Field("datasets.images.texts", "Neutral texts", "For MaxSkew, with commas between them; may be empty.",
+              "words"),
+        Field("groups.k", "Clusters of each model", "1: no local view.", "number"),
+    ),
+    "latent": (
+        Field("generator", "Generator", "A generator with a latent space.", "model", "latent_generators"),
+        Field("classifier", "Classifier", "One with gradients, such as world:… or timm:….", "model", "classifiers"),
+        Field("latents", "Labelled latents", "A table, from which hyperplanes are trained; may be empty.", "model",
+              "captioned"),
+        Field("hyperplanes", "Hyperplanes", "A table of those that are known; may be empty.", "model", "captioned"),
+        Field("label", "Label", "The classifier's output that is watched."),
+        Field("target", "Target", "The attribute that it is meant to tell."),
+    ),
+    "evaluate": (
+        Field("task", "Task", "What the classifier is for, in a sentence."),
+        _CLASSIFIER,
+        Field("truth.table", "Ground truth", "A table with image, target_class and attributes: an upload, or a path "
+              "below data/. CelebA, ImageNet-X and the embedded world are named in the YAML.", "model", "tables"),
+        Field("methods.C2B", "Finished audit", "Its biases are held against the ground truth.", "model", "audits"),
+        Field("b2t.captioner", "Captioner", "Of the baseline B2T; may be empty.", "model", "captioners"),
+        Field("b2t.encoder", "Encoder", "Of the baseline B2T; may be empty.", "model", "encoders"),
+    ),
 }  # fmt: skip
 
 
@@ -93,16 +129,17 @@ def _value(field: Field, text: str) -> Any:
         return int(text)
     if field.type == "words":
         return "all" if text == "all" else _words(text)
-    if field.type != "mapping":
+    if field.type not in ("mapping", "specs"):
         return text
     pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
     if any(not colon or not name.strip() or not values.strip() for name, colon, values in pairs):
-        raise _wrong(field.name, "expected lines such as weather: clear, snow")
+        like = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-05"
+        raise _wrong(field.name, f"expected lines such as {like}")
     names = [name.strip() for name, _, _ in pairs]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise _wrong(field.name, f"{twice!r} is there twice")
-    return {name.strip(): _words(values) for name, _, values in pairs}
+    return {name.strip(): _words(rest) if field.type == "mapping" else rest.strip() for name, _, rest in pairs}
 
 
 def _words(text: str) -> list[str]:
@@ -116,11 +153,11 @@ def _put(config: dict[str, Any], steps: list[str], value: Any) -> None:
 
 
 def _merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """A mapping in both is merged field by field, at the first two levels."""
+    """A mapping in both is merged field by field."""
     merged = dict(config)
     for name, value in more.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict) and name != "attributes"
-        merged[name] = {**merged[name], **value} if both else value
+        merged[name] = _merged(merged[name], value) if both else value
     return merged
 
 

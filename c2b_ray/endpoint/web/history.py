@@ -1,7 +1,8 @@
 """A classifier over time: the φ of each of its cells, from audit to audit.
 
 A classifier goes by the name that its audits give it, so that one which is trained anew keeps its history; where its
-weights changed, the pages say so. Scores are read as the audits wrote them.
+weights changed, the pages say so. Or it goes by the hash of its weights (`classifier_hash` of a job), so that one file
+keeps its history under any name. Scores are read as the audits wrote them.
 """
 
 from __future__ import annotations
@@ -28,12 +29,19 @@ LATEST, AUDITS, PANELS = 200, 24, 60
 
 @dataclass(frozen=True)
 class Series:
-    """One cell over the audits, the oldest first; a point is None where the audit has no φ of it."""
+    """One cell over the audits, the oldest first; a point is None where the audit has no φ of it. `classifier`: where
+    the page is of several."""
 
+    classifier: str
     target_class: str
     attribute: str
     bias_class: str
     points: tuple[Point | None, ...]
+
+    @property
+    def title(self) -> str:
+        slice_ = f"{self.target_class}, {self.attribute}: {self.bias_class}"
+        return f"{self.classifier}, {slice_}" if self.classifier else slice_
 
     @property
     def strength(self) -> float:
@@ -55,20 +63,23 @@ def classifiers_page(visit: Visit) -> Response:
 
 
 def history_page(visit: Visit) -> Response:
-    name = visit.request.query_params.get("name", "")[:2000]
-    audits = [job for job in _audits(visit) if name in classifiers_of(job.resolved)][:AUDITS][::-1]
+    name, weights = visit.request.query_params.get("name", "")[:2000], visit.query("hash")
+    audits = _audits(visit, weights) if weights else [j for j in _audits(visit) if name in classifiers_of(j.resolved)]
+    audits = audits[:AUDITS][::-1]
     if not audits:
         raise not_found("classifier")
     wanted = visit.query("attribute"), visit.query("target_class")
-    every, missing = _series(visit, audits, name)
+    every, missing = _series(visit, audits, "" if weights else name)
     series = [one for one in every if wanted[0] in ("", one.attribute) and wanted[1] in ("", one.target_class)]
     panels = [
-        {"series": one, "plot": trusted(sparkline(one.points, _title(one), len(audits)))}
+        {"series": one, "plot": trusted(sparkline(one.points, one.title, len(audits)))}
         for one in sorted(series, key=lambda one: -one.strength)[:PANELS]
     ]
     return shown(visit, "history.html.j2", {
-        "name": name, "shown": clean_setting(name), "audits": audits, "series": series, "panels": panels,
+        "name": name, "hash": weights, "audits": audits, "series": series, "panels": panels,
         "more": max(0, len(series) - PANELS), "missing": missing, "attribute": wanted[0], "target_class": wanted[1],
+        "shown": f"Weights {weights[:8]}" if weights else clean_setting(name),
+        "names": sorted({clean_setting(one) for job in audits for one in classifiers_of(job.resolved)}),
         "attributes": sorted({one.attribute for one in every}), "classes": sorted({one.target_class for one in every}),
     })  # fmt: skip
 
@@ -81,14 +92,15 @@ def classifiers_of(config: Mapping[str, Any]) -> list[str]:
     return [str(one) for one in value]  # of a mapping its keys
 
 
-def _audits(visit: Visit) -> list[Job]:
-    page = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished", kind="c2b"), limit=LATEST)
-    return page.items
+def _audits(visit: Visit, weights: str | None = None) -> list[Job]:
+    filters = Filters(state="finished", kind="c2b", classifier_hash=weights)
+    return jobs.page(visit.context.db, visit.tenant_id, filters, limit=LATEST).items
 
 
 def _series(visit: Visit, audits: Iterable[Job], name: str) -> tuple[list[Series], int]:
-    """By class, attribute and value; and how many audits could not be read."""
-    points: dict[tuple[str, str, str], dict[int, Point]] = defaultdict(dict)
+    """By class, attribute and value; and how many audits could not be read. Without a name, of every classifier of the
+    audits; one that an audit has alone is the same in all of them."""
+    points: dict[tuple[str, str, str, str], dict[int, Point]] = defaultdict(dict)
     number, missing = 0, 0
     for number, job in enumerate(audits):
         try:
@@ -98,7 +110,10 @@ def _series(visit: Visit, audits: Iterable[Job], name: str) -> tuple[list[Series
             continue
         for row in rows:
             if row["phi"] is not None and row["phi"] == row["phi"]:
-                key = row["target_class"], row["attribute"], row["bias_class"]
+                one_of_several = (
+                    "" if name or len(classifiers_of(job.resolved)) < 2 else clean_setting(row["classifier"])
+                )
+                key = one_of_several, row["target_class"], row["attribute"], row["bias_class"]
                 points[key][number] = Point(row["phi"], row["phi_low"], row["phi_high"], row["verdict"], row["n"])
     length = number + 1
     return [Series(*key, tuple(of.get(i) for i in range(length))) for key, of in sorted(points.items())], missing
@@ -109,12 +124,10 @@ def _scores(visit: Visit, job: Job, name: str) -> list[dict[str, Any]]:
     columns = ["classifier", "target_class", "attribute", "bias_class", "phi", "phi_low", "phi_high", "verdict", "n"]
     if made.run is None or not made.run.has("scores"):
         return []
-    rows = made.run.read("scores", columns).to_pylist()
+    rows: list[dict[str, Any]] = made.run.read("scores", columns).to_pylist()
     names = {row["classifier"] for row in rows}
+    if not name:
+        return rows
     # The table may hold the spec without what should not leave the machine.
     known = name if name in names else clean_setting(name)
     return [row for row in rows if row["classifier"] == known]
-
-
-def _title(series: Series) -> str:
-    return f"{series.target_class}, {series.attribute}: {series.bias_class}"

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
-from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
 from c2b_ray.endpoint.ledger.listing import ORDERS, Listing, Look, listing
 from c2b_ray.endpoint.web.rendering import STATES, shown
 from c2b_ray.endpoint.web.visit import Visit
@@ -65,4 +65,4 @@ def _next(visit: Visit, rows: Listing, look: Look, about: tuple[object, ...]) ->
 
 
 def _comparable(kind: str, state: str) -> bool:
-    return state == "finished" and kind in ("c2b", "failures")
+    return state == "finished" and kind in ANSWERING_KINDS

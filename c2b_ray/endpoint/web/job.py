@@ -11,12 +11,13 @@ from starlette.responses import Response
 from c2b_ray.endpoint.api.bodies import canonical
 from c2b_ray.endpoint.api.events import follow
 from c2b_ray.endpoint.api.jobs import of_tenant, purged
+from c2b_ray.endpoint.api.judging import refuse_unanswering
 from c2b_ray.endpoint.api.models import Question
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Made, answer_of, finished
 from c2b_ray.endpoint.api.results import read
 from c2b_ray.endpoint.api.submitting import resolve, submit_job
-from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
 from c2b_ray.endpoint.ledger import events, jobs
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.web.rendering import shown
@@ -25,8 +26,8 @@ from c2b_ray.errors import C2BError
 from c2b_ray.report.kit.redact import cleaned
 from c2b_ray.report.kit.summary import Summary
 from c2b_ray.store import files
+from c2b_ray.store.failures_run import FailuresRun
 
-RUNS = ("c2b", "failures")
 _NO_ANSWER_YET = 409
 _EVENTS = 12
 
@@ -40,9 +41,10 @@ def job_page(visit: Visit) -> Response:
         "config": yaml.safe_dump(cleaned(job.config), sort_keys=False, allow_unicode=True, width=100),
         "tables": _tables(made), "exports": made.exports if made and job.state == "finished" else [],
         "summary": _summary(made), "report": made is not None and files.exists(f"{made.path}/{REPORT}"),
-        "answer": _answer(made), "questions": job.kind in RUNS and job.state == "finished",
+        "answer": _answer(made), "questions": job.kind in ANSWERING_KINDS and job.state == "finished",
         "slices": made is not None and made.run is not None and made.run.kind.name == "c2b" and made.run.has("scores"),
-        "rows": made is not None and made.dataset is not None,
+        "gallery": made is not None and made.dataset is not None,
+        "captions": job.state == "finished" and made is not None and isinstance(made.run, FailuresRun),
         "asked_run": str(job.config.get("run", "")).removeprefix("run:") if job.kind == "question" else "",
         "may_submit": "submit" in visit.caller.key.scopes,
     })  # fmt: skip
@@ -71,7 +73,7 @@ def delete(visit: Visit) -> Response:
 def ask(visit: Visit) -> Response:
     """A question to a finished run: a job of its own."""
     context, caller, job_id = visit.context, visit.caller, visit.part("job_id")
-    finished(read(context, caller, job_id))
+    refuse_unanswering(finished(read(context, caller, job_id)))
     sentence, n = visit.sent("sentence"), visit.sent("n")
     if not sentence:
         raise ProblemError(422, "invalid", "write a sentence, such as 'a bus in the snow at night'", [
@@ -128,11 +130,13 @@ def _answer(made: Made | None) -> Any:
 
 
 def _log(visit: Visit, job: Job) -> list[dict[str, Any]]:
-    told = [_told(one) for one in events.after(visit.context.db, job.id, limit=2000) if one.kind != "progress"]
-    return told[-_EVENTS:]
+    shown_events = [
+        _event_row(one) for one in events.after(visit.context.db, job.id, limit=2000) if one.kind != "progress"
+    ]
+    return shown_events[-_EVENTS:]
 
 
-def _told(event: events.Event) -> dict[str, Any]:
+def _event_row(event: events.Event) -> dict[str, Any]:
     """An event in words."""
     data = event.data
     words = data.get("state") or data.get("step") or data.get("name") or data.get("message") or event.kind

@@ -13,7 +13,9 @@ from starlette.routing import Mount, Route
 from c2b_ray.endpoint.api.problems import not_found
 from c2b_ray.endpoint.ledger.keys import Scope
 from c2b_ray.endpoint.web import (
+    captions,
     compare,
+    gallery,
     history,
     home,
     job,
@@ -69,6 +71,9 @@ def routes() -> list[Route]:
         post(f"{_JOB}/cancel", job.cancel), post(f"{_JOB}/delete", job.delete), post(f"{_JOB}/questions", job.ask),
         get(f"{_JOB}/report", tables.report), get(f"{_JOB}/tables/{{name}}", tables.table_page),
         get(f"{_JOB}/images/{{image_id}}", tables.image), get(f"{_JOB}/exports/{{form}}", tables.export),
+        get(f"{_JOB}/gallery", gallery.gallery_page),
+        get(f"{_JOB}/captions", captions.captions_page), get(f"{_JOB}/caption", captions.caption_page),
+        get(f"{_JOB}/examples/{{round}}/{{position}}", captions.example),
         get(f"{_JOB}/slices", slices.slices_page), get(f"{_JOB}/slice", slices.slice_page),
     ]  # fmt: skip
 

@@ -55,8 +55,8 @@ def _y(phi: float) -> float:
 
 
 def _words(points: Sequence[Point | None], title: str) -> str:
-    told = [point for point in points if point is not None]
-    if not told:
+    scored = [point for point in points if point is not None]
+    if not scored:
         return f"{title}: no audit has a score"
-    first, last = told[0], told[-1]
-    return f"{title}: φ from {signed(first.phi)} to {signed(last.phi)} over {len(told)} of {len(points)} audits"
+    first, last = scored[0], scored[-1]
+    return f"{title}: φ from {signed(first.phi)} to {signed(last.phi)} over {len(scored)} of {len(points)} audits"

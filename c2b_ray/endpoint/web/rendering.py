@@ -37,7 +37,7 @@ STATES = {
 
 
 @dataclass(frozen=True)
-class Place:
+class MenuItem:
     """An entry of the pages' menu."""
 
     path: str
@@ -45,10 +45,10 @@ class Place:
 
 
 def shown(visit: Visit, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-    """A page; whoever has no session gets one with it, so that its forms can be sent."""
+    """A page; a visitor without a session gets one with it, so that its forms can be sent."""
     base = {
         "token": sessions.token(visit.context.signer, visit.session),
-        "places": _places(visit),
+        "menu": _menu(visit),
         "here": visit.request.scope["path"],
         "key": visit.key.key if visit.key else None,
     }
@@ -63,7 +63,7 @@ def problem_page(request: Request, problem: ProblemError) -> Response:
     """An error for people: what is wrong, in which field, what to do, and the request's id."""
     request_id = request.scope["state"]["request_id"]
     body = body_of(problem, request_id)
-    values = {**body, "places": [], "here": "", "key": None, "token": "", "title": body["title"]}
+    values = {**body, "menu": [], "here": "", "key": None, "token": "", "title": body["title"]}
     content = _environment().get_template("problem.html.j2").render(values)
     headers = {**problem.headers, "Content-Security-Policy": POLICY}
     return HTMLResponse(content, problem.status, headers)
@@ -100,20 +100,20 @@ def number(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.4g}".replace("inf", "∞")
     if isinstance(value, list):
         return ", ".join(map(number, value))
     return str(value)
 
 
-def _places(visit: Visit) -> list[Place]:
+def _menu(visit: Visit) -> list[MenuItem]:
     if visit.key is None:
         return []
     key = visit.key.key
     menu = [("submit", "submit", "New audit"), ("read", "", "Audits"), ("read", "classifiers", "Classifiers"),
             ("read", "uploads", "Uploads"), ("read", "usage", "Usage"), ("admin", "keys", "Keys"),
             ("admin", "audit-log", "Audit log")]  # fmt: skip
-    return [Place(f"{sessions.PATH}/{path}", label) for scope, path, label in menu if scope in key.scopes]
+    return [MenuItem(f"{sessions.PATH}/{path}", label) for scope, path, label in menu if scope in key.scopes]
 
 
 def _finalize(value: Any) -> Any:

@@ -19,6 +19,7 @@ from c2b_ray.endpoint.api.context import context_of
 from c2b_ray.endpoint.api.envelope import ERRORS
 from c2b_ray.endpoint.api.problems import ProblemError, problem_of
 from c2b_ray.endpoint.ledger import keys
+from c2b_ray.endpoint.ledger import sessions as ended
 from c2b_ray.endpoint.ledger.keys import Scope
 from c2b_ray.endpoint.web import session as sessions
 from c2b_ray.endpoint.web.rendering import problem_page
@@ -67,8 +68,8 @@ def _entered(request: Request, scope: Scope | None) -> Visit:
     context = context_of(request)
     session = sessions.read(request, context.signer)
     caller = None
-    if session is not None and session.key_id and keys.standing(context.db, session.key_id) is None:
-        key = keys.get(context.db, None, session.key_id)
+    if session is not None and session.key_id:
+        key = None if ended.has_ended(context.db, session.nonce) else keys.working(context.db, session.key_id)
         caller = None if key is None else Caller(key, key.tenant_id)
     if scope is not None:
         if caller is None:

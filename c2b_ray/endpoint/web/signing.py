@@ -6,7 +6,9 @@ import re
 
 from starlette.responses import Response
 
+from c2b_ray.endpoint.api.auth import verified
 from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.ledger import sessions as ended
 from c2b_ray.endpoint.web import session as sessions
 from c2b_ray.endpoint.web.rendering import shown
 from c2b_ray.endpoint.web.visit import Visit, goto
@@ -23,23 +25,31 @@ def form(visit: Visit) -> Response:
 
 
 def sign_in(visit: Visit) -> Response:
-    """A new session, never the one of before: whoever knew that one learns nothing of this."""
+    """A new session, never the one of before, which ends: somebody who knew the old one learns nothing of it."""
     after = _after(visit.sent("next"))
-    key = visit.context.keys.verify(visit.sent("key"))
+    key = verified(visit.request, visit.context, visit.sent("key"))
     if key is None:
         wrong = "This key is unknown, expired or revoked. Check that you pasted all of it: c2b_… with 45 characters."
         return shown(visit, "signin.html.j2", {"next": after, "wrong": wrong}, 401)
     if not key.allows("read"):
         raise ProblemError(403, "missing_scope", "this key may not read, and so not use these pages; take another one")
+    _end(visit)
     response = goto(after)
     sessions.keep(response, visit.context, sessions.begin(key.id))
     return response
 
 
 def sign_out(visit: Visit) -> Response:
+    """The cookie is dead at once, also where somebody kept it."""
+    _end(visit)
     response = goto(f"{sessions.PATH}/signin")
     response.delete_cookie(sessions.COOKIE, path=sessions.PATH)
     return response
+
+
+def _end(visit: Visit) -> None:
+    if visit.key is not None:
+        ended.end(visit.context.db, visit.session.nonce, visit.session.begun + sessions.SECONDS)
 
 
 def _after(path: str) -> str:

@@ -107,11 +107,11 @@ def _images(run: C2BRun, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
         pc.equal(predictions["classifier"], cell["classifier"]),
         pc.is_in(predictions["image_id"], drawn["image_id"].combine_chunks()),
     )
-    told = {one["image_id"]: one for one in _told(drawn, predictions.filter(here), cell, texts)}
-    return sorted(told.values(), key=lambda one: (one["right"], one["rank"]))
+    rows_by_image = {one["image_id"]: one for one in _rows_of_images(drawn, predictions.filter(here), cell, texts)}
+    return sorted(rows_by_image.values(), key=lambda one: (one["right"], one["rank"]))
 
 
-def _told(
+def _rows_of_images(
     drawn: pa.Table, predictions: pa.Table, cell: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     answered = predictions.filter(pc.is_null(predictions["error"]))

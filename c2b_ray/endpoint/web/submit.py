@@ -14,7 +14,7 @@ from c2b_ray.endpoint.api.bodies import canonical
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, not_found, problem_of
 from c2b_ray.endpoint.api.submitting import Resolved, resolve, submit_job
 from c2b_ray.endpoint.api.uploads import upload_body
-from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
 from c2b_ray.endpoint.ledger import jobs, uploads
 from c2b_ray.endpoint.ledger.job import Filters
 from c2b_ray.endpoint.web.forms import FIELDS, config_of
@@ -24,8 +24,10 @@ from c2b_ray.report.kit.words import plural
 from c2b_ray.world.zoo import names
 
 _LATEST = 50
-_NO_CLASSIFIERS = {"renderer", "diffusion", "lm"}
-_GENERATORS = ("renderer", "diffusion")
+_OF_ROLE = {
+    "generators": "image_generator", "language_models": "language_model", "captioners": "captioner",
+    "latent_generators": "latent_generator", "encoders": "encoder",
+}  # fmt: skip
 
 
 def form(visit: Visit) -> Response:
@@ -64,7 +66,7 @@ def check(visit: Visit) -> Response:
         if problem is None or problem.status not in (400, 422):
             raise
         body = body_of(problem, "")
-        return JSONResponse({"valid": False, "message": body["detail"], **_told(problem)})
+        return JSONResponse({"valid": False, "message": body["detail"], **_errors_of(problem)})
     images = f" It asks about {plural(resolved.images, 'image')} at most." if resolved.images else ""
     return JSONResponse({"valid": True, "message": f"This can be submitted.{images}", "fields": [], "messages": []})
 
@@ -103,25 +105,29 @@ def _name(text: str) -> str | None:
 
 def _by_field(problem: ProblemError) -> dict[str, str]:
     """What is wrong by the form's names: of config.images.generator, images.generator."""
-    told = body_of(problem, "")["errors"] or [{"field": "yaml", "message": body_of(problem, "")["detail"]}]
-    return {one["field"].removeprefix("config.") or "yaml": one["message"] for one in told}
+    field_errors = body_of(problem, "")["errors"] or [{"field": "yaml", "message": body_of(problem, "")["detail"]}]
+    return {one["field"].removeprefix("config.") or "yaml": one["message"] for one in field_errors}
 
 
 def _suggestions(visit: Visit) -> dict[str, list[Any]]:
     """What the texts of the form suggest, of this release and of this tenant."""
     db, tenant_id = visit.context.db, visit.tenant_id
     stored = [upload_body(one) for one in uploads.page(db, tenant_id, None, _LATEST)[0]]
-    runs = jobs.page(db, tenant_id, Filters(state="finished", kind="failures"), limit=_LATEST).items
-    world = names()
+    failures, audits = (
+        jobs.page(db, tenant_id, Filters(state="finished", kind=kind), limit=_LATEST).items
+        for kind in ANSWERING_KINDS[::-1]
+    )
     return {
-        "classifiers": [f"world:{name}" for name in world if name not in _NO_CLASSIFIERS]
+        "classifiers": [f"world:{name}" for name in ("clip", *names("classifier"))]
         + [one["spec"] for one in stored if one["kind"] == "onnx"],
-        "generators": [f"world:{name}" for name in world if name in _GENERATORS],
+        **{suggested: [f"world:{name}" for name in names(role)] for suggested, role in _OF_ROLE.items()},
         "tables": [one["spec"] for one in stored if one["kind"] in ("table", "images")],
-        "runs": [f"run:{job.id}" for job in runs],
+        "captioned": [one["spec"] for one in stored if one["kind"] == "table"],
+        "runs": [f"run:{job.id}" for job in failures],
+        "audits": [f"run:{job.id}" for job in audits],
     }
 
 
-def _told(problem: ProblemError) -> dict[str, list[str]]:
+def _errors_of(problem: ProblemError) -> dict[str, list[str]]:
     by_field = _by_field(problem)
     return {"fields": list(by_field), "messages": list(by_field.values())}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from starlette.responses import Response
@@ -19,7 +20,7 @@ from c2b_ray.endpoint.web.visit import Visit
 
 PAGE = 50
 MOST_ROWS = 1_000_000
-"""Larger tables are shown in their own order only: to sort or filter one reads all of it."""
+"""Larger tables are shown in their own order only: to sort or filter one reads all of a column."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,17 @@ def _rows(made: Made, name: str, choice: Choice) -> tuple[pa.Table, int]:
     if total > MOST_ROWS:
         detail = f"a table of {total} rows is shown in its own order only; export it to sort or filter it"
         raise ProblemError(422, "too_many_rows", detail)
-    table = made.table(name, readable(made.tables[name]))
+    table = made.table(name, sorted({one for one in (choice.column if filtered else "", choice.sort) if one}))
+    rows = np.arange(table.num_rows)
     if filtered:
         texts = pa.array(
             ["" if value is None else str(value) for value in table[choice.column].to_pylist()], pa.string()
         )
-        table = table.filter(pc.match_substring(texts, choice.text, ignore_case=True))
+        rows = np.flatnonzero(pc.match_substring(texts, choice.text, ignore_case=True).to_numpy(zero_copy_only=False))
     if choice.sort:
-        table = table.take(_order(table[choice.sort], choice.descending))
-    return table.slice(choice.page * PAGE, PAGE), table.num_rows
+        rows = rows[_order(table[choice.sort].take(rows), choice.descending)]
+    wanted = rows[choice.page * PAGE : (choice.page + 1) * PAGE].tolist()
+    return made.rows_at(name, wanted), len(rows)
 
 
 def _order(column: pa.ChunkedArray, descending: bool) -> pa.Array:

@@ -1,4 +1,5 @@
-"""What a tenant may use and has used; for admins the spend of each key and model, and the audit log."""
+"""What a tenant may use and has used, the spend of the visitor's key by model; for admins that of each key, and the
+audit log."""
 
 from __future__ import annotations
 
@@ -22,8 +23,12 @@ def usage_page(visit: Visit) -> Response:
     with db.reading() as tx:
         now = tx.now
     first, last = _day(visit, "first") or usage.day_of(now - DAYS * usage.DAY), _day(visit, "last") or usage.day_of(now)
-    spent = usage.spend(db, visit.administered, first, last) if admin else []
-    names = {key.id: key.name for key in keys.listed(db, visit.administered)} if admin else {}
+    key = visit.caller.key
+    if admin:
+        spent = usage.spend(db, visit.administered, first, last)
+        names = {one.id: one.name for one in keys.listed(db, visit.administered)}
+    else:
+        spent, names = usage.spend(db, key.tenant_id, first, last, key.id), {key.id: key.name}
     return shown(visit, "usage.html.j2", {
         "standing": quotas.standing(db, visit.tenant_id, visit.context.config.quotas), "admin": admin,
         "rows": _by_key_and_model(spent, names), "first": first, "last": last,

@@ -1,4 +1,4 @@
-"""A request of a page: whose it is, and what it sent. It knows no page by name."""
+"""A request of a page: its visitor, and what it sent. It knows no page by name."""
 
 from __future__ import annotations
 

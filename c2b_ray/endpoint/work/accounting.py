@@ -1,22 +1,24 @@
-"""What a slice used and how far it is, as the ledger books it: each image and each second once.
+"""The use and the progress of a slice, as the ledger books it: each image and each second once.
 
-It adds up what the process tells and what it costs, and knows no database.
+It adds up what the process reports and what it costs, and knows no database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyarrow import fs
 
+from c2b_ray.endpoint.kinds import KINDS
 from c2b_ray.endpoint.ledger.job import Progress
-from c2b_ray.endpoint.work.protocol import Ended, Told
+from c2b_ray.endpoint.work.protocol import Ended, StepReport
 from c2b_ray.filesystems import resolve
 
 LEAST_SECONDS = 1.0
-"""Of use that is worth a line of its own while nothing else changes."""
+"""The least use that is booked by itself while nothing else changes."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def measured(run_path: str) -> Held:
 
 @dataclass
 class Account:
-    """Of one slice. `models`: the classifiers that use is booked on, in equal parts. `held`: what lies in the run's
+    """Of one slice. `models`: those that use is booked on, in equal parts. `held`: what lies in the run's
     directory now, where that was looked at; `advanced`: whether it gained rows in this slice. `before`: images that
     the ledger has of claims before this one, whose runner may have been lost with rows written and not booked; None for
     a first claim."""
@@ -47,29 +49,31 @@ class Account:
     held: Held | None = None
     advanced: bool = False
     before: int | None = None
-    _told: Told = field(default=Told(step="start", kind="begin"))  # libraries and models that load cost, too
+    _latest: StepReport = field(
+        default=StepReport(step="start", kind="begin")
+    )  # libraries and models that load cost, too
     _changed: bool = True
     _booked_images: int = 0
     _booked_seconds: float = 0.0
     _pending: tuple[int, float] = field(default=(0, 0.0))
 
-    def tell(self, told: Told) -> None:
-        """How the process says that the work moves."""
-        self._count(told)
-        if told.kind == "warning":
+    def tell(self, message: StepReport) -> None:
+        """Takes a report of the process that the work advances."""
+        self._count(message)
+        if message.kind == "warning":
             return
-        if told.kind == "end" and told.done is None and self._told.step == told.step:
-            self._told = self._told.model_copy(update={"rate": None})
-        else:
-            self._told = told
+        if message.kind == "end" and message.done is None and self._latest.step == message.step:
+            self._latest = self._latest.model_copy(update={"rate": None})
+        elif message.kind != "progress" or message.done is not None or self._latest.step != message.step:
+            self._latest = message  # else it tells of images alone
         self._changed = True
 
     def end(self, ended: Ended) -> None:
         self._count(ended)
 
-    def _count(self, told: Told | Ended) -> None:
-        unbooked = 0 if self.before is None else told.present - self.before
-        self.images = max(self.images, told.images, unbooked)
+    def _count(self, message: StepReport | Ended) -> None:
+        unbooked = 0 if self.before is None else message.present - self.before
+        self.images = max(self.images, message.images, unbooked)
 
     def measure(self, run_path: str) -> None:
         """Looks at the run's directory."""
@@ -96,14 +100,14 @@ class Account:
         self._pending = (self.images, self.seconds)
         images = self.images - self._booked_images
         seconds = max(0.0, self.seconds - self._booked_seconds)
-        told = self._told
+        message = self._latest
         held = None if self.held is None else self.held.total
         return Progress(
-            stage=told.step,
-            done=told.done,
-            total=told.total,
-            rate=None if told.rate is None else round(told.rate, 3),
-            seconds_left=_seconds_left(told),
+            stage=message.step,
+            done=message.done,
+            total=message.total,
+            rate=None if message.rate is None else round(message.rate, 3),
+            seconds_left=_seconds_left(message),
             images=self._images(images),
             model_seconds=self._seconds(seconds),
             bytes=held,
@@ -115,7 +119,7 @@ class Account:
         self._changed = False
 
     def booked_are(self, images: int, seconds: float) -> None:
-        """What the ledger has of this slice, where it did not say whether it kept the last that it was told."""
+        """What the ledger has booked of this slice, where its answer to the last booking was lost."""
         self._booked_images, self._booked_seconds = images, seconds
 
     def _images(self, count: int) -> dict[str, int]:
@@ -127,17 +131,14 @@ class Account:
         return {model: seconds / len(self.models) for model in self.models} if seconds > 0 else {}
 
 
-def _seconds_left(told: Told) -> float | None:
+def _seconds_left(message: StepReport) -> float | None:
     """Of the stage, at its rate until now."""
-    if told.total is None or told.done is None or not told.rate:
+    if message.total is None or message.done is None or not message.rate:
         return None
-    return round(max(0, told.total - told.done) / told.rate, 1)
+    return round(max(0, message.total - message.done) / message.rate, 1)
 
 
-def models_of(config: dict[str, object]) -> list[str]:
-    """The classifiers that a config names, each once; "" where it names none, as a question does."""
-    named = config.get("classifier")
-    if isinstance(named, dict):
-        named = list(named.values())
-    specs = named if isinstance(named, list) else [named]
-    return list(dict.fromkeys(str(spec) for spec in specs if spec)) or [""]
+def models_of(kind: str, config: Mapping[str, Any]) -> list[str]:
+    """The models that use of a job is booked on, each once; "" where its config names none, as a question does."""
+    known = KINDS.get(kind)
+    return (known.models_of(config) if known is not None else []) or [""]

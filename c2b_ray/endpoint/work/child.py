@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from pydantic import BaseModel
 
 from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Start, line, to_child
 from c2b_ray.endpoint.work.stopping import Leash, Stopped, end_fenced
+from c2b_ray.filesystems import is_remote
 
 SPARE = "--spare"
 HEAVY = (
@@ -76,12 +78,47 @@ def main() -> NoReturn:
         os._exit(0)  # never needed
     start = to_child(first)
     assert isinstance(start, Start)
+    _confine(start)
     leash = Leash(start.until, wire.send)
     leash.start()
     threading.Thread(target=_listen, args=(wire, leash), daemon=True, name="runner").start()
     wire.send(_done(start, wire, leash))
     sys.stderr.flush()
     os._exit(0)  # threads of libraries, and of batches that were under way, would be waited for
+
+
+def _confine(start: Start) -> None:
+    """Before any other thread starts: what the process sees of the file system from now on, and all that it starts:
+    Ray's daemons, workers and replicas, where it starts a cluster of its own, which obeys no other job of this user.
+    Those of a shared cluster, which it joins, are not its children and not confined by it."""
+    from c2b_ray.endpoint.policy import landlock
+    from c2b_ray.endpoint.policy.at_start import policy_of_environment
+
+    shared = "RAY_ADDRESS" in os.environ
+    if not shared:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray's own, in the home folder, is every job's
+    besides = policy_of_environment().job_reads
+    if "/" in besides:
+        return
+    caches = landlock.caches(os.environ)
+    fetches = os.environ.get("HF_HUB_OFFLINE") != "1"
+    reads = [
+        *landlock.SYSTEM,
+        *landlock.libraries(),
+        *landlock.named(os.environ),
+        *caches,
+        *besides,
+        *([start.placement] if start.placement else []),
+        *([os.path.expanduser("~/.ray")] if shared else []),  # the cluster's token, where no variable has it
+    ]
+    tenant = [] if is_remote(start.out) else [start.out.rpartition("/runs/")[0] or start.out]
+    writes = [*tenant, *landlock.temporary(os.environ), *landlock.DEVICES, *(caches if fetches else [])]
+    if not landlock.confine(reads, writes):
+        sys.stderr.write("this kernel has no Landlock: the process of a job reads what its runner's user may read\n")
+    if start.strange and is_remote(start.out):
+        from c2b_ray.filesystems import s3
+
+        landlock.connect_only(s3.ports())  # its runner's note says where the kernel cannot
 
 
 def _listen(wire: Wire, leash: Leash) -> None:
@@ -105,6 +142,8 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
 
     telling = Telling(wire.send, leash.check)
     tenant_folder = start.out.rpartition("/runs/")[0] or start.out
+    if start.via == "serve":
+        _own_answers(tenant_folder)
     try:
         with guard.guarded(leash.ask):
             config = prepared(start.kind, start.config, tenant_folder)
@@ -122,6 +161,13 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
         return Ended(
             how="failed", images=telling.images, present=telling.present, problem=problem(error, tenant_folder)
         )
+
+
+def _own_answers(tenant_folder: str) -> None:
+    """Models that all tenants share give this job what they have kept for its own tenant, and for no other."""
+    from c2b_ray.serving.answers import OWNER
+
+    os.environ[OWNER] = tenant_folder.rpartition("/")[2]
 
 
 def _stop_behind(error: BaseException | None) -> Stopped | None:
@@ -142,7 +188,9 @@ def _classifier_hash(out: str) -> str | None:
         models = load_run(out).manifest.get("models", {})
     except C2BError:
         return None  # a dataset, or an answer
-    revisions = sorted(str(about["revision"]) for name, about in models.items() if name.startswith("classifier"))
+    named = [about for name, about in models.items() if name.startswith("classifier")]
+    each = [one for about in named for one in (about if isinstance(about, list) else [about])]
+    revisions = sorted(str(one["revision"]) for one in each if one.get("revision"))
     return content_id(*revisions) if revisions else None
 
 

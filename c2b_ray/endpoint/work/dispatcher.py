@@ -108,9 +108,12 @@ class Dispatcher:
         now = time.monotonic()
         held = {(job.id, job.fence): job for job in jobs.running(self._db)}
         self._seen = {key: self._seen.get(key, now) for key in held}
-        granted = [Running(job.id, job.tenant_id, job.created, job.slices) for job in queue.granted(self._db)]
+        granted = [
+            Running(job.id, job.tenant_id, job.created, job.slices, images=job.images)
+            for job in queue.granted(self._db)
+        ]
         return granted + [
-            Running(job.id, job.tenant_id, job.created, job.slices, now - self._seen[key], _ending(job))
+            Running(job.id, job.tenant_id, job.created, job.slices, now - self._seen[key], _ending(job), job.images)
             for key, job in held.items()
         ]
 

@@ -1,4 +1,4 @@
-"""What the process of a job finds in its environment: what its libraries need, and no credentials but its store's.
+"""The environment of a job's process: what its libraries need, and no credentials but its store's.
 
 It is a list of what may pass, so that a secret with a new name stays behind.
 """

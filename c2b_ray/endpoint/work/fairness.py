@@ -15,6 +15,10 @@ EXPRESS_S = 2.0
 """How long a slice lasts at least, before it ends for a tenant that nothing runs of: its first slice comes soon."""
 MOST_SHORT = 5
 """How often a job's slice may end so early before it gets a whole one: each new slice first loads and reads again."""
+MOST_LOADING = 8
+"""Slices that a job may take to its first answer at the most, before it yields all the same."""
+FORGETS = 0.9
+"""What is left of a long loading time after each answer that came sooner."""
 LEAST_SECONDS = 0.01
 """What a job that is granted is expected to use at least, so that of equals each gets a slot."""
 
@@ -31,7 +35,8 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Running:
-    """A job that holds a slot, or is about to. `seconds`: of its slice so far; `ending`: whether that was asked for."""
+    """A job that holds a slot, or is about to. `seconds`: of its slice so far; `ending`: whether that was asked for;
+    `images`: that its models have answered about, in all its slices."""
 
     job_id: str
     tenant_id: str
@@ -39,6 +44,7 @@ class Running:
     slices: int = 0
     seconds: float = 0.0
     ending: bool = False
+    images: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class FairShare:
     served: dict[str, float] = field(default_factory=dict)
     _active: frozenset[str] = frozenset()
     _short: dict[str, int] = field(default_factory=dict)
+    _loading: float = 0.0
+    _began: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
     def charge(self, used: Mapping[str, float], weights: Mapping[str, float]) -> None:
         """Adds model seconds that tenants used since the last call."""
@@ -72,6 +80,7 @@ class FairShare:
         weights: Mapping[str, float],
     ) -> Decision:
         self._forget(waiting, running)
+        self._note_answers(running)
         self._arrive({job.tenant_id for job in waiting} | {job.tenant_id for job in running})
         left = sorted(waiting, key=self._turn_of)
         expected = dict(self.served)
@@ -97,6 +106,9 @@ class FairShare:
                 chosen = max(able, key=lambda job: (self.served[job.tenant_id], job.seconds))
                 if chosen.seconds < self.slice_seconds:
                     self._short[chosen.job_id] = self._short.get(chosen.job_id, 0) + 1
+                elif self._began[chosen.job_id, chosen.slices] is not None:
+                    most = MOST_LOADING * self.slice_seconds
+                    self._loading = min(most, max(self._loading, 2 * chosen.seconds))
                 return (chosen.job_id,)
         return ()
 
@@ -109,7 +121,20 @@ class FairShare:
     def _least(self, runs: Running, new: bool) -> float:
         """How long its slice must have lasted: hardly, where the first job waits of a tenant that nothing runs of."""
         soon = new and self._short.get(runs.job_id, 0) < MOST_SHORT
-        return min(EXPRESS_S, self.slice_seconds) if soon else self.slice_seconds
+        return min(EXPRESS_S, self.slice_seconds) if soon else self.slice_seconds + self._loading
+
+    def _note_answers(self, running: Sequence[Running]) -> None:
+        """How long slices take to their first answer: each loads models anew, on a busy machine or from afar for longer
+        than a slice. What ended jobs sooner would have them load for ever. In `_began`: the images with which a slice
+        began, None once it has answered."""
+        before, self._began = self._began, {}
+        for job in running:
+            key = job.job_id, job.slices
+            began = before.get(key, job.images)
+            if began is not None and job.images > began:
+                self._loading, began = max(job.seconds, FORGETS * self._loading), None
+            self._began[key] = began
+        self._loading = min(self._loading, MOST_LOADING * self.slice_seconds)
 
     def _forget(self, waiting: Sequence[Waiting], running: Sequence[Running]) -> None:
         """A job that has had a whole slice may have short ones again."""

@@ -1,4 +1,4 @@
-"""One slice of a job: the runner's side of its process, from the claim to what the ledger is told of its end.
+"""One slice of a job: the runner's side of its process, from the claim to the report of its end to the ledger.
 
     a tick           what is wanted of the job (cancel, yield); each second how far it is, and what it used
     a third of it    the lease is renewed, and its key is looked at
@@ -15,6 +15,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Orders
@@ -29,7 +30,7 @@ from c2b_ray.endpoint.work.protocol import (
     Problem,
     ProtocolError,
     Start,
-    Told,
+    StepReport,
 )
 from c2b_ray.endpoint.work.settling import Settling, key_problem
 from c2b_ray.endpoint.work.stopping import now
@@ -38,7 +39,7 @@ TICK_S = 0.5
 WRITE_S = 1.0
 """How far it is, is written at most so often."""
 PATIENCE_S = 30.0
-"""How long a process that was told to end may take before it is killed."""
+"""How long a process may take to end before it is killed."""
 _WARNINGS = 50
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class JobRun:
     ) -> None:
         self._db, self._job, self._fence, self._process = db, claim.job, claim.fence, process
         self._start, self._lease_s, self._by_clock = start, lease_seconds, by_clock
-        self._account = Account(models_of(claim.job.config), before=claim.job.images if claim.fence > 1 else None)
+        models = models_of(claim.job.kind, claim.job.config)
+        self._account = Account(models, before=claim.job.images if claim.fence > 1 else None)
         self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
         self._wrote = float("-inf")
@@ -65,7 +67,7 @@ class JobRun:
         self._stop = threading.Event()
 
     def run(self, settling: Settling, stop: threading.Event) -> None:
-        """The whole slice, up to what the ledger is told of its end. `stop`: the runner is to end, and the slice with
+        """The whole slice, up to the report of its end to the ledger. `stop`: the runner is to end, and the slice with
         it. DatabaseDownError where it cannot even begin."""
         self._stop = stop
         try:
@@ -99,16 +101,17 @@ class JobRun:
                 return said
             if isinstance(said, MayCommit):
                 self._process.send(Permission(number=said.number, granted=self._may_commit()))
-            elif isinstance(said, Told):
+            elif isinstance(said, StepReport):
                 self._hear(said)
             if now() >= self._ticked + TICK_S:
                 self._tick()
 
-    def _hear(self, told: Told) -> None:
-        self._account.tell(told)
-        if told.kind == "warning" and self._warnings < _WARNINGS:
+    def _hear(self, message: StepReport) -> None:
+        self._account.tell(message)
+        counters.drawn(message.counts)
+        if message.kind == "warning" and self._warnings < _WARNINGS:
             self._warnings += 1
-            self._attempted(lambda: jobs.report(self._db, self._job.id, self._fence, "warning", {"text": told.step}))
+            self._attempted(lambda: jobs.report(self._db, self._job.id, self._fence, "warning", {"text": message.step}))
 
     def _tick(self) -> None:
         self._ticked = now()
@@ -144,9 +147,9 @@ class JobRun:
 
     def _hold(self) -> None:
         """Renews the lease. FencedError where another has the job."""
-        asked = now()
+        renewed_at = now()
         orders = jobs.renew(self._db, self._job.id, self._fence, self._lease_s)
-        self._renewed, self._until = asked, asked + self._lease_s
+        self._renewed, self._until = renewed_at, renewed_at + self._lease_s
         self._process.send(Held(until=self._until))
         problem = key_problem(self._db, self._job)
         if problem is not None:
@@ -187,7 +190,7 @@ class JobRun:
         self._account.seconds = max(self._account.seconds, used)
 
     def _last(self, ended: Ended | None, status: int) -> Ended:
-        """What counts as its end: a process that was killed because it did not end when told to has ended so."""
+        """What counts as its end: a process that was killed because it did not end on request counts as ended so."""
         if ended is not None and ended.how != "fenced":
             return ended
         if self._wanted is not None and self._ticked - self._wanted_since > PATIENCE_S:

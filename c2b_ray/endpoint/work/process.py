@@ -23,14 +23,14 @@ from c2b_ray.endpoint.work.protocol import (
     Ended,
     MayCommit,
     ProtocolError,
-    Told,
+    StepReport,
     from_child,
     line,
 )
 
 COMMAND = (sys.executable, "-m", "c2b_ray.endpoint.work.child")
 _TICKS = os.sysconf("SC_CLK_TCK")
-Said = Told | MayCommit | Ended
+Said = StepReport | MayCommit | Ended
 
 
 class JobProcess:

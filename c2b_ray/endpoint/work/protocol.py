@@ -32,7 +32,8 @@ Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 
 
 class Start(_Message):
-    """To the process, once: the job. `until`: when it may work no longer without hearing `Held`."""
+    """To the process, once: the job. `until`: when it may work no longer without hearing `Held`. `strange`: it loads
+    what a stranger uploaded, and reaches nothing but the store of its run."""
 
     type: Literal["start"] = "start"
     kind: str
@@ -40,6 +41,7 @@ class Start(_Message):
     out: str
     via: str
     placement: str | None = None
+    strange: bool = False
     until: float
 
 
@@ -65,11 +67,11 @@ class Permission(_Message):
     granted: bool
 
 
-class Told(_Message):
+class StepReport(_Message):
     """From the process: a step began, moved or ended, or something is worth a warning (`kind`).
 
     `images`: that models have answered about in this process, so far. `present`: of which the run holds answers, at
-    least, whichever process asked.
+    least, whichever process asked. `counts`: what a step that ended came upon, by name.
     """
 
     type: Literal["told"] = "told"
@@ -80,6 +82,7 @@ class Told(_Message):
     rate: Seconds | None = None
     images: Count = 0
     present: Count = 0
+    counts: Annotated[dict[Text, Count], Field(max_length=100)] = {}
 
 
 class MayCommit(_Message):
@@ -111,9 +114,9 @@ class Ended(_Message):
 
 
 ToChild = Annotated[Start | Order | Held | Permission, Field(discriminator="type")]
-FromChild = Annotated[Told | MayCommit | Ended, Field(discriminator="type")]
+FromChild = Annotated[StepReport | MayCommit | Ended, Field(discriminator="type")]
 _TO: TypeAdapter[Start | Order | Held | Permission] = TypeAdapter(ToChild)
-_FROM: TypeAdapter[Told | MayCommit | Ended] = TypeAdapter(FromChild)
+_FROM: TypeAdapter[StepReport | MayCommit | Ended] = TypeAdapter(FromChild)
 
 
 def line(message: BaseModel) -> bytes:
@@ -124,7 +127,7 @@ def to_child(data: bytes) -> Start | Order | Held | Permission:
     return _TO.validate_json(data)
 
 
-def from_child(data: bytes) -> Told | MayCommit | Ended:
+def from_child(data: bytes) -> StepReport | MayCommit | Ended:
     """ProtocolError where the line is no message of a job's process."""
     try:
         return _FROM.validate_json(data)

@@ -13,6 +13,7 @@ import socket
 import tempfile
 import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -23,12 +24,13 @@ from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
 from c2b_ray.endpoint.ledger.leases import SLOT, Lease
 from c2b_ray.endpoint.work.accounting import Account, models_of
 from c2b_ray.endpoint.work.child import SPARE
+from c2b_ray.endpoint.work.inheriting import inherit
 from c2b_ray.endpoint.work.job import JobRun
 from c2b_ray.endpoint.work.process import JobProcess
 from c2b_ray.endpoint.work.protocol import Ended, Problem
 from c2b_ray.endpoint.work.settling import Settling, key_problem
 from c2b_ray.endpoint.work.spare import Spare
-from c2b_ray.endpoint.work.starting import Starting, names_uploads
+from c2b_ray.endpoint.work.starting import Starting, names_uploaded_weights
 from c2b_ray.endpoint.work.stopping import now
 from c2b_ray.errors import ServiceError
 
@@ -96,20 +98,22 @@ class Runner:
         """A slice of a job, in a thread of its own."""
         job, runners = claim.job, self._config.runners
         settling = Settling(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
-        account = Account(models_of(job.config))
+        account = Account(models_of(job.kind, job.config))
         process: JobProcess | None = None
         try:
             problem = key_problem(self._db, job)
             if problem is not None:
                 settling.settle(account, Ended(how="cancelled"), problem)
                 return
+            claim = inherit(self._db, claim, settling.run_path)
+            settling = replace(settling, claim=claim)
             process, note = self._started(job)
             if note:
                 jobs.report(self._db, job.id, claim.fence, "warning", {"text": note})
             start = self._starting.start(job, claimed + runners.lease_seconds)
             run = JobRun(self._db, claim, process, start, runners.lease_seconds, by_clock=start.via == "serve")
             run.run(settling, self._stop)
-        except DatabaseDownError as error:
+        except (DatabaseDownError, FencedError) as error:
             _log.warning("%s; %s waits for another claim", error, job.id)
         except ServiceError as error:
             settling.settle(account, Ended(how="failed", problem=Problem(title="It is not run", detail=str(error))))
@@ -124,7 +128,7 @@ class Runner:
 
     def _started(self, job: Job) -> tuple[JobProcess, str]:
         """The one in reserve has the network in reach, which uploaded weights may not have."""
-        if names_uploads(job):
+        if names_uploaded_weights(job):
             return self._starting.process(network=False)
         spare = self._spare.take()
         self._spare_taken = now()

@@ -1,6 +1,6 @@
 """How a slice ends in the ledger: once, under the fence of its claim, however long the database is away meanwhile.
 
-It knows what a process said of its end, and not how it ran.
+It knows how a process reported its end, and not how it ran.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def now() -> float:
 
 
 class Leash:
-    """Until when this process may work, and whether it was told to end. `send`: a message to the runner."""
+    """Until when this process may work, and whether it has to end. `send`: a message to the runner."""
 
     def __init__(self, until: float, send: Callable[[MayCommit], None]) -> None:
         self._until = until
@@ -62,7 +62,7 @@ class Leash:
         self._until = until
 
     def order(self, how: Ending) -> None:
-        """A cancellation takes the place of a yield, not the reverse."""
+        """A cancellation replaces a yield, not the reverse."""
         if self._wanted is None:
             self._wanted = how
             if self._started:

@@ -1,4 +1,4 @@
-"""What a job's process tells of its work: its steps as they happen, and why it failed in words of its owner.
+"""Reports of a job's process to its runner: its steps as they happen, and why it failed, in its owner's words.
 
 It knows events and errors, not the job.
 """
@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event
 from c2b_ray.endpoint.counters import STAGES
-from c2b_ray.endpoint.work.protocol import Problem, Told, shortened
+from c2b_ray.endpoint.work.protocol import Problem, StepReport, shortened
 from c2b_ray.errors import (
     BusyRunError,
     C2BError,
@@ -45,10 +45,10 @@ _TITLES: tuple[tuple[type[BaseException], str], ...] = (
 class Telling:
     """A listener of events. `check` is called at each of them and ends the work by what it raises."""
 
-    def __init__(self, send: Callable[[Told], None], check: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[StepReport], None], check: Callable[[], None]) -> None:
         self._send, self._check = send, check
         self._lock = threading.Lock()
-        self._told = 0.0
+        self._last_sent = 0.0
         self._before: dict[str, int] = {}
         self._images = 0
         self._present: dict[str, int] = {}
@@ -66,27 +66,33 @@ class Telling:
     def __call__(self, event: Event) -> None:
         with self._lock:
             self._count(event)
-            due = event.kind != "progress" or time.monotonic() - self._told >= EVERY_S
+            due = event.kind != "progress" or time.monotonic() - self._last_sent >= EVERY_S
             if due:
-                self._told = time.monotonic()
+                self._last_sent = time.monotonic()
                 self._send(self._message(event))
         self._check()
 
     def _count(self, event: Event) -> None:
         if event.kind == "begin":
             self._before[event.step] = 0  # a step may come again, and counts anew
-        if event.progress is not None and event.step.startswith(STAGES):
-            answered = max(self._before.get(event.step, 0), event.progress.answered)
+        if event.progress is not None and (each := _images_per_row(event)):
+            answered = max(self._before.get(event.step, 0), round(each * event.progress.answered))
             self._images += answered - self._before.get(event.step, 0)
             self._before[event.step] = answered
-            self._present[event.step] = max(self._present.get(event.step, 0), event.progress.done)
+            self._hold(event.step, round(each * event.progress.done))
+        self._images += event.counts.get(IMAGES, 0)
+        self._hold(event.step, event.counts.get(IMAGES_HELD, 0))
 
-    def _message(self, event: Event) -> Told:
+    def _hold(self, step: str, images: int) -> None:
+        self._present[step] = max(self._present.get(step, 0), images)
+
+    def _message(self, event: Event) -> StepReport:
         step = shortened(visible(without_credentials(event.step)))
         progress = event.progress
         if progress is None:
-            return Told(step=step, kind=event.kind, images=self._images, present=self.present)
-        return Told(
+            counts = dict(event.counts)
+            return StepReport(step=step, kind=event.kind, images=self._images, present=self.present, counts=counts)
+        return StepReport(
             step=step,
             kind=event.kind,
             done=progress.done,
@@ -95,6 +101,12 @@ class Telling:
             images=self._images,
             present=self.present,
         )
+
+
+def _images_per_row(event: Event) -> float:
+    if event.images_per_row is not None:
+        return event.images_per_row
+    return float(event.step.startswith(STAGES))
 
 
 def problem(error: BaseException, hidden: str) -> Problem:

@@ -24,7 +24,9 @@ class Machine:
 
     def tick(self) -> None:
         waiting = [Waiting(f"{tenant}-{self.count}", tenant, 0.0, 1) for tenant in sorted(self.busy)]
-        running = [Running(job, tenant, 0.0, 1, age, end) for job, (tenant, age, end) in self.running.items()]
+        running = [
+            Running(job, tenant, 0.0, 1, age, end, images=int(age)) for job, (tenant, age, end) in self.running.items()
+        ]
         decision = self.share.decide(waiting, running, self.slots, self.weights)
         for job in decision.grants:
             tenant = job.partition("-")[0]
@@ -140,3 +142,34 @@ def test_one_job_yields_at_a_time_and_nobody_where_nobody_waits():
     share.charge({"a": 99.0}, {})
     assert share.decide([Waiting("w", "b", 0.0)], running, 2, {}).yields == ()
     assert share.decide([], [Running("y", "a", 0.0, 1, 99.0)], 1, {}).yields == ()
+
+
+def answered(tenants: dict[str, str], ticks: int) -> dict[str, int]:
+    """Images by job, of one slot, where every slice loads for three slices and a half before it answers."""
+    loads, share = 3.5 * SLICE, FairShare(SLICE)
+    images, slices, age, runs, ending = dict.fromkeys(tenants, 0), dict.fromkeys(tenants, 0), 0.0, "", False
+    for _ in range(ticks):
+        waiting = [Waiting(job, tenants[job], 0.0, slices[job]) for job in tenants if job != runs]
+        running = [Running(runs, tenants[runs], 0.0, slices[runs], age, ending, images[runs])] if runs else []
+        decision = share.decide(waiting, running, 1, {"a": 1.0, "b": 1.0})
+        if ending:
+            slices[runs] += 1
+            runs, ending = "", False
+        elif runs:
+            age, images[runs] = age + 1.0, images[runs] + (age >= loads)
+            share.charge({tenants[runs]: 1.0}, {})
+            ending = runs in decision.yields
+        if not runs and decision.grants:
+            runs, age = decision.grants[0], 0.0
+    return images
+
+
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_jobs_that_load_for_longer_than_a_slice_take_turns_and_still_come_to_answer(other):
+    images = answered({"x": "a", "y": other}, 400)
+    assert min(images.values()) > 20, images
+
+
+def test_a_busy_machine_with_many_jobs_learns_once_how_long_they_load():
+    images = answered({f"j{number:02d}": "ab"[number % 2] for number in range(20)}, 1000)
+    assert sum(images.values()) > 200, images

@@ -7,7 +7,7 @@ import ledgers
 from sqlalchemy import event
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import audit_log, jobs
+from c2b_ray.endpoint.ledger import audit_log, events, jobs
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError, NewJob
 from c2b_ray.endpoint.ledger.outage import DatabaseDownError
 from c2b_ray.endpoint.ledger.quotas import Denied
@@ -60,6 +60,19 @@ def test_one_that_is_refused_disturbs_no_other(db):
     assert len(count) < len(news)
 
 
+def test_one_key_at_once_is_one_job_also_where_it_is_not_written_yet(db):
+    who = ledgers.member(db).tenant_id
+    with commits(db) as count:
+        results = at_once(db, who, [new("once", name="first") for _ in range(12)])
+    assert len(count) < len(results), "some share a commit"
+    assert sum(created for _, created in results) == 1
+    [job] = jobs.page(db, who).items
+    assert {result.id for result, _ in results} == {job.id}
+    assert all(result == job for result, _ in results)
+    assert len(events.after(db, job.id)) == 1
+    assert audit_log.verify(db) is None
+
+
 def test_a_commit_that_fails_is_told_to_each_and_nothing_is_kept(db, monkeypatch):
     who = ledgers.member(db).tenant_id
     whole = audit_log.append
@@ -76,3 +89,21 @@ def test_a_commit_that_fails_is_told_to_each_and_nothing_is_kept(db, monkeypatch
     db.engine.dispose()
     assert jobs.page(db, who).items == []
     assert jobs.submit(db, who, None, new(), PLENTY)[1]
+
+
+def test_writes_that_share_a_commit_read_what_they_share_once(db):
+    who = ledgers.member(db).tenant_id
+    statements = []
+
+    def told(connection, cursor, statement, parameters, context, many):
+        statements.append(statement)
+
+    event.listen(db.engine, "before_cursor_execute", told)
+    with commits(db) as count:
+        results = at_once(db, who, [new() for _ in range(16)])
+    event.remove(db.engine, "before_cursor_execute", told)
+    assert len({job.id for job, _ in results}) == 16
+    # Of each transaction: its beginning, the limits, what is held, the head of the audit log, which is then moved; and
+    # one for the rows of all its jobs, their events, and their entries of the log.
+    assert len(statements) <= 8 * len(count), statements
+    assert audit_log.verify(db) is None

@@ -3,11 +3,11 @@
 import pytest
 
 from c2b_ray.endpoint.work.accounting import Account, measured, models_of
-from c2b_ray.endpoint.work.protocol import Told
+from c2b_ray.endpoint.work.protocol import StepReport
 
 
 def told(step="classify", kind="progress", **more):
-    return Told(step=step, kind=kind, **more)
+    return StepReport(step=step, kind=kind, **more)
 
 
 def test_what_is_new_is_reported_and_booked_once():
@@ -69,7 +69,7 @@ def test_counts_never_fall():
     ],
 )
 def test_use_is_booked_on_the_classifiers_of_a_config(config, models):
-    assert models_of(config) == models
+    assert models_of("c2b", config) == models
 
 
 def test_only_rows_count_as_progress(tmp_path):

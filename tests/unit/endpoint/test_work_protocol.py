@@ -9,7 +9,7 @@ from c2b_ray.endpoint.work.protocol import (
     Held,
     MayCommit,
     ProtocolError,
-    Told,
+    StepReport,
     from_child,
     line,
     shortened,
@@ -17,7 +17,8 @@ from c2b_ray.endpoint.work.protocol import (
 )
 
 
-@pytest.mark.parametrize("message", [Told(step="classify", kind="progress", done=3, total=None), MayCommit(number=1),
+@pytest.mark.parametrize("message", [StepReport(step="classify", kind="progress", done=3, total=None),
+                                     MayCommit(number=1),
                                      Ended(how="yielded", images=5)])  # fmt: skip
 def test_messages_arrive_as_they_were_sent(message):
     assert from_child(line(message)) == message
@@ -53,4 +54,4 @@ def test_what_is_no_message_is_refused(said):
 
 
 def test_the_longest_text_fits():
-    assert from_child(line(Told(step=shortened("ä" * 10_000), kind="begin"))).step.endswith(" …")
+    assert from_child(line(StepReport(step=shortened("ä" * 10_000), kind="begin"))).step.endswith(" …")

@@ -11,7 +11,7 @@ from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.ledger import jobs, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.work.starting import Starting, names_uploads
+from c2b_ray.endpoint.work.starting import Starting, names_uploaded_weights
 from c2b_ray.errors import ServiceError
 
 UPLOADED = {"classifier": f"onnx:upload:{'0' * 64}"}
@@ -42,9 +42,18 @@ def test_on_a_shared_cluster_models_answer_behind_serve(job):
 def test_uploaded_weights_load_in_the_jobs_own_process_alone(job):
     """Never in an app of a cluster, which answers other tenants, too, and has a network."""
     uploaded = replace(job, config=UPLOADED)
-    assert names_uploads(uploaded)
-    assert not names_uploads(job)
+    assert names_uploaded_weights(uploaded)
+    assert not names_uploaded_weights(job)
     assert starting(serve="ray://head:10001").start(uploaded, 5.0).via == "here"
+    nested = {"classifier": {"mine": f"timm:resnet18?weights=upload:{'0' * 64}"}}
+    assert names_uploaded_weights(replace(job, config=nested))
+
+
+def test_uploaded_images_are_audited_with_models_of_a_service_or_a_hub(job):
+    """They need the network, and on a shared cluster its apps."""
+    config = {"classifier": "https://models.example/v1", "images": {"table": f"upload:{'0' * 64}"}}
+    start = starting(serve="ray://head:10001").start(replace(job, config=config), 5.0)
+    assert (start.via, start.strange) == ("serve", False)
 
 
 def test_a_policy_that_requires_isolation_refuses_what_needs_a_store():

@@ -47,11 +47,38 @@ def test_the_commands_of_the_pods_exist_and_find_their_secrets(overlay: list[Man
     assert {name.removeprefix("c2b-") for name in found} == {"api", "dispatcher", "runner", "migrate"}
     for container in found.values():
         program, room, command, *options = container["command"]
-        assert (program, room, options) == ("c2b", "endpoint", ["--config", "/etc/c2b/endpoint.yaml"])
+        assert (program, room, options[:2]) == ("c2b", "endpoint", ["--config", "/etc/c2b/endpoint.yaml"])
         assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0, command
         assert environment(container).keys() >= {DATABASE_VARIABLE}
     for name in ("c2b-api", "c2b-runner", "c2b-dispatcher"):
         assert SECRET_VARIABLE in environment(found[name])
+
+
+def test_prometheus_finds_each_part_and_a_policy_lets_it_in(overlay: list[Manifest]) -> None:
+    policies = [m["spec"] for m in overlay if m["kind"] == "NetworkPolicy"]
+    for name in ("c2b-api", "c2b-dispatcher", "c2b-runner"):
+        [pod] = [m["spec"]["template"] for m in overlay if (m["kind"], m["metadata"]["name"]) == ("Deployment", name)]
+        about, labels, container = (
+            pod["metadata"]["annotations"],
+            pod["metadata"]["labels"],
+            pod["spec"]["containers"][0],
+        )
+        assert (about["prometheus.io/scrape"], about["prometheus.io/path"]) == ("true", "/metrics")
+        port = int(about["prometheus.io/port"])
+        assert port in {one["containerPort"] for one in container["ports"]}
+        if name != "c2b-api":
+            command, options = container["command"][2], container["command"][3:]
+            assert options[options.index("--metrics") + 1] == f"0.0.0.0:{port}"
+            assert "--metrics" in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        allowed = {
+            rule_port["port"]
+            for policy in policies
+            if policy["podSelector"].get("matchLabels", {}).items() <= labels.items() and policy.get("ingress")
+            for rule in policy["ingress"]
+            if {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}} in rule["from"]
+            for rule_port in rule["ports"]
+        }
+        assert port in allowed, name
 
 
 def test_runners_and_their_node_join_the_cluster_of_the_configuration(overlay: list[Manifest], files: Path) -> None:

@@ -1,7 +1,7 @@
 """The ledger's tables from revision to revision, both ways, by Alembic, in one transaction: all of it or nothing.
 
-`versions` holds a file for each revision. Nothing is migrated unasked: a database of another revision is refused with
-the command to run, an empty one gets the newest. To revision 0, which is an empty database, only `discard` goes.
+`versions` holds a file for each revision. Nothing is migrated automatically: a database of another revision is refused
+with the command to run, an empty one gets the newest. To revision 0, which is an empty database, only `discard` goes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,12 @@ import re
 import pytest
 from endpoint_app import started
 from fastapi.routing import APIRoute
+from signed_in import Visitor
+from sqlalchemy import func, select
+from starlette.testclient import TestClient
 
 from c2b_ray.endpoint.api.uploads import PATH
+from c2b_ray.endpoint.ledger import tables
 from c2b_ray.endpoint.ledger.outage import DatabaseDownError
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
@@ -183,3 +187,48 @@ def test_paths_that_are_none_are_problems_too(endpoint):
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["request_id"] == answer.headers["x-request-id"]
     assert endpoint.as_("a").put("/v1/audits").headers["allow"] == "GET, POST"
+
+
+def test_wrong_keys_are_answered_so_often_and_right_ones_always(tmp_path):
+    endpoint = started(tmp_path, {"wrong_keys_at_once": 5, "wrong_keys_per_minute": 6})
+    prefix = endpoint.keys["a"][:12]
+    wrong = [
+        f"{prefix}_{'b' * 32}",
+        f"c2b_aaaaaaaa_{'b' * 32}",
+        "no key",
+        f"{prefix}_{'c' * 32}",
+        endpoint.keys["a"] + "d",
+    ]
+    answers = [tried(endpoint, text) for text in wrong * 2]
+    assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 5
+    for answer in answers[5:]:
+        assert answer.json()["code"] == "too_many_wrong_keys"
+        assert 1 <= int(answer.headers["retry-after"]) <= 10
+    assert tried(endpoint, endpoint.keys["a"]).status_code == 200
+    assert endpoint.client.get("/v1/audits").status_code == 401  # who sends no key guesses nothing
+    pages = [Visitor(endpoint).post("/ui/signin", {"key": wrong[0]}, "/ui/signin") for _ in range(3)]
+    assert [page.status_code for page in pages] == [401, 401, 429]  # three with its prefix were sent before
+    assert 1 <= int(pages[-1].headers["retry-after"]) <= 10
+    assert Visitor(endpoint, "a").get("/ui/").status_code == 200
+    endpoint.db.close()
+
+
+def test_wrong_keys_of_one_prefix_are_counted_wherever_they_come_from(tmp_path):
+    endpoint = started(tmp_path, {"wrong_keys_at_once": 5, "wrong_keys_per_minute": 6})
+    wrong = f"{endpoint.keys['a'][:12]}_{'b' * 32}"
+    codes = [tried(endpoint, wrong, f"10.0.0.{number}").status_code for number in range(7)]
+    assert codes == [401] * 5 + [429] * 2
+    # One network of a client in IPv6; another prefix from elsewhere.
+    codes = [tried(endpoint, f"c2b_{number:08}_{'b' * 32}", f"2001:db8::{number}").status_code for number in range(7)]
+    assert codes == [401] * 5 + [429] * 2
+    assert tried(endpoint, f"c2b_zzzzzzzz_{'b' * 32}", "2001:db8:0:1::1").status_code == 401
+    with endpoint.db.reading() as tx:
+        rows = tx.scalar(select(func.count()).select_from(tables.buckets))
+    assert rows <= 7 + 1 + 1 + 6 + 1
+    endpoint.db.close()
+
+
+def tried(endpoint, text, address="192.0.2.1"):
+    """An answer to a key, to a client at an address."""
+    client = TestClient(endpoint.app, raise_server_exceptions=False, client=(address, 1))
+    return client.get("/v1/audits", headers={"Authorization": f"Bearer {text}"})

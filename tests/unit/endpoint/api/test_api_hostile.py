@@ -107,6 +107,34 @@ def test_the_log_holds_no_secret_and_each_line_is_one_object(endpoint, caplog):
     assert "hunter2" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("header", "trace"),
+    [
+        (f"00-{'a' * 32}-{'b' * 16}-01", "a" * 32),
+        (f"cc-{'a' * 32}-{'b' * 16}-01-what-will-be", "a" * 32),
+        (f"00-{'a' * 32}-{'b' * 16}-01-more", None),
+        (f"ff-{'a' * 32}-{'b' * 16}-01", None),
+        (f"00-{'0' * 32}-{'b' * 16}-01", None),
+        (f"00-{'a' * 32}-{'0' * 16}-01", None),
+        (f"00-{'A' * 32}-{'b' * 16}-01", None),
+        (f'00-{"a" * 31}"-{"b" * 16}-01', None),
+        ("", None),
+    ],
+)
+def test_the_trace_of_a_caller_is_in_the_log_with_a_span_of_this_request(endpoint, caplog, header, trace):
+    with caplog.at_level(logging.INFO, "c2b_ray.endpoint.access"):
+        answer = endpoint.client.get("/healthz", headers={"traceparent": header})
+    [line] = [json.loads(record.getMessage()) for record in caplog.records if record.name.endswith("access")]
+    assert line["trace_id"] == trace
+    assert answer.status_code == 200
+    if trace is None:
+        assert "traceresponse" not in answer.headers
+    else:
+        assert answer.headers["traceresponse"] == f"00-{trace}-{line['span_id']}-00"
+        assert len(line["span_id"]) == 16
+        assert line["span_id"] != "b" * 16
+
+
 def test_what_fails_in_the_endpoint_is_told_to_its_log_alone(endpoint, monkeypatch, caplog):
     from c2b_ray.endpoint.ledger import jobs
 

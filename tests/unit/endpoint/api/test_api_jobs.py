@@ -93,8 +93,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_purged(endpoint):
 
 
 def test_pages_go_on_by_cursors_that_only_the_endpoint_makes(endpoint):
-    for _ in range(3):
-        endpoint.submit(who="b")
+    there = {endpoint.submit(who="b")["id"] for _ in range(3)}
     client = endpoint.as_("b")
     seen, cursor = [], None
     while True:
@@ -103,7 +102,10 @@ def test_pages_go_on_by_cursors_that_only_the_endpoint_makes(endpoint):
         if (cursor := page["next"]) is None:
             break
         kept = cursor
-    assert len(seen) == len(set(seen)) >= 3
+        late = endpoint.submit(who="b")["id"]  # while somebody turns pages
+    assert len(seen) == len(set(seen))
+    assert there <= set(seen)
+    assert late not in seen, "what is newer than the first page is not on a later one"
     flipped = kept[:-1] + ("A" if kept[-1] != "A" else "B")
     for client, wrong, more in (
         (endpoint.as_("b"), flipped, {}),

@@ -3,6 +3,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from endpoint_app import Endpoint, started
 from signed_in import Visitor
+from synthetic_dataset import write_dataset
+from synthetic_failures import Recipe as FailuresRecipe
+from synthetic_failures import make_run as make_failures
 from synthetic_run import Recipe, make_run
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
@@ -38,4 +41,20 @@ def job_id(endpoint: Endpoint) -> str:
     recipe = Recipe(classes=("bus", HOSTILE), attributes={"weather": ("clear", "snow")}, images_per_cell=6)
     run = make_run(endpoint.run_path(job.id), recipe)
     run.kind.write_report(run)
+    return job.id
+
+
+@pytest.fixture(scope="module")
+def dataset_id(endpoint: Endpoint) -> str:
+    """A finished dataset of tenant a, of several shards."""
+    job = endpoint.finish("dataset")
+    write_dataset(endpoint.run_path(job.id))
+    return job.id
+
+
+@pytest.fixture(scope="module")
+def failures_id(endpoint: Endpoint) -> str:
+    """A finished search for failures of tenant a."""
+    job = endpoint.finish("failures")
+    make_failures(endpoint.run_path(job.id), FailuresRecipe())
     return job.id

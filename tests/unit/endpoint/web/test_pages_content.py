@@ -9,7 +9,7 @@ from endpoint_app import CONFIG
 from starlette.routing import Route
 from synthetic_run import CONTROL, PLANTED, Recipe, make_run
 
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger import jobs, keys, usage
 from c2b_ray.endpoint.ledger.job import NewJob
 from c2b_ray.endpoint.web.mount import routes
 from c2b_ray.endpoint.web.plots import Point, sparkline
@@ -201,6 +201,12 @@ def test_a_history_has_a_point_of_each_audit_and_says_where_the_weights_changed(
     assert "changed" in page
     assert "over 2 of 2 audits" in page
     assert visitor("b").get(f"/ui/classifiers/history?name={CONTROL}").status_code == 404
+    of_weights = visitor("a").get("/ui/classifiers/history?hash=weights-2").text
+    assert of_weights.count("<circle") == 2
+    assert f"<code>{CONTROL}</code>" in of_weights
+    assert "hash=weights-1" in page
+    for who, weights in (("a", "weights-3"), ("b", "weights-2")):
+        assert visitor(who).get(f"/ui/classifiers/history?hash={weights}").status_code == 404
 
 
 def test_a_sparkline_escapes_its_title_and_leaves_gaps():
@@ -232,3 +238,15 @@ def test_an_upload_is_checked_as_the_api_checks_it(endpoint, visitor):
     assert visitor("b").post(f"/ui/uploads/{sha256}/delete", {}).status_code == 404
     assert page.post(f"/ui/uploads/{sha256}/delete", {}).status_code == 303
     assert sha256 not in page.get("/ui/uploads").text
+
+
+def test_a_key_s_own_spend_is_on_its_page_and_no_other_key_s(endpoint, visitor):
+    known = {key.name: key.id for key in keys.listed(endpoint.db, endpoint.tenants["a"])}
+    with endpoint.db.transaction() as tx:
+        usage.add(tx, endpoint.tenants["a"], known["reader"], "world:mine", 120, 61.0)
+        usage.add(tx, endpoint.tenants["a"], known["a"], "world:theirs", 7, 1.0)
+    mine = visitor("reader").get("/ui/usage").text
+    assert "world:mine" in mine.partition("Spend of your key")[2]
+    assert "world:theirs" not in mine.partition("Spend of your key")[2]
+    every = visitor("admin").get("/ui/usage").text.partition("Spend of each key")[2]
+    assert {"world:mine", "world:theirs"} <= set(re.findall(r"world:\w+", every))

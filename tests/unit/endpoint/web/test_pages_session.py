@@ -1,9 +1,10 @@
 import re
+import time
 
 import pytest
 from signed_in import Visitor
 
-from c2b_ray.endpoint.ledger import audit_log, keys
+from c2b_ray.endpoint.ledger import audit_log, keys, sessions
 
 POSTS = [
     "/ui/submit", "/ui/check", "/ui/uploads", "/ui/keys", "/ui/signout", "/ui/uploads/x/delete", "/ui/keys/x/revoke",
@@ -95,10 +96,23 @@ def test_a_wrong_key_is_told_and_shown_nowhere(endpoint):
     assert wrong not in answer.text
 
 
-def test_signing_out_takes_the_cookie_back(endpoint):
-    visitor = Visitor(endpoint, "a")
-    assert visitor.post("/ui/signout", {}).status_code == 303
-    assert visitor.get("/ui/").status_code == 303
+@pytest.mark.parametrize("leave", ["signout", "signin"])
+def test_a_session_that_was_left_is_over_wherever_its_cookie_is(endpoint, leave):
+    visitor, other = Visitor(endpoint, "a"), Visitor(endpoint, "a")
+    cookie, token = visitor.client.cookies["c2b_session"], visitor.token()
+    fields = {"key": endpoint.keys["a"]} if leave == "signin" else {}
+    assert visitor.post(f"/ui/{leave}", fields).status_code == 303
+    assert visitor.get("/ui/").status_code == (200 if leave == "signin" else 303)
+    thief = Visitor(endpoint)
+    for path in ("/ui/", "/ui/usage"):
+        answer = thief.get(path, headers={"cookie": f"c2b_session={cookie}"})
+        assert answer.headers["location"].startswith("/ui/signin")
+    form = thief.client.post("/ui/check", data={"csrf": token}, headers={"cookie": f"c2b_session={cookie}"})
+    assert form.status_code == 401
+    assert other.get("/ui/").status_code == 200  # another session of the same key
+    until = time.time() + 13 * 3600
+    assert sessions.forget(endpoint.db, time.time()) == 0
+    assert sessions.forget(endpoint.db, until) == 1
 
 
 def test_a_new_key_is_shown_once_and_works(endpoint, visitor):

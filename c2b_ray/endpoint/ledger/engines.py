@@ -1,0 +1,108 @@
+"""How the ledger connects: the settings of each connection to SQLite or PostgreSQL, and when one counts as dead.
+
+It knows no table and no transaction.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, exc
+
+from c2b_ray.errors import ConfigError, StorageError
+
+BUSY_SECONDS = 5.0
+"""How long a statement waits for another's lock before the database counts as down."""
+IDLE_SECONDS = 2.0
+"""A connection that has been idle longer is tested before it is used."""
+_SESSION = (
+    "-c timezone=UTC -c lock_timeout=10000 -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
+)
+
+_making = threading.Lock()
+
+
+def _make_private(path: str) -> None:
+    """Makes the file where it is not there, for its owner alone: it holds hashes of keys.
+
+    A file that is there is not opened. A process that closes any descriptor of a file gives up all its locks on it,
+    those of SQLite's connections too; the next process to close the database would take itself for the last one, and
+    delete the log that this one still writes.
+    """
+    with _making, suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if Path(path).is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def sqlite_engine(url: str, connections: int) -> Engine:
+    path = url.removeprefix("sqlite:///")
+    if path == url or path in ("", ":memory:"):
+        raise ConfigError("database", "a ledger in SQLite is a file: sqlite:////absolute/path.db")
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        _make_private(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be opened: {error.strerror or error}", location=path) from error
+    engine = create_engine(
+        f"sqlite:///{path}",
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=BUSY_SECONDS,
+        hide_parameters=True,
+        connect_args={"timeout": BUSY_SECONDS},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _settings(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # transactions are begun below, not by Python's module
+        [(mode,)] = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        if mode != "wal":
+            raise StorageError(
+                f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
+            )
+        connection.create_function("c2b_clock", 0, time.time)
+        for pragma in ("synchronous = FULL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("c2b_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def postgres_engine(url: str, connections: int) -> Engine:
+    engine = create_engine(
+        "postgresql+psycopg" + url.removeprefix("postgresql+psycopg").removeprefix("postgresql"),
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=BUSY_SECONDS,
+        hide_parameters=True,
+        connect_args={"connect_timeout": 5, "tcp_user_timeout": 15_000, "options": _SESSION},
+    )
+
+    @event.listens_for(engine, "checkin")
+    def _returned(connection: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def _alive(connection: Any, record: Any, proxy: Any) -> None:
+        """A restart of the database ends idle connections without notice."""
+        if time.monotonic() - record.info.get("idle_since", time.monotonic()) < IDLE_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except Exception as error:
+            raise exc.DisconnectionError from error
+
+    return engine

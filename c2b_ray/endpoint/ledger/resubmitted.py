@@ -1,0 +1,51 @@
+"""A job that is submitted again after it was cancelled takes over its earlier run: which run belongs to which job.
+
+Same tenant, same kind, same config as it runs. A run belongs to one job: the ledger gives it from one to the other in
+one transaction, and notes where it still lies until it was moved. It moves no files.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+
+from c2b_ray.endpoint.ledger import events, tables
+from c2b_ray.endpoint.ledger.database import Database, record
+from c2b_ray.endpoint.ledger.job import COLUMNS, FencedError, Job
+
+_jobs = tables.jobs.c
+_LATEST = 50
+NOTE = "run"
+"""The kind of the events that say so."""
+
+
+def predecessor(db: Database, job: Job) -> tuple[str, str] | None:
+    """The latest cancelled job with this config and a run, and where that run lies."""
+    where = (
+        _jobs.tenant_id == job.tenant_id, _jobs.kind == job.kind, _jobs.state == "cancelled", _jobs.id != job.id,
+        _jobs.deleted.is_(None), _jobs.run_path.is_not(None),
+    )  # fmt: skip
+    statement = select(_jobs.id, _jobs.run_path, _jobs.resolved).where(*where).order_by(_jobs.ended.desc())
+    with db.reading() as tx:
+        rows = tx.execute(statement.limit(_LATEST)).all()
+    return next(((row.id, row.run_path) for row in rows if row.resolved == job.resolved), None)
+
+
+def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
+    """Gives the run of `before` to the job that runs, and its count of images, which were booked then and are not
+    booked again; the job as it is now. None where the run was deleted or taken meanwhile. FencedError where the job is
+    held no more."""
+    old, path = before
+    with db.transaction() as tx:
+        has_it = _jobs.id == old, _jobs.run_path == path, _jobs.state == "cancelled", _jobs.deleted.is_(None)
+        gives = update(tables.jobs).where(*has_it).values(run_path=None, bytes=0)
+        earlier = tx.execute(gives.returning(_jobs.images)).first()
+        if earlier is None:
+            return None
+        mine = _jobs.id == job.id, _jobs.fence == job.fence, _jobs.state == "running"
+        takes = update(tables.jobs).where(*mine).values(run_path=path, images=_jobs.images + earlier.images)
+        row = tx.execute(takes.returning(*COLUMNS)).first()
+        if row is None:
+            raise FencedError(f"{job.id}: another runner has it")
+        events.add(tx, old, NOTE, {"message": "its run was taken over", "reason": f"{job.id} goes on with it"})
+        events.add(tx, job.id, NOTE, {"message": "goes on with an earlier run", "reason": f"that of {old}"})
+    return record(Job, row)

@@ -1,0 +1,132 @@
+"""The captions of a failures run with their failure rates, and the failures of one that the run kept, with images.
+
+Rates are shown as the run wrote them; nothing is computed anew. Images stand in its rounds, by their numbers there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.problems import ProblemError, not_found
+from c2b_ray.endpoint.api.reads import Made, finished
+from c2b_ray.endpoint.api.results import CLOSED, picture_type, read
+from c2b_ray.endpoint.web.rendering import shown
+from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.report.failures.rows import CONFIRMATION, DISCOVERY
+from c2b_ray.report.kit.redact import clean
+from c2b_ray.steps.discovery.rounds import SAMPLE
+from c2b_ray.store.failures_run import FailuresRun
+
+MOST, PAGE = 1000, 24
+VERDICTS = ("failure", "not_shown", "undetermined")
+SORTS = ("rate", "baseline_rate", "ratio", "draws", "q_value")
+_FILTERS = ("classifier", "label", "stage", "verdict")
+_DRAWN = ("caption_id", "classifier", "generator")
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which hypotheses, in which order. Empty is any."""
+
+    classifier: str
+    label: str
+    stage: str
+    verdict: str
+    sort: str
+    ascending: bool
+
+    def link(self, sort: str) -> str:
+        values = {**vars(self), "sort": sort}
+        values["order"] = "ascending" if sort == self.sort and not self.ascending else ""
+        values.pop("ascending")
+        return f"?{urlencode({name: value for name, value in values.items() if value})}"
+
+
+def captions_page(visit: Visit) -> Response:
+    made = _made(visit)
+    every = [{**row, "number": number} for number, row in enumerate(made.table("hypotheses").to_pylist())]
+    stages = {row["stage"] for row in every}
+    sort = visit.query("sort") if visit.query("sort") in SORTS else "ratio"
+    stage = visit.query("stage") if "stage" in visit.request.query_params else CONFIRMATION
+    look = Look(visit.query("classifier"), visit.query("label"), stage if stage in stages else "",
+                visit.query("verdict"), sort, visit.query("order") == "ascending")  # fmt: skip
+    rows = [row for row in every if all(getattr(look, name) in ("", row[name]) for name in _FILTERS)]
+    rows.sort(key=lambda row: (row[sort] is None, (row[sort] or 0.0) * (1 if look.ascending else -1)))
+    choices = {name: sorted({row[name] for row in every}) for name in ("classifier", "label")}
+    return shown(visit, "captions.html.j2", {
+        "job": made.job, "rows": rows[:MOST], "total": len(rows), "look": look,
+        "choices": {**choices, "stage": [one for one in (CONFIRMATION, DISCOVERY) if one in stages],
+                    "verdict": list(VERDICTS)},
+    })  # fmt: skip
+
+
+def caption_page(visit: Visit) -> Response:
+    """A caption's rate, and its failures: those of confirmation first."""
+    made = _made(visit)
+    number = visit.number("number", 0, 100_000_000)
+    hypotheses = made.table("hypotheses")
+    if number >= hypotheses.num_rows:
+        raise not_found("caption")
+    one = hypotheses.slice(number, 1).to_pylist()[0]
+    start = visit.number("start", 0, 100_000_000)
+    failures = list(_failures(made, _run(made).read("hypotheses", list(_DRAWN)).slice(number, 1).to_pylist()[0]))
+    return shown(visit, "caption.html.j2", {
+        "job": made.job, "one": one, "number": number, "failures": failures[start : start + PAGE],
+        "total": len(failures), "start": start, "page": PAGE,
+    })  # fmt: skip
+
+
+def example(visit: Visit) -> Response:
+    """The image of a failure, as it was encoded."""
+    made = _made(visit)
+    number, position = (_whole(visit.part(name)) for name in ("round", "position"))
+    kept: Sequence[Mapping[str, Any]] = ()
+    if number < made.rows("rounds"):
+        kept = made.rows_at("rounds", [number], ["examples"])["examples"].to_pylist()[0]
+    data = kept[position]["image"] if position < len(kept) else None
+    if data is None:
+        raise not_found("image")
+    headers = {"Cache-Control": "private, max-age=86400, immutable", "Content-Security-Policy": CLOSED}
+    return Response(data, media_type=picture_type(data), headers=headers)
+
+
+def _failures(made: Made, drawn: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Of a caption, classifier and generator; images of a sample need not be failures."""
+    light = _run(made).read("rounds", [*_DRAWN, "part", "stage", "first"])
+    here = pc.not_equal(light["part"], SAMPLE)
+    for name in _DRAWN:
+        here = pc.and_(here, pc.equal(light[name], drawn[name]))
+    rounds = light.append_column("number", pa.array(range(light.num_rows), pa.int64())).filter(here).to_pylist()
+    rounds.sort(key=lambda row: (row["stage"] != CONFIRMATION, row["first"]))
+    examples = made.rows_at("rounds", [row["number"] for row in rounds], ["examples"])["examples"].to_pylist()
+    for row, kept in zip(rounds, examples, strict=True):
+        for position, failure in enumerate(kept):
+            if failure["image"] is not None:
+                said = {"predicted": clean(failure["predicted"] or ""), "confidence": failure["confidence"]}
+                yield {**said, "stage": row["stage"], "image": f"{row['number']}/{position}", "seed": failure["seed"]}
+
+
+def _made(visit: Visit) -> Made:
+    made = read(visit.context, visit.caller, visit.part("job_id"))
+    finished(made)
+    if not isinstance(made.run, FailuresRun):
+        raise ProblemError(409, "no_captions", "only a finished search for failures has captions with rates")
+    return made
+
+
+def _run(made: Made) -> FailuresRun:
+    assert isinstance(made.run, FailuresRun)
+    return made.run
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise not_found("image")
+    return int(text)

@@ -1,0 +1,70 @@
+"""The images of a dataset of failures, by label, what they were taken for, and caption: a page of them at a time.
+
+Choices are counted where that reads little; of more rows than `MOST_ROWS` only the images in their order are shown. It
+reads the columns that it filters by, and the rows that it shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import numpy as np
+from starlette.responses import Response
+
+from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.api.reads import ROWS
+from c2b_ray.endpoint.api.results import read
+from c2b_ray.endpoint.web.rendering import shown
+from c2b_ray.endpoint.web.tables import MOST_ROWS
+from c2b_ray.endpoint.web.visit import Visit
+
+PAGE, CHOICES = 24, 200
+NAMES = ("label", "predicted", "caption")
+UNDECIDED = "several labels alike"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which images; empty is any."""
+
+    label: str
+    predicted: str
+    caption: str
+
+    def link(self, start: int) -> str:
+        values = {name: value for name, value in vars(self).items() if value}
+        return f"?{urlencode({**values, 'start': start})}"
+
+
+def gallery_page(visit: Visit) -> Response:
+    made = read(visit.context, visit.caller, visit.part("job_id"))
+    if made.dataset is None:
+        raise ProblemError(409, "no_dataset", "only a dataset that was built has such images")
+    total, start = made.rows(ROWS), visit.number("start", 0, 1_000_000_000)
+    choice = Choice(*(visit.query(name) for name in NAMES))
+    choices: dict[str, list[tuple[str, int]]] = {}
+    rows: range | list[int] = range(total)
+    if total <= MOST_ROWS:
+        values = {name: _texts(made.table(ROWS, [name])[name].to_pylist()) for name in NAMES}
+        choices = {name: Counter(of).most_common(CHOICES) for name, of in values.items()}
+        kept = np.ones(total, bool)
+        for name, wanted in vars(choice).items():
+            if wanted:
+                kept &= np.array([text == wanted for text in values[name]], bool)
+        rows = np.flatnonzero(kept).tolist()
+    elif any(vars(choice).values()):
+        detail = (
+            f"the images of a dataset of {total} rows are shown in their order only; export it to choose among them"
+        )
+        raise ProblemError(422, "too_many_rows", detail)
+    images = made.rows_at(ROWS, rows[start : start + PAGE]).to_pylist()
+    return shown(visit, "gallery.html.j2", {
+        "job": made.job, "images": images, "total": len(rows), "start": start, "page": PAGE, "choice": choice,
+        "choices": choices, "undecided": UNDECIDED,
+    })  # fmt: skip
+
+
+def _texts(values: list[str | None]) -> list[str]:
+    return [UNDECIDED if value is None else value for value in values]

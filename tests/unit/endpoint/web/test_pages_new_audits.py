@@ -1,0 +1,82 @@
+"""The forms of searches for prompts, audits of CLIP models and latent directions: what they hold becomes a config."""
+
+import html
+
+import pytest
+
+from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
+from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.job import Filters
+from c2b_ray.endpoint.web.forms import FIELDS, config_of
+from c2b_ray.endpoint.web.submit import _OF_ROLE
+from c2b_ray.world.zoo import names
+
+FORMS = {
+    "prompts": (
+        {"subjects": "bus, boat", "attributes": "lighting: day, night\nsize: small, large",
+         "language_model": "world:lm",
+         "generators": "world:linked", "judge": "world:clip", "guide": "judge", "yaml": "search: {images: 4}"},
+        {"subjects": ["bus", "boat"], "attributes": {"lighting": ["day", "night"], "size": ["small", "large"]},
+         "language_model": "world:lm", "generators": "world:linked", "judge": "world:clip", "guide": "judge",
+         "search": {"images": 4}},
+    ),
+    "clip-bias": (
+        {"models": "small: world:clip-05\nlarge: world:clip", "datasets.images.table": "data/people.parquet",
+         "datasets.images.attributes": "coin", "groups.k": "1",
+         "yaml": "datasets: {images: {texts: [a smart person]}}"},
+        {"models": {"small": "world:clip-05", "large": "world:clip"}, "groups": {"k": 1},
+         "datasets": {"images": {"table": "data/people.parquet", "attributes": ["coin"], "texts": ["a smart person"]}}},
+    ),
+    "latent": (
+        {"generator": "world:diffusion?prompt=a bus", "classifier": "world:resnet-planted-1", "label": "boat"},
+        {"generator": "world:diffusion?prompt=a bus", "classifier": "world:resnet-planted-1", "label": "boat"},
+    ),
+    "evaluate": (
+        {"task": "Sort snapshots.", "classifier": "world:resnet-planted-0", "truth.table": "",
+         "b2t.captioner": "world:clip", "b2t.encoder": "world:clip", "yaml": "truth: {world: {scenes: 1000}}"},
+        {"task": "Sort snapshots.", "classifier": "world:resnet-planted-0", "truth": {"world": {"scenes": 1000}},
+         "b2t": {"captioner": "world:clip", "encoder": "world:clip"}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_form_makes_the_config_that_a_file_would_hold(kind):
+    sent, config = FORMS[kind]
+    assert config_of(kind, sent, sent.get("yaml", "")) == config
+
+
+@pytest.mark.parametrize("kind", ["prompts", "latent", "evaluate"])
+def test_a_form_is_shown_and_submits(endpoint, visitor, kind):
+    page = visitor("a").get(f"/ui/submit?kind={kind}").text
+    assert all(f'name="{field.name}"' in page for field in FIELDS[kind])
+    assert html.escape(KINDS[kind].label, quote=False) in html.unescape(page)
+    sent = {"kind": kind, "name": f"a {kind}", "once": f"new-{kind}", **FORMS[kind][0]}
+    assert visitor("a").post("/ui/submit", sent).status_code == 303
+    newest = jobs.page(endpoint.db, endpoint.tenants["a"], Filters(kind=kind), limit=1).items[0]
+    assert (newest.name, newest.config) == (f"a {kind}", FORMS[kind][1])
+    shown = visitor("a").get(f"/ui/audits/{newest.id}")
+    assert shown.status_code == 200
+    assert html.escape(KINDS[kind].label, quote=False) in html.unescape(shown.text)
+
+
+def test_what_is_wrong_stands_beside_its_field(visitor):
+    sent = {
+        "kind": "clip-bias",
+        "name": "",
+        "once": "x",
+        **FORMS["clip-bias"][0],
+        "datasets.images.table": "/etc/passwd",
+    }
+    answer = visitor("a").post("/ui/submit", sent)
+    assert answer.status_code == 422
+    assert 'id="datasets.images.table" name="datasets.images.table" aria-describedby' in answer.text
+    assert 'id="datasets.images.table-error">' in answer.text
+    sent["models"] = "without a spec"
+    assert "small: world:clip-05" in visitor("a").post("/ui/submit", sent).text
+
+
+def test_every_kind_but_questions_has_a_form_and_every_list_of_models_has_some():
+    assert set(FIELDS) == set(KINDS) - {"question"}
+    assert set(ANSWERING_KINDS) < set(FIELDS)
+    assert all(names(role) for role in _OF_ROLE.values())
