@@ -4,9 +4,12 @@
 >>> run = c2b_ray.audit("audit.yaml")       # a path, a mapping, or an AuditConfig
 >>> c2b_ray.audit("audit.yaml", classifier=answer, labels=["bus", "tram"])     # a model in memory; see InMemory
 >>> c2b_ray.find_failures("failures.yaml").hypotheses                          # captions that make it fail
+>>> c2b_ray.clip_bias("clip_bias.yaml").biases                                 # of CLIP models, and their transfer
 >>> run.scores                               # tables as Arrow
 >>> c2b_ray.load_run("runs/demo/run").report
 >>> c2b_ray.compare("runs/old", "runs/new").cells
+>>> c2b_ray.search_prompts("prompts.yaml").associations                        # words that raise a value
+>>> c2b_ray.evaluate("evaluate.yaml").agreement                                # detected biases against ground truth
 >>> c2b_ray.build_dataset("dataset.yaml", "failures").rows
 >>> c2b_ray.load_dataset("failures").count_rows()
 """
@@ -19,9 +22,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from c2b_ray.audits.c2b.audit import audit
     from c2b_ray.audits.c2b.comparison import Comparison
+    from c2b_ray.audits.clip_bias.audit import clip_bias
     from c2b_ray.audits.failures.audit import find_failures
+    from c2b_ray.audits.latent.audit import latent_directions
+    from c2b_ray.audits.prompts.audit import search_prompts
     from c2b_ray.commands.dataset.build import build_dataset
     from c2b_ray.commands.dataset.load import load_dataset
+    from c2b_ray.commands.evaluate.evaluate import evaluate
     from c2b_ray.commands.runs import compare
     from c2b_ray.config import AuditConfig
     from c2b_ray.models.memory_classifier import InMemory, Preprocess
@@ -34,22 +41,40 @@ if TYPE_CHECKING:
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 __all__ = [
-    "AuditConfig", "Comparison", "InMemory", "Preprocess", "Run", "__version__", "audit", "build_dataset", "compare",
-    "find_failures", "load_dataset", "load_run",
-]  # fmt: skip
+    "AuditConfig",
+    "Comparison",
+    "InMemory",
+    "Preprocess",
+    "Run",
+    "__version__",
+    "audit",
+    "build_dataset",
+    "clip_bias",
+    "compare",
+    "evaluate",
+    "find_failures",
+    "latent_directions",
+    "load_dataset",
+    "load_run",
+    "search_prompts",
+]
 
-_PLACES = {
+_MODULES = {
     "audit": "c2b_ray.audits.c2b.audit",
     "Comparison": "c2b_ray.audits.c2b.comparison",
     "build_dataset": "c2b_ray.commands.dataset.build",
+    "evaluate": "c2b_ray.commands.evaluate.evaluate",
+    "clip_bias": "c2b_ray.audits.clip_bias.audit",
     "compare": "c2b_ray.commands.runs",
     "find_failures": "c2b_ray.audits.failures.audit",
+    "latent_directions": "c2b_ray.audits.latent.audit",
     "load_dataset": "c2b_ray.commands.dataset.load",
     "AuditConfig": "c2b_ray.config",
     "InMemory": "c2b_ray.models.memory_classifier",
     "Preprocess": "c2b_ray.models.memory_classifier",
     "Run": "c2b_ray.store.run",
     "load_run": "c2b_ray.store.run",
+    "search_prompts": "c2b_ray.audits.prompts.audit",
 }
 
 
@@ -59,8 +84,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("c2b-ray")
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,6 +1,6 @@
-"""Runs all tests in two lanes beside each other: each kind in a process of its own, one after the other in its lane.
+"""Runs tests in two lanes beside each other: each kind in a process of its own, one after the other in its lane.
 
-    python tests/lanes.py [--lanes 1]
+    python tests/lanes.py [everyday|long|all] [--lanes 1]
 
 What one kind starts (a Ray cluster, Serve apps) is gone before the next of its lane begins. The output of a kind is
 printed whole when it ends. Exit status 1 where any test failed. `--lanes 1`: all kinds in turn.
@@ -17,16 +17,42 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 
-# Both lanes take about as long: in the one Ray waits for its processes while the other computes.
-LANES = (
-    (
-        ("unit", "audits", "contract", "golden", "browser"),
-        ("serve",),
-        ("faults",),
-    ),
-    (("ray",), ("nodes",), ("endpoint",), ("pods",)),
+
+@dataclass(frozen=True)
+class Kind:
+    """Folders of tests that one process runs. `only`: a pytest expression of markers."""
+
+    folders: tuple[str, ...]
+    only: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(self.folders) + (f" ({self.only})" if self.only else "")
+
+
+# Both lanes of a suite take about as long: in the one Ray waits for its processes while the other computes.
+Lanes = tuple[tuple[Kind, ...], ...]
+_HERE = ("unit", "audits", "contract")
+EVERYDAY: Lanes = (
+    (Kind(_HERE, "not long"),),
+    (Kind(("ray",), "not long"), Kind(("serve",))),
 )
+LONG: Lanes = (
+    (Kind(("faults",)), Kind(("endpoint",)), Kind(("browser",))),
+    (
+        Kind(("nodes",)),
+        Kind(("pods",)),
+        Kind(("golden", "papers", "install")),
+        Kind(_HERE, "long"),
+        Kind(("ray",), "long"),
+    ),
+)
+SUITES: dict[str, tuple[Lanes, ...]] = {
+    "everyday": (EVERYDAY,),
+    "long": (LONG,),
+    "all": (EVERYDAY, LONG),
+}
 _printing = threading.Lock()
 
 
@@ -37,25 +63,25 @@ class Tests:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = threading.Event()
 
-    def run(self, kinds: tuple[str, ...]) -> bool:
-        """Whether all tests of these kinds pass, in one process."""
+    def run(self, kind: Kind) -> bool:
+        """Whether all tests of this kind pass, in one process."""
         if self._stopped.is_set():
             return False
         began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", *(f"tests/{kind}" for kind in kinds)]
+        command = [sys.executable, "-m", "pytest", *(f"tests/{folder}" for folder in kind.folders), "-m", kind.only]
         # A group of its own, so that an interrupt ends what it started too.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         self._running.add(process)
         output, _ = process.communicate()
         self._running.discard(process)
         with _printing:
-            print(f"== {' '.join(kinds)}: {time.monotonic() - began:.0f} s", flush=True)
+            print(f"== {kind}: {time.monotonic() - began:.0f} s", flush=True)
             sys.stdout.buffer.write(output)
             sys.stdout.flush()
         return process.returncode == 0
 
-    def run_lane(self, lane: tuple[tuple[str, ...], ...]) -> bool:
-        passed = [self.run(kinds) for kinds in lane]  # also those after one that failed
+    def run_lane(self, lane: tuple[Kind, ...]) -> bool:
+        passed = [self.run(kind) for kind in lane]  # also those after one that failed
         return all(passed)
 
     def stop(self) -> None:
@@ -67,17 +93,21 @@ class Tests:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("suite", choices=SUITES, nargs="?", default="all")
     parser.add_argument("--lanes", type=int, choices=(1, 2), default=2)
-    lanes = LANES if parser.parse_args().lanes == 2 else (tuple(kinds for lane in LANES for kinds in lane),)
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    began, tests = time.monotonic(), Tests()
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        try:
-            passed = [lane.result() for lane in [pool.submit(tests.run_lane, lane) for lane in lanes]]
-        except KeyboardInterrupt:
-            tests.stop()
-            raise
-    print(f"== all tests: {'passed' if all(passed) else 'some FAILED'}, {time.monotonic() - began:.0f} s")
+    began, tests, passed = time.monotonic(), Tests(), []
+    for suite in SUITES[options.suite]:
+        lanes = suite if options.lanes == 2 else (tuple(kind for lane in suite for kind in lane),)
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            try:
+                passed += [lane.result() for lane in [pool.submit(tests.run_lane, lane) for lane in lanes]]
+            except KeyboardInterrupt:
+                tests.stop()
+                raise
+    ended = "passed" if all(passed) else "some FAILED"
+    print(f"== tests of {options.suite}: {ended}, {time.monotonic() - began:.0f} s")
     return 0 if all(passed) else 1
 
 

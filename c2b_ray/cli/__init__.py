@@ -27,12 +27,12 @@ _received: list[int] = []
 
 class _Interrupt(KeyboardInterrupt):
     """Ctrl-C. Where KeyboardInterrupt itself leaves the text of an `exec`, as dataclasses run some while they are
-    imported, Python 3.11 kills the process by the signal at its end, whoever caught it."""
+    imported, Python 3.11 kills the process by the signal at its end, even if it was caught."""
 
 
 def main() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # below it, gRPC tells of every process that is started
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # below it, gRPC logs every process that is started
     # A thread of Ray Data or Serve that asks for something after the end would start another cluster.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     before = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}

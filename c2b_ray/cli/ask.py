@@ -10,7 +10,7 @@ from rich.markup import escape
 from c2b_ray.cli import show
 
 if TYPE_CHECKING:
-    from c2b_ray.commands.ask import Asked
+    from c2b_ray.commands.ask import AnswerSet
 
 
 def ask(
@@ -42,7 +42,7 @@ def ask(
             show.line(f"{name}: {path}")
 
 
-def _print(result: Asked) -> None:
+def _print(result: AnswerSet) -> None:
     from c2b_ray.report.ask.page import lines, right_line
 
     console = show.out()

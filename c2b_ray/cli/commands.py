@@ -13,14 +13,18 @@ from c2b_ray.cli import (
     audit,
     audit_log,
     backup,
+    clip_bias,
     compare,
     dataset,
     endpoint,
+    evaluate,
     export,
     failures,
     index,
     keys,
+    latent,
     models,
+    prompts,
     remote,
     serve,
     tenants,
@@ -42,7 +46,11 @@ app.command("ask")(ask.ask)
 app.command("compare")(compare.compare)
 app.command("gate")(compare.gate)
 app.command("export")(export.export)
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(failures.app, name="failures")
+app.add_typer(prompts.app, name="prompts")
+app.command("latent")(latent.latent)
+app.command("clip-bias")(clip_bias.clip_bias)
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(index.app, name="index")
 app.add_typer(remote.app, name="remote")

@@ -25,7 +25,8 @@ FailOn = Annotated[
         OPTION,
         metavar="GATE",
         help="Exit 1 where this holds of a cell: worse, against, phi<-0.2, bus/weather/fog:worse; of a caption: "
-        "failure, rate>0.01, fly/bee/*:failure. Again for more.",
+        "failure, rate>0.01, fly/bee/*:failure; of a direction: found; of a CLIP's bias: value_low>0.01, "
+        "people/kl_recall@5/*:q_value<0.05; of an evaluation: C2B/tested/*:hit<0.3. Again for more.",
     ),
 ]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the gates' checks as JUnit XML.")]
@@ -55,8 +56,8 @@ def compare(
     page = comparison.write(out) if out else None
     _write_junit(junit_file, "c2b compare", checks, comparison.properties())
     if as_json:
-        told = {"page": page, "failed": failed(checks), "gates": [asdict(check) for check in checks]}
-        show.print_json({**comparison.to_json(), **told})
+        gate_results = {"page": page, "failed": failed(checks), "gates": [asdict(check) for check in checks]}
+        show.print_json({**comparison.to_json(), **gate_results})
     else:
         _print(comparison, page)
         _print_checks(checks)

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
+from c2b_ray.cli.run_by_default import RUN, RunsByDefault
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     from c2b_ray.audits.kit.costs import Cost
 
-RUN = "run"
-
-
-class _RunsByDefault(TyperGroup):
-    """`c2b failures CONFIG` is `c2b failures run CONFIG`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = [RUN, *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(help="Find the captions that make a classifier fail.", no_args_is_help=True, cls=_RunsByDefault)
+app = typer.Typer(help="Find the captions that make a classifier fail.", no_args_is_help=True, cls=RunsByDefault)
 
 
 @app.command(RUN)

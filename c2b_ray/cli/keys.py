@@ -82,7 +82,7 @@ def revoke(key: Ref, config: Config = None) -> None:
     from c2b_ray.endpoint.ledger import keys
 
     db = opened(config)
-    revoked = keys.revoke(db, None, _found(db, key).id)
+    revoked = keys.revoke(db, None, _existing(db, key).id)
     assert revoked is not None
     show.line(f"{revoked.id} works no more, since {moment(revoked.revoked)} UTC")
 
@@ -99,12 +99,12 @@ def rotate(
 
     lasts = seconds("grace", grace)
     db = opened(config)
-    new = keys.rotate(db, None, _found(db, key).id, lasts)
+    new = keys.rotate(db, None, _existing(db, key).id, lasts)
     assert new is not None
     _print_new(new, as_json)
 
 
-def _found(db: Database, ref: str) -> Key:
+def _existing(db: Database, ref: str) -> Key:
     from c2b_ray.endpoint.ledger import keys
 
     prefix = ref.removeprefix("c2b_").partition("_")[0]  # a whole key, too: nothing of its secret is shown again

@@ -61,6 +61,38 @@ def dataset(
 
 
 @app.command()
+def prompts(
+    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Submit a search for prompts that expose a generator's hidden bias, and wait for it."""
+    _submit("prompts", file, (name, once), (wait, dry_run, as_json))
+
+
+@app.command("clip-bias")
+def clip_bias(
+    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Submit an audit of the biases of CLIP models, and wait for it."""
+    _submit("clip-bias", file, (name, once), (wait, dry_run, as_json))
+
+
+@app.command()
+def latent(
+    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Submit a search for directions of a latent space that bias a classifier, and wait for it."""
+    _submit("latent", file, (name, once), (wait, dry_run, as_json))
+
+
+@app.command()
+def evaluate(
+    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
+) -> None:
+    """Submit an evaluation of detected biases against ground truth, and wait for it."""
+    _submit("evaluate", file, (name, once), (wait, dry_run, as_json))
+
+
+@app.command()
 def status(job: JOB, as_json: Json = False) -> None:
     """How far a job is."""
     with connected() as endpoint:
@@ -78,7 +110,9 @@ def wait(job: JOB, as_json: Json = False) -> None:
 def listed(
     limit: Annotated[int, typer.Option(min=1, help="Jobs at most.")] = 20,
     state: Annotated[str | None, typer.Option(help="queued, running, finished, failed or cancelled.")] = None,
-    kind: Annotated[str | None, typer.Option(help="c2b, failures, dataset or question.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="c2b, failures, dataset, prompts, clip-bias, latent, evaluate or question.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """The tenant's jobs, the latest first."""

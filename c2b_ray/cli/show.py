@@ -1,7 +1,7 @@
 """What a person sees after a command has run: lines, tables and JSON, in which no name acts on the terminal.
 
-Names may look like rich's markup: whoever puts one into a line or table escapes it. It knows rows, not where they come
-from.
+Names may look like rich's markup: callers that put one into a line or table escape it. It knows rows, not where they
+come from.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def set_(
     if as_json:
         show.print_json(vars(now))
         return
-    own = ", ".join(f"{name}={value}" for name, value in sorted(now.quotas.items())) or "the endpoint's defaults"
-    show.line(f"{now.name} ({now.id}): weight {now.weight:g}, quotas {own}")
+    of_tenant = ", ".join(f"{name}={value}" for name, value in sorted(now.quotas.items())) or "the endpoint's defaults"
+    show.line(f"{now.name} ({now.id}): weight {now.weight:g}, quotas {of_tenant}")
 
 
 def _change(text: str) -> tuple[str, Any]:

@@ -109,8 +109,8 @@ def _seconds(text: str | None) -> float | None:
 def _wait(state: RetryCallState) -> float:
     """What Retry-After says, else longer each time; a little more or less, so that clients do not come all at once."""
     error = state.outcome.exception() if state.outcome else None
-    told = getattr(error, "retry_after", None)
-    seconds = float(told) if told is not None else 0.25 * 2 ** min(state.attempt_number, 8)
+    retry_after = getattr(error, "retry_after", None)
+    seconds = float(retry_after) if retry_after is not None else 0.25 * 2 ** min(state.attempt_number, 8)
     return min(LONGEST_WAIT, seconds) * (1 + random.random() / 4)  # noqa: S311 — spreads requests, hides nothing
 
 

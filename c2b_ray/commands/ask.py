@@ -19,7 +19,7 @@ from c2b_ray.audits.c2b.classifiers import classifiers_of, one_of
 from c2b_ray.audits.kit.backend import at_hand
 from c2b_ray.audits.kit.loaders import Loaders
 from c2b_ray.errors import ConfigError, RunError
-from c2b_ray.report.ask.page import asked_page
+from c2b_ray.report.ask.page import answers_page
 from c2b_ray.schemas import IMAGES, content_id
 from c2b_ray.steps.ask import SentenceAnswer, answer, class_of, images_of_class
 from c2b_ray.steps.draw import fetch, generate, generated
@@ -35,8 +35,9 @@ Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What came out. `images` is a table of `schemas.IMAGES`, `predictions` one of `schemas.PREDICTIONS`."""
+class AnswerSet:
+    """The answer of each classifier, and what it rests on. `images` is a table of `schemas.IMAGES`, `predictions` one
+    of `schemas.PREDICTIONS`."""
 
     run: C2BRun
     sentence: str
@@ -76,7 +77,7 @@ class Asked:
         return path
 
     def write_page(self, path: str | Path) -> None:
-        page = asked_page(self.sentence, self.target_class, self.answers, (self.images, self.predictions), self.alpha)
+        page = answers_page(self.sentence, self.target_class, self.answers, (self.images, self.predictions), self.alpha)
         files.write_under(path, page.encode())
 
 
@@ -92,13 +93,13 @@ def ask(
     classifier: str | None = None,
     target_class: str | None = None,
     index: str | None = None,
-) -> Asked:
+) -> AnswerSet:
     """The run's classifiers, or one of them, on `n` images of the sentence.
 
-    `target_class`: by default the one that the sentence names. `index`: where to look for images, by default the run's
-    own. Models answer from Ray Serve where it runs and serves them, else in this process.
+    `target_class`: by default the one that the sentence names. `index`: of the images, by default that of
+    the run. Models answer from Ray Serve where it runs and serves them, else in this process.
 
-    ConfigError where it is not plain which class or classifier is meant, or where there is no index; RunError for an
+    ConfigError where the class or the classifier is ambiguous, or where there is no index; RunError for an
     unfinished run, or where a classifier's weights are no longer those of the run.
     """
     loaded = load_c2b_run(finished(run))
@@ -116,7 +117,7 @@ def ask(
             predictions = _predictions(loaded, models, spec, images)
             tables.append(predictions)
             answers.append(answer(spec, target, predictions, (of_class, loaded.predictions), confidence))
-    return Asked(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
+    return AnswerSet(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
 
 
 def _in_order(run: C2BRun) -> list[str]:

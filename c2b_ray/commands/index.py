@@ -1,6 +1,6 @@
 """Building an index from images or embeddings, and searching one by captions: what `c2b index` calls.
 
-It composes the pipelines, the encoder and the index; how any of them works is theirs.
+It composes the pipelines, the encoder and the index; it does not know how any of them works.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def import_folder(
     listener: Listener | None = None,
     wish: Wish = DEFAULT,
 ) -> dict[str, Any]:
-    """An index at `out` of the embeddings in `folder`, made by `encoder`; images are read where they are, when asked
-    for: below `images` (`folder`, where None) or in the WebDataset shards there. `moved_from`: what the paths in the
+    """An index at `out` of the embeddings in `folder`, made by `encoder`; images stay where they are and are read on
+    demand: below `images` (`folder`, where None) or in the WebDataset shards there. `moved_from`: what the paths in the
     metadata begin with, where the images have been moved. `skip_bad` leaves out zero and NaN rows, and counts them.
     """
     steps = Steps(listener)

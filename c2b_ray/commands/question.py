@@ -1,4 +1,4 @@
-"""A question to a finished run of any kind that can answer one, as a job of its own: its answer is kept in files.
+"""A question to a finished run of any kind that can answer one, as a job that keeps its answer in files.
 
     OUT/answer.json   what was answered, as `c2b ask --json` and `c2b failures ask --json` print it, and in `lines` as
                       they print it for people
@@ -39,8 +39,8 @@ def answer_question(
 ) -> str:
     """Asks, writes the answer under `out`, and returns its path. An answer that is there already stays.
 
-    `via` and `listener` as for audits; a question needs no `placement`. ConfigError where the kind of run has no use
-    for a field, or the sentence does not say which class is meant; RunError for a run that is not finished.
+    `via` and `listener` as for audits; a question needs no `placement`. ConfigError where the kind of run does not
+    take a field, or the sentence names no class; RunError for a run that is not finished.
     """
     question = config if isinstance(config, QuestionConfig) else QuestionConfig.model_validate(config)
     location = f"{str(out).rstrip('/')}/{ANSWER}"

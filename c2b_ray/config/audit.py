@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
-from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
+from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
 from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 from c2b_ray.config.verification import Verification
@@ -35,14 +35,14 @@ class Budget(Strict):
 
 
 class AuditConfig(Strict):
-    """An audit: a classifier, a sentence about its task, and where images of it can be found."""
+    """An audit: a classifier, a sentence about its task, and where its images are."""
 
     task: Name = Field(description="What the classifier is for, in a sentence.")
     classes: Annotated[list[Name], WithJsonSchema(_CLASSES)] = Field(
         description="The task's classes, in the words of captions; `all`: the classes of `label_map`, or without one "
         "the classifier's labels.",
     )
-    classifier: SpecText | list[SpecText] | dict[Name, SpecText] = Field(
+    classifier: Classifiers = Field(
         description="A model spec, or several that are audited on the same images: a list, or short names of one's own "
         "→ specs, which every table, page and option then calls them by.",
     )
@@ -101,7 +101,7 @@ class AuditConfig(Strict):
         "top5: one of the five likeliest does; among_classes: of the audit's classes alone, the class is the "
         "likeliest, whatever other labels are likelier.",
     )
-    label_map: str | dict[Name, list[int | str]] | None = Field(
+    label_map: LabelMap | None = Field(
         None,
         description="Class → labels of the classifier (indices or names), or the path of a JSON file of that form. "
         "An answer with any of them is the class (by right: among_classes, its probability is the mean over them). "
@@ -123,16 +123,6 @@ class AuditConfig(Strict):
         distinct(classes, "class")
         return classes
 
-    @field_validator("classifier")
-    @classmethod
-    def _some_classifier(cls, classifier: str | list[str] | dict[str, str]) -> str | list[str] | dict[str, str]:
-        return checked_classifiers(classifier)
-
-    @field_validator("label_map", mode="before")
-    @classmethod
-    def _labels_alone(cls, label_map: Any) -> Any:
-        return checked_label_map(label_map)
-
     @field_validator("attributes")
     @classmethod
     def _values_to_compare(cls, attributes: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
@@ -145,12 +135,12 @@ class AuditConfig(Strict):
 
     @field_validator("templates")
     @classmethod
-    def _with_both_places(cls, templates: dict[str, str]) -> dict[str, str]:
+    def _with_both_placeholders(cls, templates: dict[str, str]) -> dict[str, str]:
         distinct(list(templates), "attribute")
         for name, template in templates.items():
-            for place in ("[CLASS]", "[VALUE]"):
-                if template.count(place) != 1:
-                    raise ValueError(f"{name}: {template!r} must hold {place} once")
+            for placeholder in ("[CLASS]", "[VALUE]"):
+                if template.count(placeholder) != 1:
+                    raise ValueError(f"{name}: {template!r} must hold {placeholder} once")
         return templates
 
     @field_validator("intersections")
@@ -200,7 +190,7 @@ class AuditConfig(Strict):
 
     @property
     def classifiers(self) -> tuple[str, ...]:
-        """What tables, pages and options call the classifiers: the names given, else the specs."""
+        """The classifiers' names in tables, pages and options: those of the config, else the specs."""
         return tuple(self.specs)
 
     @property

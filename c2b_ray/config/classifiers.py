@@ -1,19 +1,21 @@
-"""The classifiers that a file names: one, a list, or short names of one's own → specs. It knows names, not models."""
+"""The classifiers that a file names, and their label map, as types of fields. They know names, not models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
 
 from c2b_ray.config.label_map import no_label
-from c2b_ray.config.strict import distinct
+from c2b_ray.config.strict import Name, SpecText, distinct
 from c2b_ray.names import folded
 
-Classifiers = str | list[str] | dict[str, str]
+_Names = str | list[str] | dict[str, str]
 
 
-def checked_classifiers(classifier: Classifiers) -> Classifiers:
-    """ValueError where there is none, or a name or a spec is given twice."""
+def _checked(classifier: _Names) -> _Names:
+    """ValueError where there is none, or a name or a spec occurs twice."""
     if not classifier:
         raise ValueError("name at least one classifier")
     if isinstance(classifier, dict):
@@ -26,16 +28,22 @@ def checked_classifiers(classifier: Classifiers) -> Classifiers:
     return classifier
 
 
+def _labels_alone(label_map: Any) -> Any:
+    """ValueError for a label that is neither a name nor an index: as numbers, `true` would be 1."""
+    if isinstance(label_map, dict) and (strange := no_label(label_map)) is not None:
+        raise ValueError(strange)
+    return label_map
+
+
+Classifiers = Annotated[SpecText | list[SpecText] | dict[Name, SpecText], AfterValidator(_checked)]
+"""One spec, a list of specs, or user-chosen names → specs."""
+LabelMap = Annotated[str | dict[Name, list[int | str]], BeforeValidator(_labels_alone)]
+"""A file, or class → labels of the classifier."""
+
+
 def specs_by_name(classifier: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """The spec of each classifier by its name, in their order; a spec without a name is its own."""
+    """The spec of each classifier by its name, in their order; a spec without a name is its own name."""
     if isinstance(classifier, Mapping):
         return dict(classifier)
     specs = [classifier] if isinstance(classifier, str) else classifier
     return {spec: spec for spec in specs}
-
-
-def checked_label_map(label_map: Any) -> Any:
-    """ValueError for a label that is neither a name nor an index."""
-    if isinstance(label_map, dict) and (strange := no_label(label_map)) is not None:
-        raise ValueError(strange)
-    return label_map

@@ -5,11 +5,9 @@ It knows fields and their limits, not what a build does with them, nor files.
 
 from __future__ import annotations
 
-from typing import Any
+from pydantic import Field, model_validator
 
-from pydantic import Field, field_validator, model_validator
-
-from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
+from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
 from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 from c2b_ray.names import folded
@@ -100,7 +98,7 @@ class DatasetConfig(Strict):
     captions: Captions | None = Field(
         None, description="Where the captions come from; labelled images have those of their own columns."
     )
-    classifier: SpecText | list[SpecText] | dict[Name, SpecText] = Field(
+    classifier: Classifiers = Field(
         description="A model spec, or several that answer for the same images: a list, or short names of one's own → "
         "specs. An image is kept that one of them fails on.",
     )
@@ -115,7 +113,7 @@ class DatasetConfig(Strict):
     hierarchy: str | None = Field(
         None, description="`world`, `imagenet`, a YAML or CSV file of label → parent, or a folder of WordNet's files."
     )
-    label_map: str | dict[Name, list[int | str]] | None = Field(
+    label_map: LabelMap | None = Field(
         None, description="Label → labels of the classifier (indices or names), or the path of a JSON file of them."
     )
     draws_per_caption: int = Field(1000, ge=1, le=1_000_000_000, description="Images of each caption, by each source.")
@@ -133,16 +131,6 @@ class DatasetConfig(Strict):
     shard_draws: int = Field(2000, ge=1, le=1_000_000, description="Draws of a shard, which is made whole or anew.")
     batch: int = Field(32, ge=1, le=65_536, description="Images that a model gets at once; its answers depend on it.")
     seed: int = Field(0, ge=0, lt=2**31)
-
-    @field_validator("classifier")
-    @classmethod
-    def _some_classifier(cls, classifier: str | list[str] | dict[str, str]) -> str | list[str] | dict[str, str]:
-        return checked_classifiers(classifier)
-
-    @field_validator("label_map", mode="before")
-    @classmethod
-    def _labels_alone(cls, label_map: Any) -> Any:
-        return checked_label_map(label_map)
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> DatasetConfig:

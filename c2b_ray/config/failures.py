@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
-from c2b_ray.config.classifiers import checked_classifiers, checked_label_map, specs_by_name
+from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
 from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 
@@ -78,7 +78,7 @@ class FailuresConfig(Strict):
         description="The labels whose images are looked at, in the words of captions; `all`: the classes of "
         "`label_map`, or without one the classifier's labels.",
     )
-    classifier: SpecText | list[SpecText] | dict[Name, SpecText] = Field(
+    classifier: Classifiers = Field(
         description="A model spec, or several that answer for the same images: a list, or short names of one's own → "
         "specs.",
     )
@@ -107,7 +107,7 @@ class FailuresConfig(Strict):
         "a realistic photograph of a {label} ({parent}).",
         description='The baseline caption. "({parent})" falls away without a hierarchy.',
     )
-    label_map: str | dict[Name, list[int | str]] | None = Field(
+    label_map: LabelMap | None = Field(
         None, description="Label → labels of the classifier (indices or names), or the path of a JSON file of them."
     )
     captioner: SpecText | None = Field(None, description="The spec of a captioner that describes failures.")
@@ -151,22 +151,12 @@ class FailuresConfig(Strict):
         distinct(names, "name")
         return names
 
-    @field_validator("classifier")
-    @classmethod
-    def _some_classifier(cls, classifier: str | list[str] | dict[str, str]) -> str | list[str] | dict[str, str]:
-        return checked_classifiers(classifier)
-
     @field_validator("prompt")
     @classmethod
     def _with_the_label(cls, prompt: str) -> str:
         if prompt.count(LABEL) != 1:
             raise ValueError(f"{prompt!r} must hold {LABEL} once, so that every caption names its label")
         return prompt
-
-    @field_validator("label_map", mode="before")
-    @classmethod
-    def _labels_alone(cls, label_map: Any) -> Any:
-        return checked_label_map(label_map)
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> FailuresConfig:

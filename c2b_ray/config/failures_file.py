@@ -12,13 +12,13 @@ from c2b_ray.config.label_map import read_label_map
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.reading import located_path, located_spec, located_specs, refuse_keys_within
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems.documents import read_yaml
+from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 
 _PACKAGED = ("world", "imagenet")
 
 
 def read_failures_config(
-    source: str | Path | dict[str, Any] | FailuresConfig, classifier: dict[str, str] | None = None
+    source: FileOrFields | FailuresConfig, classifier: dict[str, str] | None = None
 ) -> FailuresConfig:
     """The config of a run from a YAML file, a mapping of its fields, or a config.
 

@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems.documents import read_yaml
+from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 
 Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -108,7 +108,7 @@ class PlacementConfig(Strict):
         return section
 
 
-def read_placement(source: str | Path | dict[str, Any] | PlacementConfig | None) -> PlacementConfig:
+def read_placement(source: FileOrFields | PlacementConfig | None) -> PlacementConfig:
     """A placement from a YAML file, a mapping of its fields, or a config; None leaves everything to the defaults.
 
     `laptop`, `one-gpu` and `cluster` are files that come with the package. ConfigError names file and field. The path

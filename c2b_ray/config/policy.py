@@ -15,7 +15,17 @@ from pydantic import Field, field_validator
 from c2b_ray.config.strict import Strict
 
 MIB, GIB = 2**20, 2**30
-Role = Literal["classifier", "language_model", "encoder", "image_generator", "captioner", "index"]
+Role = Literal[
+    "classifier",
+    "language_model",
+    "encoder",
+    "image_generator",
+    "latent_generator",
+    "captioner",
+    "group_guesser",
+    "sentence_encoder",
+    "index",
+]
 Schemes = Annotated[list[str], Field(max_length=64)]
 
 SCHEMES: dict[Role, list[str]] = {
@@ -23,7 +33,10 @@ SCHEMES: dict[Role, list[str]] = {
     "language_model": ["world", "hf", "vllm", "openai"],
     "encoder": ["world", "open_clip"],
     "image_generator": ["world", "diffusers"],
+    "latent_generator": ["world", "diffusers", "vae", "gan", "style"],
     "captioner": ["world", "open_clip", "hf-vlm", "vllm", "openai"],
+    "group_guesser": ["bert"],
+    "sentence_encoder": ["sentence-transformers"],
     "index": ["faiss"],
 }
 _URL = re.compile(r"https?://(\*|(\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9]\d{0,4})?(/[^\s?#]*)?")
@@ -85,6 +98,11 @@ class Policy(Strict):
     image_frames: int = Field(1, ge=1, le=10_000, description="Frames of one image.")
     job_memory_bytes: int | None = Field(None, ge=GIB, description="Address space of a job's process.")
     job_file_bytes: int | None = Field(None, ge=MIB, description="Bytes of one file that a job's process writes.")
+    job_reads: list[str] = Field(
+        default_factory=list,
+        description="Folders that a job's process may read besides its tenant's, libraries and model caches, where the "
+        "kernel has Landlock; `/` confines no job.",
+    )
     weights: Weights = Field(Weights(), description="Limits of an uploaded model.")
     archives: Archives = Field(Archives(), description="Limits of an uploaded archive of images.")
 

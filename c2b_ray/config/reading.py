@@ -16,13 +16,11 @@ from c2b_ray.config.label_map import read_label_map
 from c2b_ray.config.problems import first_problem
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems import refuse_keys
-from c2b_ray.filesystems.documents import read_yaml
+from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 from c2b_ray.filesystems.spec_paths import located
 
 
-def read_audit(
-    source: str | Path | dict[str, Any] | AuditConfig, classifier: dict[str, str] | None = None
-) -> AuditConfig:
+def read_audit(source: FileOrFields | AuditConfig, classifier: dict[str, str] | None = None) -> AuditConfig:
     """An audit from a YAML file, a mapping of its fields, or a config: complete, so that audits can work on it.
 
     ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping

@@ -54,10 +54,10 @@ def prompt_name(number: str, synsets: Mapping[str, Synset]) -> str | None:
     The name of a parent's parent, else of a parent; of several the first that the label has not in itself: a Persian
     cat is a domestic animal rather than a cat. So are all 39 prompts that Wiles et al. print (Tables 1 and 3).
     """
-    own = synsets[number]
-    above = [grand for parent in own.parents for grand in synsets[parent].parents] or list(own.parents)
-    words = {word for name in own.names for word in name.lower().split()}
-    names = [synsets[synset].names[0] for synset in above]
+    synset = synsets[number]
+    above = [grand for parent in synset.parents for grand in synsets[parent].parents] or list(synset.parents)
+    words = {word for name in synset.names for word in name.lower().split()}
+    names = [synsets[parent].names[0] for parent in above]
     return next((name for name in names if not set(name.lower().split()) <= words), names[0] if names else None)
 
 

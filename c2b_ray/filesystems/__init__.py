@@ -1,4 +1,4 @@
-"""Where a path or URI lies: the one place that makes a pyarrow file system of it and words what a store refused.
+"""From a path or URI to a pyarrow file system, and from a store's refusal to an error: here alone.
 
 It knows addresses, not what is read or written there. How S3 is reached is `s3`'s.
 """

@@ -24,7 +24,7 @@ _AT_LEAST = 65_536
 
 
 class Folder:
-    """The files below `folder`. Where it leads to is found out once: a batch of files is read through one of these.
+    """The files below `folder`. It is resolved once: a batch of files is read through one of these.
 
     `follow_links`: whether a link below it may lead out of it.
     """
@@ -36,7 +36,7 @@ class Folder:
         self._base = (os.path.realpath(folder) if self._local else posixpath.normpath(folder)).rstrip("/")
 
     def open(self, name: str) -> Any:
-        """The file `name` of the folder, opened for reading from any place in it; its caller closes it.
+        """The file `name` of the folder, opened for reading, seekable; its caller closes it.
 
         ImageError where the name is absolute or leads out of the folder (by `..`, or by a link unless `follow_links`),
         or where it is no regular file. OSError where the file system refuses.

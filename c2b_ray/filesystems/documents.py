@@ -21,6 +21,9 @@ from c2b_ray.errors import ConfigError, SourceError
 LARGEST = 64 * 2**20
 """Bytes of a document; a label map of a million classes is half of it."""
 
+FileOrFields = str | Path | dict[str, Any]
+"""The path of a YAML file, or the fields that it would hold, by name."""
+
 
 class StrictLoader(yaml.SafeLoader):
     """YAML's safe loader, which refuses a mapping that has a key twice rather than keep the last."""
@@ -28,7 +31,7 @@ class StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            # As written: `1` and `"1"` would be two keys of Python, and one to whoever reads the file.
+            # As written: `1` and `"1"` would be two keys of Python, and one to a person who reads the file.
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
@@ -77,7 +80,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _text(path: str | Path, kind: str) -> str:
     """SourceError for no file, ConfigError for a directory, a device or a file that is no text."""
     try:
-        # Asked before it is opened: a pipe would be waited for, /dev/zero read without end.
+        # Checked before it is opened: a pipe would be waited for, /dev/zero read without end.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise _no_document(path, kind, "a directory or device is there; name a file")
         with open(path, "rb") as stream:
@@ -122,6 +125,11 @@ def read_table(path: str | Path, columns: Sequence[str]) -> list[dict[str, str]]
     if header is None:
         raise _no_document(path, "CSV", "it is empty")
     return rows
+
+
+def read_text(path: str | Path, kind: str) -> str:
+    """A text file without its byte order mark; `kind` and errors as of `read_lines`."""
+    return _text(path, kind)
 
 
 def read_lines(path: str | Path, kind: str) -> list[str]:

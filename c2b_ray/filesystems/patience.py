@@ -23,8 +23,8 @@ LONGEST_PAUSE_S = 8.0
 def patiently(location: str | Path, call: Callable[[], T], reached: bool = False) -> T:
     """What `call` returns, called again while the S3 store of `location` is busy; its last error where it stays so.
 
-    `reached`: the store has answered before, so that one that cannot be reached will be back. Without it, an endpoint
-    that is wrong is told at once.
+    `reached`: the store has answered before, so that one that cannot be reached will be back. Without it, a wrong
+    endpoint is an error at once.
     """
     if not str(location).startswith(s3.SCHEME):
         return call()

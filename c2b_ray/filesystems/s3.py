@@ -67,11 +67,20 @@ def timeout() -> float:
 
 def endpoint_name() -> str:
     """The endpoint for messages: without a user's name and password."""
-    endpoint, region = _place()
+    endpoint, region = _endpoint()
     if endpoint is None:
         return f"Amazon S3 in {region}"
     split = urlsplit(endpoint)
     return f"{split.scheme}://{split.hostname}{f':{split.port}' if split.port else ''}{split.path}"
+
+
+def ports() -> list[int]:
+    """TCP ports that reaching the store takes: its own, 53 for long answers of name servers, and 80 where keys are a
+    node's, which its metadata service gives."""
+    endpoint, _ = _endpoint()
+    split = urlsplit(endpoint) if endpoint else None
+    own = 443 if split is None else split.port or (80 if split.scheme == "http" else 443)
+    return [own, 53, *([80] if _from_the_node() else [])]
 
 
 def has_credentials() -> bool:
@@ -87,7 +96,7 @@ def without_secrets(text: str) -> str:
 
 def file_system() -> fs.S3FileSystem:
     """As the environment says at this moment; the same object while it says the same, for the sake of connections."""
-    return _file_system(_keys(), *_place(), timeout() / ATTEMPTS)
+    return _file_system(_keys(), *_endpoint(), timeout() / ATTEMPTS)
 
 
 def refusals() -> tuple[type[Exception], ...]:
@@ -99,7 +108,7 @@ def refusals() -> tuple[type[Exception], ...]:
 
 def client() -> Any:
     """boto3's client of the same store, for what pyarrow has not: writing only where nothing changed meanwhile."""
-    return _client(_session_key(), *_place(), timeout() / ATTEMPTS)
+    return _client(_session_key(), *_endpoint(), timeout() / ATTEMPTS)
 
 
 @lru_cache(maxsize=4)
@@ -139,7 +148,7 @@ def _client(session: tuple[str, ...], endpoint: str | None, region: str, seconds
     return _session(session).client("s3", endpoint_url=endpoint, region_name=region, config=config)
 
 
-def _place() -> tuple[str | None, str]:
+def _endpoint() -> tuple[str | None, str]:
     """Endpoint, where it is not Amazon's own, and region."""
     session = _session(_session_key())
     from botocore.configprovider import ConfiguredEndpointProvider

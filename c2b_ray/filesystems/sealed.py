@@ -3,7 +3,7 @@
 Parquet's own page checksums cover the pages, and neither their headers nor the footer: of all one-bit flips in a small
 table some hundred then still read back as other values. So a seal goes before the footer, where no reader looks:
 
-    pages … | MAGIC | crc32 of the footer | crc32 and place of each column chunk | length of the seal, MAGIC | footer
+    pages … | MAGIC | crc32 of the footer | crc32 and offset of each column chunk | length of the seal, MAGIC | footer
 
 Other programs read the file as any other. A file without a seal is read by its page checksums, where it has them. It
 knows no paths and no tables.
@@ -11,13 +11,13 @@ knows no paths and no tables.
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -60,7 +60,7 @@ def write(path: str, schema: pa.Schema, tables: Iterable[pa.Table], **options: A
 
 
 def _seal_of(footer: bytes, read: Callable[[int, int], bytes | memoryview]) -> bytes:
-    """`read`: the bytes of a file from a place on, so many."""
+    """`read`: so many bytes of a file from an offset on."""
     seal = [MAGIC, struct.pack("<I", zlib.crc32(footer))]
     for first, size in _chunks(_metadata(footer)).values():
         seal.append(_CHUNK.pack(first, size, zlib.crc32(read(first, size))))
@@ -104,16 +104,19 @@ class Sealed:
         return file.read_row_groups(list(groups), columns=kept)
 
     def _checked(self, groups: set[int], columns: set[str]) -> pa.NativeFile:
-        """The file in memory, with the wanted column chunks alone: memory that is never written is never taken."""
+        """The file in memory, with the wanted column chunks alone: memory that is never written is never taken.
+
+        It is not the heap's, which writes zeros over what was freed before.
+        """
         assert self._sums is not None
-        whole = np.zeros(self._size, np.uint8)
+        whole = mmap.mmap(-1, self._size)
         for (group, path), (first, size) in _chunks(self.metadata).items():
             if group not in groups or path.partition(".")[0] not in columns:
                 continue
             data = self._read(first, first + size)
             if zlib.crc32(data) != self._sums[first, size]:
                 raise pa.ArrowInvalid(f"checksum of column {path!r} does not match")
-            whole[first : first + size] = np.frombuffer(data, np.uint8)
+            whole[first : first + size] = data
         return pa.BufferReader(pa.py_buffer(whole))
 
     def _read(self, first: int, end: int) -> bytes:

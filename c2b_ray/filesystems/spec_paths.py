@@ -13,9 +13,9 @@ LOCAL_DIR = "local-dir:"
 _FILES = ("onnx", "table", "scripted", "faiss")
 """Schemes whose name is a file."""
 _URLS = ("http", "https", "openai")
-_OPTIONS = ("labels", "weights", "vocabulary")
-_NAMES_TOO = {"labels", "weights"}
-"""Options that may be no path: labels with commas between, and the names of torchvision's weights."""
+_OPTIONS = ("labels", "weights", "vocabulary", "lora", "debias", "links")
+_NAMES_TOO = {"labels", "weights", "links"}
+"""Options that may be no path: labels with commas between, the names of torchvision's weights, and no links at all."""
 
 
 def located(spec: str, base: Path) -> str:

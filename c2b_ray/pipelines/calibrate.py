@@ -1,6 +1,6 @@
 """The stage that measures a verifier on labelled images: rows are the questions, parts hold its answers.
 
-It leaves reading, writing and resuming to `stage`, and what is asked to `steps.calibrate`.
+It leaves reading, writing and resuming to `stage`, and the questions to `steps.calibrate`.
 """
 
 from __future__ import annotations

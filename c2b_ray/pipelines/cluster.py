@@ -76,8 +76,8 @@ def _environment() -> Iterator[None]:
     if "RAY_BACKEND_LOG_LEVEL" in os.environ:
         yield
         return
-    # Ray 2.60 prints an error for every actor pool of Ray Data, about arguments that are Ray's own; told not to, it
-    # prints that it was told. Past Python's own streams, so the descriptor is what must be closed for the moment.
+    # Ray 2.60 prints an error for every actor pool of Ray Data, about arguments that are Ray's own; with printing off,
+    # it prints that it is off. Past Python's own streams, so the descriptor is what must be closed for the moment.
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
     stderr = os.dup(2)
     try:
@@ -148,7 +148,7 @@ def _refusal(address: str, error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         # Ray 2.60 passes its AuthenticationError on as text. `ray start` asks for a token where the home folder has
-        # one, as after any local run; a driver that is given an address sends it only if it is told to.
+        # one, as after any local run; a driver with an address sends it only on request.
         if "AuthenticationError" in str(cause):
             return (
                 f"the Ray cluster at {ADDRESS}={address} asks for a token: set RAY_AUTH_MODE=token, with the cluster's "

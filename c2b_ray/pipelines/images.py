@@ -15,7 +15,6 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
@@ -51,7 +50,7 @@ def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A classifier of an audit: how it is loaded, and what it is asked."""
+    """A classifier of an audit: how it is loaded, and its question."""
 
     classifier: Callable[[], Classifier]
     question: Classification
@@ -65,7 +64,7 @@ class ImageStages:
 
     def collect(
         self,
-        wanted: NDArray[np.int64],
+        wanted: draw.Rows,
         revision: str,
         source: Callable[[], ImageSource],
         out: str,
@@ -204,8 +203,8 @@ class Wanted:
         """The rows of these images."""
         marks = np.unique(digests(images))
         first, last = (np.searchsorted(self.digests, marks, side=side) for side in ("left", "right"))
-        places = [np.arange(a, b) for a, b in zip(first, last, strict=True)]
-        return self.rows.take(np.concatenate([np.zeros(0, np.int64), *places]))
+        ranges = [np.arange(a, b) for a, b in zip(first, last, strict=True)]
+        return self.rows.take(np.concatenate([np.zeros(0, np.int64), *ranges]))
 
 
 def _with_ids(rows: pa.Table, revision: str) -> Iterator[pa.Table]:

@@ -1,4 +1,5 @@
-"""How far a stage is, told to a listener from the first batch on. It knows neither rows nor where they are computed."""
+"""Progress of a stage, reported to a listener from the first batch on. It knows neither rows nor where they are
+computed."""
 
 from __future__ import annotations
 
@@ -43,12 +44,12 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Rows of the source that have an answer, whenever it was given."""
+        """Rows of the source that have an answer, of this process or an earlier one."""
         return self.resumed + self.answered
 
 
 class Teller:
-    """Counts what a stage has done and tells `listener`, one call at a time, from whichever thread learns of it."""
+    """Counts what a stage has done and calls `listener`, one call at a time, from whichever thread learns of it."""
 
     def __init__(self, listener: Callable[[Progress], None] | None, resumed: int, total: int | None) -> None:
         self._listener, self._resumed, self._total = listener, resumed, total

@@ -1,6 +1,6 @@
 """Stages in Ray: rows are read by tasks, stepped by a pool of actors that each hold the role, and written by tasks.
 
-What a stage is, and what it promises, is said in `stage`; this module knows Ray Data alone.
+`stage` defines what a stage is and promises; this module knows Ray Data alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from c2b_ray.pipelines.stage import (
     write_part,
     write_stage,
 )
-from c2b_ray.pipelines.worker_errors import as_given, carried, carried_rows
+from c2b_ray.pipelines.worker_errors import as_raised, carried, carried_rows
 from c2b_ray.store.parts import Digests, Parts
 
 R = TypeVar("R")
@@ -75,7 +75,7 @@ class OnRay:
             # Put first: what the function holds may be large, and goes to the worker by shared memory then.
             result: T = ray.get(task.remote(ray.put(function), placement.precision))
         except ray.exceptions.RayError as error:
-            raise as_given(error) from None
+            raise as_raised(error) from None
         return result
 
     def run(
@@ -130,11 +130,11 @@ class OnRay:
 
 @contextmanager
 def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
-    """Tells of answered rows every second, and ends the stage's processes at their next batch when the body ends."""
+    """Reports answered rows every second, and ends the stage's processes at their next batch when the body ends."""
     over = threading.Event()
 
     def watch() -> None:
-        with suppress(ray.exceptions.RayError):  # the cluster has gone, of which the stage itself will tell
+        with suppress(ray.exceptions.RayError):  # the cluster has gone, which the stage itself will report
             while not over.wait(1):
                 written = teller.rows  # first: rows on their way into a part then count nowhere rather than twice
                 teller.answered(written, reports.open_rows())
@@ -225,7 +225,7 @@ def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
             for batch in batches:
                 yield from batch.to_pylist()
         except ray.exceptions.RayError as error:
-            raise as_given(error) from None
+            raise as_raised(error) from None
 
 
 @carried

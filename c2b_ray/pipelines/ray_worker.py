@@ -72,6 +72,6 @@ class Worker(Generic[R]):
 
 
 def _name(block: pa.Table, id_column: str) -> str:
-    """The same in every process that is given these rows."""
+    """The same in every process that gets these rows."""
     first = digests(ids_of(block.slice(0, 1), id_column).slice(0, 1))
     return f"{first[0].hex() if len(first) else 'none'}-{block.num_rows}"

@@ -1,4 +1,4 @@
-"""What the processes of a stage and its driver tell each other while it runs: rows answered, deaths, and to stop.
+"""Messages between the processes of a stage and its driver while it runs: rows answered, deaths, and to stop.
 
 It goes through the key-value store of the Ray cluster, which every process is connected to, so that no process is
 started for it and no node's death loses it. It knows neither rows nor models. A call takes about a millisecond, so a

@@ -1,4 +1,4 @@
-"""Whether local paths are there on every node: what one node alone has, a stage would miss in the middle of its work.
+"""Checks that local paths exist on every node: a path that one node alone has would fail in the middle of a stage.
 
 It knows paths and nodes, not what is at the paths. Object stores are the same everywhere and not looked at.
 """

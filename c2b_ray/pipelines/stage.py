@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from c2b_ray.config.placement import Stage
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
+from c2b_ray.store.memory import give_back
 from c2b_ray.store.parts import Digests, Parts, absent, digests, distinct, failed, writing
 
 R = TypeVar("R")
@@ -168,6 +169,7 @@ def write_stage(
             with closing(work(parts, done, teller)) as written:
                 for part in written:
                     teller.wrote(part.rows, part.errors)
+        give_back()
         after = parts.drop_repeats(job.id_column)
         if not parts.names():
             parts.put("part-empty.parquet", job.config.schema.empty_table())

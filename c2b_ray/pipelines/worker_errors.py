@@ -55,7 +55,7 @@ def carried_rows(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]
     return call
 
 
-def as_given(error: ray.exceptions.RayError) -> Exception:
+def as_raised(error: ray.exceptions.RayError) -> Exception:
     """What a worker raised; ServiceError for what happened to Ray itself."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Carried):

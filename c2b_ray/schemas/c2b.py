@@ -43,10 +43,10 @@ SCORES = pa.schema(
         pa.field("basis", _text),
         pa.field("captions", pa.int64()),  # captions whose images the cell holds; null for labelled images
         pa.field("caption_spread", pa.float64()),  # standard deviation between captions of one cell; NaN: not known
-        pa.field("wanted", pa.int64()),  # distinct images that were asked for; null for labelled images
+        pa.field("wanted", pa.int64()),  # distinct images that the cell wanted; null for labelled images
         pa.field("undecided", pa.int64()),  # images of n whose answer is no single one; they count as wrong
         pa.field("shared", pa.int64()),  # images of n that other values of the attribute hold as well
-        # φ with the cells weighted to one distribution of all other attributes; null where it could not be had.
+        # φ with the cells weighted to one distribution of all other attributes; null where it could not be computed.
         pa.field("phi_standardised", pa.float64()),
         # "attribute: value" of another attribute that nearly the same images show, as far as verified: neither explains
         # the other, and no images tell them apart. Null where there is none.

@@ -35,7 +35,7 @@ DATASET_ROWS = pa.schema(
         pa.field("probabilities", pa.list_(pa.float32()), nullable=False),
         pa.field("answers", pa.list_(ANSWER), nullable=False),  # of every classifier, in the config's order
         pa.field("kept_because", _text, nullable=False),  # "top1: taken for snowplow by resnet50"
-        pa.field("verified", _text),  # what the verifier saw; null where none was asked
+        pa.field("verified", _text),  # what the verifier saw; null where there was no verifier
         pa.field("fingerprint", pa.uint64(), nullable=False),  # perceptual hash
         pa.field("caption_number", pa.int32(), nullable=False),  # of the caption in the plan, from 0
         pa.field("draw", _count, nullable=False),  # of the caption's draws, from 0
@@ -52,10 +52,13 @@ DROPS = pa.schema(
         pa.field("image_id", _text),  # of a failure that was left out for what others are; null of all else
         pa.field("fingerprint", pa.uint64()),  # of the same: later failures are compared with it too
         pa.field("thumbnail", pa.binary(192)),  # of the same, 8 × 8 × 3 levels; datasets of format 1 have none
+        pa.field(
+            "windows", pa.binary(72)
+        ),  # of the same, hashes of its inner part, where it is and moved; since format 3
     ]
 )
 CANDIDATE = "candidate"
-"""In place of a reason, while the second pass is still to come: a failure that shows its label."""
+"""The reason before the second pass: a failure that shows its label."""
 
 PLANNED = pa.schema(
     [

@@ -50,7 +50,7 @@ ROUNDS = pa.schema(
         pa.field("failures", _count, nullable=False),  # answers that fail by the run's rule, whatever they are
         pa.field("predicted", pa.list_(_text), nullable=False),  # the labels that failures were taken for
         pa.field("counts", pa.list_(_count), nullable=False),  # how often, of each
-        pa.field("examples", pa.list_(EXAMPLE), nullable=False),  # the first failures, so many as were asked for
+        pa.field("examples", pa.list_(EXAMPLE), nullable=False),  # the first failures, as many as the order keeps
         pa.field("seconds", pa.float64(), nullable=False),  # that the round took
     ]
 )

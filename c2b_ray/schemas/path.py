@@ -29,7 +29,7 @@ PROPOSALS = pa.schema(
                         pa.field("kind", _text),  # attribute, value
                         pa.field("from", _text),
                         pa.field("into", _text),
-                        pa.field("similarity", pa.float32()),  # the encoder's cosine; null where it was not asked
+                        pa.field("similarity", pa.float32()),  # the encoder's cosine; null where no encoder was used
                         pa.field("rule", _text),  # name, values, spelling, head word, language model
                     ]
                 )
@@ -41,7 +41,7 @@ PROPOSALS = pa.schema(
 REJECTED = pa.schema(
     [
         pa.field("step", _text, nullable=False),  # propose, template, caption
-        pa.field("about", _text, nullable=False),  # the class, or class/attribute/bias class, that was asked for
+        pa.field("about", _text, nullable=False),  # the class, or class/attribute/bias class, of the request
         pa.field("reply", _text, nullable=False),  # what the model said, whole
         pa.field("reason", _text, nullable=False),
     ]
@@ -72,18 +72,18 @@ DRAWS = pa.schema(
 
 IMAGES = pa.schema(
     [
-        pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's place in it
+        pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's position in it
         pa.field("key", _text, nullable=False),  # the image's name in its source
         pa.field("bytes", pa.binary()),  # encoded, as found; null where they are no picture
         pa.field("content", _text),  # hash of the bytes as they were fetched; null where there were none
         pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
-        pa.field("error", _text),  # why the bytes could not be had, or why they are no picture
+        pa.field("error", _text),  # why the bytes could not be read, or why they are no picture
     ]
 )
 
 VERIFICATIONS = pa.schema(
     [
-        pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all that it is asked
+        pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all its questions
         pa.field("image_id", _text, nullable=False),
         pa.field("target_class", _text, nullable=False),  # that the image was drawn for
         pa.field("revision", _text, nullable=False),  # of the verifier

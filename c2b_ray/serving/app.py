@@ -99,7 +99,7 @@ def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Applicatio
 def targets(
     missing: dict[str, str], wanted: dict[str, str | None], placed: dict[str, ServeApplicationSchema]
 ) -> list[RunTarget]:
-    """What is to run under each name, placed as the configuration places its kind."""
+    """The app to run under each name, placed as the configuration places its kind."""
     made = []
     for kind, name in missing.items():
         spec = wanted.get(kind)
@@ -115,7 +115,7 @@ def targets(
             options["ray_actor_options"] = environment.resolved(actor, name)
         # A model that cannot be loaded cannot be loaded at a second attempt either.
         options["max_constructor_retry_count"] = 1
-        if scaling := options.get("autoscaling_config"):  # whoever starts an app is about to ask it
+        if scaling := options.get("autoscaling_config"):  # the process that starts an app is about to call it
             options["autoscaling_config"] = {**scaling, "initial_replicas": max(1, scaling.get("min_replicas", 1))}
         args = OneModel(**{**placed_app.args, "model": spec}) if spec else ManyModels(**placed_app.args)
         made.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))

@@ -23,7 +23,7 @@ class ServedCaptionScorer(ServedCaptioner):
         return scores_among_usable(images, texts, lambda usable: self._scores(usable, texts))
 
     def _scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
-        rows = self.channel.rows(self.chunk, len(images) * len(texts))
+        rows = self.rows(len(images) * len(texts))
         parts = spans([image.nbytes for image in images], max(1, rows // len(texts)))
         calls = [(self.spec, pack(images[part]), list(texts)) for part in parts]
         return np.concatenate([scores for scores, _ in self.channel.call_many("caption_scores", calls)])

@@ -51,13 +51,13 @@ class CaptionerServer:
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config)
+        self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """What is served; asked with a model, refuses if it is another."""
+        """The model that is served; with a spec, an error if another one is."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         scores = isinstance(self._captioner, CaptionScorer)

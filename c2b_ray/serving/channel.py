@@ -51,7 +51,7 @@ APPS = MappingProxyType(
 """What a configuration in `deployments/` calls the app of each kind."""
 
 PATIENCE_S = 600.0
-"""How long a call waits for a place in the queue, or for a first replica, while a large model loads elsewhere."""
+"""How long a call waits for room in the queue, or for a first replica, while a large model loads elsewhere."""
 
 ATTEMPTS = 4
 """How often a call is made whose replica dies under it. Roles answer alike each time, so asking again is safe."""
@@ -64,7 +64,7 @@ class Channel:
     """Calls to the ingress deployment of one app.
 
     `in_flight`: requests under way at once; None for as many as the app says (`limits`). `patience_s`: how long a call
-    waits while the app has no replica or no place in its queue. `grace_s`: how long it waits where only somebody's
+    waits while the app has no replica or no room in its queue. `grace_s`: how long it waits where only somebody's
     `serve deploy` can help, because the app was deleted or failed to deploy. `handle` and `watch` are for tests in this
     process, and do not survive pickling.
     """
@@ -88,13 +88,14 @@ class Channel:
         self._limits: Limits | None = None
 
     def limits(self) -> Limits:
-        """What the app says of the requests that it wants; asked once."""
+        """The app's limits of a request; fetched once."""
         if self._limits is None:
             self._limits = self.call("limits")
         return self._limits
 
     def rows(self, chosen: int | None, rows: int) -> int:
-        """Of one request: `chosen`, else what the app says. The app is not asked about what is one request anyway."""
+        """Of one request: `chosen`, else the app's limit, which is not fetched where all rows fit one request
+        anyway."""
         if chosen is not None:
             return chosen
         return self.limits().rows if rows > 1 else 1

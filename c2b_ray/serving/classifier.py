@@ -17,7 +17,8 @@ from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Classifier, Floats, Pixels
-from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.answers import Answers
+from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
 from c2b_ray.serving.payload import Packed
@@ -35,6 +36,8 @@ class _Loaded:
     spec: str
     classifier: Classifier
     gather: Gather[Item, Rows]
+    revision: str
+    cached: bool
 
 
 @serve.deployment(name=DEPLOYMENT)
@@ -44,12 +47,14 @@ class ClassifierServer:
     def __init__(self, models_per_replica: int = 4, threads: int = 1, models_gb: float | None = None) -> None:
         take_gpus()
         self._hands = Hands(DEPLOYMENT, threads)
-        self._settings = BatchSettings()
+        self._settings = CachedSettings()
+        self._answers = Answers()
         self._shelf = Shelf(self._hands, self._load, _check, _size, Room.of(models_per_replica, models_gb))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config)
+        """Takes `CachedSettings`, also while it serves."""
+        self._settings = settings_of(user_config, CachedSettings)
+        self._answers.limit(self._settings.answers_mb * 10**6)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
@@ -59,14 +64,22 @@ class ClassifierServer:
         classifier = (await self._shelf.named()).classifier
         return {"labels": classifier.labels, "revision": classifier.revision}
 
-    async def logits(self, images: Packed, keys: Sequence[str]) -> Rows:
-        """Logits of each image, computed together with those of other requests for the same classifier."""
+    async def logits(self, images: Packed, keys: Sequence[str], owner: str = "") -> Rows:
+        """Logits of each image, computed together with those of other requests for the same classifier, or kept since
+        the `owner` last sent the image."""
         loaded = await self._shelf.named()
-        rows = await weight(self._hands, images, self._settings.max_batch_size)
-        return await loaded.gather.ask((images, keys), rows)
+
+        async def ask(some: Packed, at: Sequence[int]) -> Rows:
+            rows = await weight(self._hands, some, self._settings.max_batch_size)
+            return await loaded.gather.ask((some, [keys[i] for i in at]), rows)
+
+        if not loaded.cached:
+            return await ask(images, range(len(images)))
+        return await self._answers.of((owner, loaded.spec, loaded.revision), self._hands, images, ask)
 
     async def statistics(self) -> dict[str, Any]:
-        return {**self._hands.statistics(), "models": self._shelf.names(), "bytes": self._shelf.bytes()}
+        held = {"models": self._shelf.names(), "bytes": self._shelf.bytes(), "answers": len(self._answers)}
+        return {**self._hands.statistics(), **held}
 
     async def check_health(self) -> None:
         """Raises where a classifier in memory does not answer a plain grey image with numbers."""
@@ -81,7 +94,8 @@ class ClassifierServer:
         _refuse_damaged(spec, classifier)
         # One batch more than the model takes calls: it is decoded while the others are computed.
         gather = Gather(partial(self._answer, classifier), lambda: self._settings, self._hands.threads + 1)
-        return _Loaded(spec, classifier, gather)
+        # A table answers by key, and what is elsewhere may change there.
+        return _Loaded(spec, classifier, gather, classifier.revision, can_be_probed(spec))
 
     async def _answer(self, classifier: Classifier, items: list[Item]) -> list[Rows]:
         keys = [key for _, keys in items for key in keys]

@@ -15,8 +15,9 @@ from ray import serve
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, Pixels
+from c2b_ray.serving.answers import Answers
 from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
 from c2b_ray.serving.payload import Packed
@@ -36,20 +37,22 @@ class EncoderServer:
         with carried_in_text():
             self._encoder = catalog.encoder(model)
         self._hands = Hands(DEPLOYMENT, threads)
-        self._settings = BatchSettings()
+        self._settings = CachedSettings()
+        self._answers = Answers()
         self._texts: Gather[Sequence[str], Floats] = Gather(self._encode_texts, lambda: self._settings, threads)
         # One batch more than the model takes calls: it is decoded while the others are computed.
         self._images: Gather[Packed, Rows] = Gather(self._encode_images, lambda: self._settings, threads + 1)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config)
+        """Takes `CachedSettings`, also while it serves."""
+        self._settings = settings_of(user_config, CachedSettings)
+        self._answers.limit(self._settings.answers_mb * 10**6)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """What is served; asked with a model, refuses if it is another."""
+        """The model that is served; with a spec, an error if another one is."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         return {"model": self._spec, "dimension": self._encoder.dimension, "revision": self._encoder.revision}
@@ -59,13 +62,17 @@ class EncoderServer:
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._texts.ask(texts, len(texts))
 
-    async def encode_images(self, model: str, images: Packed) -> Rows:
-        """Unit-norm embeddings of the images."""
+    async def encode_images(self, model: str, images: Packed, owner: str = "") -> Rows:
+        """Unit-norm embeddings of the images, computed now, or kept since the `owner` last sent them."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._images.ask(images, await weight(self._hands, images, self._settings.max_batch_size))
+
+        async def ask(some: Packed, at: Sequence[int]) -> Rows:
+            return await self._images.ask(some, await weight(self._hands, some, self._settings.max_batch_size))
+
+        return await self._answers.of((owner, self._spec, self._encoder.revision), self._hands, images, ask)
 
     async def statistics(self) -> dict[str, Any]:
-        return self._hands.statistics()
+        return {**self._hands.statistics(), "answers": len(self._answers)}
 
     async def check_health(self) -> None:
         """Raises where the embedding of a text is not a unit vector; Serve then replaces the replica."""

@@ -31,13 +31,12 @@ from c2b_ray.serving.handles import (
     ServedCaptioner,
     ServedClassifier,
     ServedEncoder,
-    ServedGenerator,
     ServedIndex,
-    ServedLanguageModel,
 )
 from c2b_ray.serving.leases import Lease, give_back, lease_here, leased, take
 from c2b_ray.serving.outage import GRACE_S
 from c2b_ray.serving.watch import ABSENT, AppState, state_of
+from c2b_ray.serving.writing import ServedGenerator, ServedLanguageModel
 
 VARIABLE = "C2B_SERVE_APPS"
 Tenancy = Literal["declared", "leased", "alone"]
@@ -65,7 +64,7 @@ class Served:
         return ServedIndex(path)
 
     def stop(self) -> None:
-        """Gives back the leases; apps end with their last, once they have answered what they were asked."""
+        """Gives back the leases; apps end with their last lease, once they have answered their requests."""
         if self.lease is not None:
             give_back(self.leased, self.lease)
         elif self.started:
@@ -136,7 +135,7 @@ def ensure(
     many: dict[str, None] = {kind: None for kind, use in (("classifiers", classifiers), ("index", index)) if use}
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it starts and connects to is of no use to a person
     chosen = tenancy or tenancy_here()
-    apps, served = (_declared if chosen == "declared" else _own)({**wanted, **many}, placement, chosen)
+    apps, served = (_declared if chosen == "declared" else _on_demand)({**wanted, **many}, placement, chosen)
     if language_model:
         served.language_model = ServedLanguageModel(language_model, Channel(apps["language_model"]))
     if encoder:
@@ -163,10 +162,10 @@ def _declared(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenanc
         time.sleep(2)
 
 
-def _own(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
+def _on_demand(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
     """Apps that serve the models already, else new ones."""
     there, held = running(tuple(wanted)), set(leased())
-    apps = {kind: _serving(kind, spec, there) or _own_name(kind, spec) for kind, spec in wanted.items()}
+    apps = {kind: _serving(kind, spec, there) or _app_name(kind, spec) for kind, spec in wanted.items()}
     ours = {kind: name for kind, name in apps.items() if name not in there or name in held}
     # A misspelt spec or placement is refused before anything starts.
     made = targets(ours, dict(wanted), placements(placement)) if ours else []
@@ -203,7 +202,7 @@ def _serving(kind: str, spec: str | None, there: Mapping[str, str | None]) -> st
     return next((name for name, model in there.items() if _is_of(kind, name) and model == spec), None)
 
 
-def _own_name(kind: str, spec: str | None) -> str:
+def _app_name(kind: str, spec: str | None) -> str:
     return APPS[kind] if spec is None else f"{APPS[kind]}-{content_id(spec)[:8]}"
 
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from c2b_ray.errors import ConfigError
+from c2b_ray.serving.meters import batch_filled
 
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
@@ -33,10 +34,19 @@ class BatchSettings(BaseModel):
     batch_wait_timeout_s: float = Field(default=0.01, ge=0)
 
 
-def settings_of(user_config: dict[str, Any]) -> BatchSettings:
+class CachedSettings(BatchSettings):
+    """`answers_mb`: megabytes of answers that a replica keeps (`serving.answers`); 0: none."""
+
+    answers_mb: int = Field(default=0, ge=0)
+
+
+Settings = TypeVar("Settings", bound=BatchSettings)
+
+
+def settings_of(user_config: dict[str, Any], kind: type[Settings]) -> Settings:
     """ConfigError names a field that is wrong."""
     try:
-        return BatchSettings.model_validate(user_config)
+        return kind.model_validate(user_config)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in ("user_config", *first["loc"]))
@@ -62,10 +72,13 @@ class Gather(Generic[Item, Reply]):
         answer: Callable[[list[Item]], Awaitable[Sequence[Reply]]],
         settings: Callable[[], BatchSettings],
         at_once: int = 1,
+        filled: Callable[[float], object] = batch_filled,
     ) -> None:
+        """`filled` is told how full each batch is: its rows over `max_batch_size`."""
         self._answer = answer
         self._settings = settings
         self._at_once = at_once
+        self._filled = filled
         self._waiting: deque[_Waiting[Item, Reply]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -110,6 +123,8 @@ class Gather(Generic[Item, Reply]):
             if not waiting.reply.done():
                 batch.append(waiting)
                 rows += waiting.rows
+        if batch:
+            self._filled(rows / most)
         return batch
 
     async def _run(self, batch: list[_Waiting[Item, Reply]]) -> None:

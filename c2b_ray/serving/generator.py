@@ -11,9 +11,9 @@ from typing import Any
 
 from ray import serve
 
-from c2b_ray.errors import ServiceError
+from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.roles import GeneratedImage, GenerationRequest
+from c2b_ray.roles import ActivationReader, Floats, GeneratedImage, GenerationRequest
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
@@ -43,21 +43,34 @@ class GeneratorServer:
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config)
+        self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """What is served; asked with a model, refuses if it is another."""
+        """The model that is served; with a spec, an error if another one is."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
-        return {"model": self._spec, "revision": self._generator.revision}
+        inner = {"activation_names": (), "denoising_steps": 0}
+        if isinstance(self._generator, ActivationReader):
+            names, steps = self._generator.activation_names, self._generator.denoising_steps
+            inner = {"activation_names": names, "denoising_steps": steps}
+        return {"model": self._spec, "revision": self._generator.revision, **inner}
 
     async def generate(self, model: str, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """An image per request, as the role gives them."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._requests.ask(requests, len(requests))
+
+    async def activations(
+        self, model: str, requests: Sequence[GenerationRequest], name: str, steps: Sequence[int]
+    ) -> Floats:
+        """What a module computes while the requests are denoised, as `roles.ActivationReader` has it."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        if not isinstance(self._generator, ActivationReader):
+            raise SpecError(f"{self._spec}: its activations cannot be read")
+        return await self._hands.run_batch(self._generator.activations, len(requests), requests, name, steps)
 
     async def statistics(self) -> dict[str, Any]:
         return self._hands.statistics()

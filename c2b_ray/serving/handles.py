@@ -1,6 +1,6 @@
 """Roles whose models live behind Serve: to an audit a language model, encoder or classifier like any other.
 
-They know which app to ask and how to cut a batch; they hold no model. All can be pickled, and used in the driver, in
+They know which app to call and how to split a batch; they hold no model. All can be pickled, and used in the driver, in
 Ray tasks and in the actors of Ray Data; what a property has fetched once travels with the pickle. Requests hold as many
 rows as the app says, several are in flight, and the rows' order is kept; the replica joins them with other callers'.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,24 +17,17 @@ from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption
 from c2b_ray.roles import (
     Answer,
     CaptionReply,
-    ChatReply,
-    ChatRequest,
     Floats,
-    GeneratedImage,
-    GenerationRequest,
     Neighbours,
     Pixels,
     Question,
-    TokenLogProb,
 )
-from c2b_ray.serving.channel import APPS, Channel
+from c2b_ray.serving.channel import Channel
+from c2b_ray.serving.in_app import InApp
 from c2b_ray.serving.payload import Packed, pack, pack_files, spans
 
 _IDS = 256
 """Rows of an index that one request fetches: bytes of as many images."""
-
-_TEXTS = 16
-"""Texts of one request for tokens or likelihoods, which replicas do not join with others'."""
 
 Errors = list[str | None]
 
@@ -57,88 +49,36 @@ def _joined(parts: Sequence[tuple[Floats, Errors]], width: Callable[[], int]) ->
     return np.concatenate(rows), [error for _, errors in parts for error in errors]
 
 
-class ServedLanguageModel:
-    """The language model `spec` in the app of that name; ServiceError if the app serves another one."""
-
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
-        self.spec = spec
-        self.channel = channel or Channel(APPS["language_model"])
-        self.chunk = chunk
-
-    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        return self._ask("chat", self.channel.rows(self.chunk, len(requests)), list(requests))
-
-    def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
-        return self._ask("next_tokens", self.chunk or _TEXTS, list(texts), k)
-
-    def log_likelihood(self, texts: Sequence[str]) -> list[float]:
-        return self._ask("log_likelihood", self.chunk or _TEXTS, list(texts))
-
-    def _ask(self, method: str, most: int, rows: list[Any], *rest: Any) -> list[Any]:
-        calls = [(self.spec, rows[span], *rest) for span in _even(len(rows), most)]
-        return [answer for answers in self.channel.call_many(method, calls) for answer in answers]
-
-
-class ServedEncoder:
+class ServedEncoder(InApp):
     """The encoder `spec` in the app of that name; ServiceError if the app serves another one."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
-        self.spec = spec
-        self.channel = channel or Channel(APPS["encoder"])
-        self.chunk = chunk
-        self._facts: dict[str, Any] = {}
+    app = "encoder"
 
     @property
     def dimension(self) -> int:
-        return int(self._described()["dimension"])
-
-    @property
-    def revision(self) -> str:
-        return str(self._described()["revision"])
-
-    @property
-    def calls_at_once(self) -> int:
-        return self.channel.limits().requests
+        return int(self.fact("dimension"))
 
     def encode_images(self, images: Sequence[Pixels]) -> Floats:
-        return self._embedded(_packed(images, self.channel.rows(self.chunk, len(images))))[0]
+        return self._embedded(_packed(images, self.rows(len(images))))[0]
 
     def embeddings_of_files(self, files: Sequence[bytes | None]) -> tuple[Floats, Errors]:
-        return self._embedded(_packed_files(files, self.channel.rows(self.chunk, len(files))))
+        return self._embedded(_packed_files(files, self.rows(len(files))))
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
-        parts = _even(len(texts), self.channel.rows(self.chunk, len(texts)))
+        parts = _even(len(texts), self.rows(len(texts)))
         replies = self.channel.call_many("encode_texts", [(self.spec, list(texts[part])) for part in parts])
         return np.concatenate(replies) if replies else np.empty((0, self.dimension), np.float32)
 
     def _embedded(self, parts: list[tuple[slice, Packed]]) -> tuple[Floats, Errors]:
-        replies = self.channel.call_many("encode_images", [(self.spec, packed) for _, packed in parts])
+        calls = [(self.spec, packed, self.owner) for _, packed in parts]
+        replies = self.channel.call_many("encode_images", calls)
         return _joined(replies, lambda: self.dimension)
 
-    def _described(self) -> dict[str, Any]:
-        if not self._facts:
-            self._facts = dict(self.channel.call("describe", self.spec))
-        return self._facts
 
-
-class ServedCaptioner:
+class ServedCaptioner(InApp):
     """The captioner `spec` in the app of that name; ServiceError if the app serves another one."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
-        self.spec = spec
-        self.channel = channel or Channel(APPS["captioner"])
-        self.chunk = chunk
-        self._facts: dict[str, Any] = {}
-
-    @property
-    def revision(self) -> str:
-        if not self._facts:
-            self._facts = dict(self.channel.call("describe", self.spec))
-        return str(self._facts["revision"])
-
-    @property
-    def calls_at_once(self) -> int:
-        return self.channel.limits().requests
+    app = "captioner"
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
         return among_usable(images, labels, self._captions, no_caption)
@@ -149,19 +89,19 @@ class ServedCaptioner:
     def answers_about_files(
         self, files: Sequence[bytes | None], questions: Sequence[Sequence[Question]]
     ) -> tuple[list[list[Answer]], Errors]:
-        return self._asked(_packed_files(files, self.channel.rows(self.chunk, len(files))), questions)
+        return self._answered(_packed_files(files, self.rows(len(files))), questions)
 
     def _captions(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        parts = _packed(images, self.channel.rows(self.chunk, len(images)))
+        parts = _packed(images, self.rows(len(images)))
         calls = [(self.spec, packed, list(labels[part])) for part, packed in parts]
         return [reply for replies in self.channel.call_many("caption", calls) for reply in replies]
 
     def _answers(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        parts = _packed(images, self.channel.rows(self.chunk, len(images)))
-        answers, _ = self._asked(parts, [[question] for question in questions])
+        parts = _packed(images, self.rows(len(images)))
+        answers, _ = self._answered(parts, [[question] for question in questions])
         return [answer for [answer] in answers]
 
-    def _asked(
+    def _answered(
         self, parts: list[tuple[slice, Packed]], questions: Sequence[Sequence[Question]]
     ) -> tuple[list[list[Answer]], Errors]:
         calls = [(self.spec, packed, [list(items) for items in questions[part]]) for part, packed in parts]
@@ -171,107 +111,58 @@ class ServedCaptioner:
         ]
 
 
-class ServedGenerator:
-    """The image generator `spec` in the app of that name; ServiceError if the app serves another one."""
+class ServedClassifier(InApp):
+    """The classifier `spec` in the app that serves them all; it loads on the replica that gets the first request."""
 
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
-        self.spec = spec
-        self.channel = channel or Channel(APPS["image_generator"])
-        self.chunk = chunk
-        self._facts: dict[str, Any] = {}
-
-    @property
-    def revision(self) -> str:
-        if not self._facts:
-            self._facts = dict(self.channel.call("describe", self.spec))
-        return str(self._facts["revision"])
-
-    @property
-    def calls_at_once(self) -> int:
-        return self.channel.limits().requests
-
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
-        parts = _even(len(requests), self.channel.rows(self.chunk, len(requests)))
-        calls = [(self.spec, list(requests[part])) for part in parts]
-        return [image for images in self.channel.call_many("generate", calls) for image in images]
-
-
-class ServedClassifier:
-    """The classifier `spec` in the app that serves them all; it loads on the replica that is asked first."""
-
-    def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
-        self.spec = spec
-        self.channel = channel or Channel(APPS["classifiers"])
-        self.chunk = chunk
-        self._facts: dict[str, Any] = {}
+    app = "classifiers"
+    multiplexed = True
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(self._described()["labels"])
-
-    @property
-    def revision(self) -> str:
-        return str(self._described()["revision"])
-
-    @property
-    def calls_at_once(self) -> int:
-        return self.channel.limits().requests
+        return tuple(self.fact("labels"))
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         if len(images) != len(keys):
             raise ValueError(f"{len(images)} images and {len(keys)} keys")
-        return self._logits(_packed(images, self.channel.rows(self.chunk, len(images))), keys)[0]
+        return self._logits(_packed(images, self.rows(len(images))), keys)[0]
 
     def logits_of_files(self, files: Sequence[bytes | None], keys: Sequence[str]) -> tuple[Floats, Errors]:
         if len(files) != len(keys):
             raise ValueError(f"{len(files)} files and {len(keys)} keys")
-        return self._logits(_packed_files(files, self.channel.rows(self.chunk, len(files))), keys)
+        return self._logits(_packed_files(files, self.rows(len(files))), keys)
 
     def _logits(self, parts: list[tuple[slice, Packed]], keys: Sequence[str]) -> tuple[Floats, Errors]:
-        calls = [(packed, list(keys[part])) for part, packed in parts]
+        calls = [(packed, list(keys[part]), self.owner) for part, packed in parts]
         replies = self.channel.call_many("logits", calls, model_id=self.spec)
         return _joined(replies, lambda: len(self.labels))
 
-    def _described(self) -> dict[str, Any]:
-        if not self._facts:
-            self._facts = dict(self.channel.call("describe", model_id=self.spec))
-        return self._facts
 
-
-class ServedIndex:
+class ServedIndex(InApp):
     """The index at `path`, which the app's replicas must be able to read; a local path is made absolute for them."""
+
+    app = "index"
+    multiplexed = True
 
     def __init__(self, path: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         local = path.removeprefix("faiss:")
         scheme = path[: len(path) - len(local)]  # with it there may be options
-        self.path = path if "://" in local else f"{scheme}{Path(local).absolute()}"
-        self.channel = channel or Channel(APPS["index"])
-        self.chunk = chunk
-        self._facts: dict[str, Any] = {}
+        super().__init__(path if "://" in local else f"{scheme}{Path(local).absolute()}", channel, chunk=chunk)
 
     @property
     def encoder(self) -> str:
-        return str(self._described()["encoder"])
+        return str(self.fact("encoder"))
 
     @property
     def encoder_revision(self) -> str:
-        return str(self._described()["encoder_revision"])
+        return str(self.fact("encoder_revision"))
 
     @property
     def dimension(self) -> int:
-        return int(self._described()["dimension"])
-
-    @property
-    def revision(self) -> str:
-        return str(self._described()["revision"])
-
-    @property
-    def calls_at_once(self) -> int:
-        return self.channel.limits().requests
+        return int(self.fact("dimension"))
 
     def search(self, embeddings: Floats, k: int) -> Neighbours:
-        parts = _even(len(embeddings), self.channel.rows(self.chunk, len(embeddings)))
-        replies = self.channel.call_many("search", [(embeddings[part], k) for part in parts], model_id=self.path)
+        parts = _even(len(embeddings), self.rows(len(embeddings)))
+        replies = self.channel.call_many("search", [(embeddings[part], k) for part in parts], model_id=self.spec)
         ids = [np.empty((0, k), np.int64), *(part.ids for part in replies)]
         similarities = [np.empty((0, k), np.float32), *(part.similarities for part in replies)]
         return Neighbours(np.concatenate(ids), np.concatenate(similarities))
@@ -286,9 +177,4 @@ class ServedIndex:
         # No ids are one call too: the columns of the answer are the index's own.
         parts = _even(len(ids), self.chunk or _IDS)
         calls = [([int(i) for i in ids[part]],) for part in parts] or [([],)]
-        return pa.concat_tables(self.channel.call_many(method, calls, model_id=self.path))
-
-    def _described(self) -> dict[str, Any]:
-        if not self._facts:
-            self._facts = dict(self.channel.call("describe", model_id=self.path))
-        return self._facts
+        return pa.concat_tables(self.channel.call_many(method, calls, model_id=self.spec))

@@ -29,7 +29,7 @@ TEST_EVERY_S = 30.0
 
 
 class Hands:
-    """Threads that call a model: one unless more are asked for, as tokenizers and scripts do not take two at once."""
+    """Threads that call a model: one unless the config says more, as tokenizers and scripts do not take two at once."""
 
     def __init__(self, deployment: str, threads: int = 1) -> None:
         self.deployment = deployment
@@ -53,7 +53,7 @@ class Hands:
             self._running[ticket] = time.monotonic()
             try:
                 result = call(*args, **kwargs)
-            except InputError:  # what was asked for is wrong, and not the model
+            except InputError:  # the request is wrong, and not the model
                 raise
             except Exception:
                 self._suspect = True

@@ -46,7 +46,7 @@ class IndexServer:
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config)
+        self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)

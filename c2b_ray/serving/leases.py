@@ -1,4 +1,4 @@
-"""Who uses which app that a run started for itself, so that it ends with its last user, however that user ends.
+"""Leases of the apps that runs started for themselves: an app ends with its last user, however that user ends.
 
 A detached actor keeps the book. A user is a lease of a Ray job, which is a driver process: Ray notices its death, also
 by SIGKILL or with its node, and a driver that only hangs keeps its apps. The book is kept in the cluster's own store,

@@ -15,9 +15,9 @@ from typing import Any
 
 from ray import serve
 
-from c2b_ray.errors import ServiceError
+from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+from c2b_ray.roles import ChatReply, ChatRequest, Message, ReplyContinuer, TokenCounter, TokenLogProb
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
@@ -42,14 +42,14 @@ class LanguageModelServer:
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Takes `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config)
+        self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         """A model that batches for itself gets one chat a request, as many as it takes."""
         return limits_here(self._settings.max_batch_size if self._gathers else 1, 1)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """What is served; asked with a model, refuses if it is another."""
+        """The model that is served; with a spec, an error if another one is."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         return {"model": self._spec}
@@ -77,6 +77,38 @@ class LanguageModelServer:
         """log P of each text."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._hands.run_batch(self._model.log_likelihood, len(texts), texts)
+
+    async def end_tokens(self, model: str) -> tuple[int, ...]:
+        """The tokens that end a reply."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return self._continuer().end_tokens
+
+    async def reply_start(self, model: str, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The tokens of a conversation up to where its reply begins."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return await self._hands.run_batch(self._continuer().reply_start, 1, messages)
+
+    async def continuations(self, model: str, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
+        """The k likeliest next tokens of each sequence of tokens."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return await self._hands.run_batch(self._continuer().continuations, len(prefixes), prefixes, k)
+
+    async def texts_of(self, model: str, tokens: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each sequence of tokens."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        return await self._hands.run_batch(self._continuer().texts_of, len(tokens), tokens)
+
+    async def token_counts(self, model: str, texts: Sequence[str]) -> list[int]:
+        """How many tokens `log_likelihood` sums over for each text."""
+        refuse_other_model(DEPLOYMENT, self._spec, model)
+        if not isinstance(self._model, TokenCounter):
+            raise SpecError(f"{self._spec}: it does not count tokens; use hf: or vllm:")
+        return await self._hands.run_batch(self._model.token_counts, len(texts), texts)
+
+    def _continuer(self) -> ReplyContinuer:
+        if not isinstance(self._model, ReplyContinuer):
+            raise SpecError(f"{self._spec}: its replies cannot be written token by token; use hf: or vllm:")
+        return self._model
 
     async def statistics(self) -> dict[str, Any]:
         """Batches and running calls, and what the model itself counts, if it does."""

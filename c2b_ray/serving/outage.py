@@ -1,4 +1,4 @@
-"""How long a call waits for an app that has no replica, and what it says when it stops waiting. Serve waits for ever.
+"""How long a call waits for an app that has no replica, and the error after that. Serve itself waits for ever.
 
 It knows the app's state and the time, and nothing of calls.
 """

@@ -80,6 +80,15 @@ def unpack_files(packed: PackedFiles) -> list[bytes | None]:
     return files
 
 
+def chosen(packed: Packed, rows: Sequence[int]) -> Packed:
+    """Those images alone, in this order."""
+    if isinstance(packed, PackedFiles):
+        files = unpack_files(packed)
+        return pack_files([files[row] for row in rows])
+    images = unpack(packed)
+    return pack([images[row] for row in rows])
+
+
 def pixels_of(packed: Packed) -> tuple[list[Pixels | None], list[str | None]]:
     """The pixels of each image, and why there are none: exactly one of the two is None. Files are decoded here."""
     if isinstance(packed, PackedFiles):
@@ -88,7 +97,8 @@ def pixels_of(packed: Packed) -> tuple[list[Pixels | None], list[str | None]]:
 
 
 def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -> list[slice]:
-    """Neighbouring rows, at most so many and at most so many bytes a slice; a row larger than that has its own."""
+    """Neighbouring rows, at most so many and at most so many bytes a slice; a row larger than that is a slice by
+    itself."""
     slices, start, held = [], 0, 0
     for row, size in enumerate(sizes):
         if row > start and (row - start == most_items or held + size > most_bytes):

@@ -1,4 +1,4 @@
-"""What replicas do alike before they answer: take their GPUs, refuse another model, spare some models self-tests."""
+"""What all replicas do before they answer: take their GPUs, refuse another model, spare some models self-tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What Serve's controller says of its apps, learnt once for a whole process however many calls wait.
+"""The status of Serve's apps, read from the controller once for a whole process however many calls wait.
 
-A question costs the controller 20 to 50 ms of CPU: asked by each pending call, they would keep it busy with nothing
-else. It knows Serve's status and nothing of calls.
+A request costs the controller 20 to 50 ms of CPU: one from each pending call would keep it busy with nothing else. It
+knows Serve's status and nothing of calls.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class SeenImages:
     """The images of a run that were looked at: fetched or made and, where there is a verifier, verified.
 
     `images`: reads columns of a table with `image_id` and `fingerprint`, which takes ten times the memory of the ids
-    and is read where pictures are told apart. `verifications`: a table with COLUMNS; None: nobody verifies, and every
+    and is read where pictures are compared. `verifications`: a table with COLUMNS; None: nobody verifies, and every
     image counts as one that shows what its caption says. `absent`: which of some image ids are of no image there, where
     the caller knows it at less cost than that of all ids as text.
     """

@@ -25,7 +25,7 @@ Taken = Mapping[str, str | None]
 """Image id → the target class where the answer is right, else what the image was taken for; None: no answer."""
 
 NO_ANSWER, UNKNOWN = -1, -2
-"""In place of a name's number: there is no answer; no row of the predictions has this name."""
+"""The number of no name: there is no answer, or no row of the predictions has this name."""
 
 
 class Answers:

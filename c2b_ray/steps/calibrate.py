@@ -1,6 +1,6 @@
-"""labelled images → calibration: how often a verifier says what, of images of known content.
+"""labelled images → calibration: how often a verifier gives each answer for images of known content.
 
-It knows which images are looked at and how answers are counted; what is asked is `steps.verify`'s.
+It knows which images are looked at and how answers are counted; the questions are `steps.verify`'s.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
     fetched once."""
     jobs = batch.to_pylist()
     rows = sorted({job["row"] for job in jobs})
-    asked_of = {row: [job for job in jobs if job["row"] == row] for row in rows}
+    jobs_of = {row: [job for job in jobs if job["row"] == row] for row in rows}
     shown = beholder.source.fetch(rows)
-    questions = [[_question(job["target_class"], job["attribute"], checks) for job in asked_of[row]] for row in rows]
+    questions = [[_question(job["target_class"], job["attribute"], checks) for job in jobs_of[row]] for row in rows]
     replies, undecoded = encoded.answers(shown["bytes"].to_pylist(), questions, beholder.captioner)
     noted = shown["error"].to_pylist() if "error" in shown.column_names else undecoded
     why = [one or other for one, other in zip(noted, undecoded, strict=True)]
@@ -121,7 +121,7 @@ def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
         job["calibration_id"]: reply
         for row, of_row, error in zip(rows, replies, undecoded, strict=True)
         if error is None
-        for job, reply in zip(asked_of[row], of_row, strict=True)
+        for job, reply in zip(jobs_of[row], of_row, strict=True)
     }
     result = []
     for job in jobs:

@@ -38,7 +38,7 @@ Cell = dict[str, Any]
 
 def cells(proposals: pa.Table, captions_per_cell: int) -> list[Cell]:
     """A row per caption to be written: class, attribute, bias class and its number within the cell, and what else
-    tells whether a caption names the value: other names of it that were merged, and the attribute's other values."""
+    decides whether a caption names the value: other names of it that were merged, and the attribute's other values."""
     return [
         {
             "proposal_id": row["proposal_id"],

@@ -1,6 +1,6 @@
 """Captions of two values at once, from the captions of each.
 
-A language model is asked to say both; where there is none, or where its reply loses one of the two, the first caption
+A language model writes both into one; where there is none, or where its reply loses one of the two, the first caption
 is continued with what the second says after the class. It does not know which model answers.
 """
 

@@ -1,6 +1,6 @@
 """captions × draws → cells: which images belong to which value of which attribute, and which caption each came by.
 
-A cell is a (target class, attribute, bias class). This is the one place that joins draws with captions; images are
+A cell is a (target class, attribute, bias class). Only this module joins draws with captions; images are
 numbers (`image_ids`). It knows no answers and no pictures.
 """
 

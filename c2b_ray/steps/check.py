@@ -6,7 +6,7 @@ Knows logits and labels; does not know where images come from or where classifie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,21 @@ from c2b_ray.schemas import content_id
 from c2b_ray.schemas.evaluation import CHECKED
 from c2b_ray.steps import encoded
 from c2b_ray.steps.predict import LoadedClassifier
+
+
+class CheckedRow(TypedDict):
+    """A row of `schemas.CHECKED`."""
+
+    answer_id: str
+    image_id: str
+    classifier: str
+    revision: str
+    caption_number: int | None
+    label: str
+    predicted: str | None
+    rank: int | None
+    built_failed: list[bool] | None
+    error: str | None
 
 
 def answer_id(image_id: str, classifier: str, revision: str) -> str:
@@ -30,7 +45,7 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     errors = rows["error"].to_pylist()
     files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), errors, strict=True)]
     once = encoded.DecodedOnce(files)
-    answers: list[dict[str, Any]] = []
+    answers: list[CheckedRow] = []
     for one in classifiers:
         question = one.classification
         names = [answer_id(image, question.classifier, question.revision) for image in ids]
@@ -40,29 +55,39 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
         logits, undecoded = once.logits(chosen, [ids[row] for row in chosen], one.classifier)
         groups = dict(zip(question.classes, question.labels_of_class, strict=True))
         for at, row in enumerate(chosen):
-            answer = {
-                **known[row],
-                "answer_id": names[row],
-                "classifier": question.classifier,
-                "revision": question.revision,
-            }
-            answer |= {"predicted": None, "rank": None, "error": errors[row] or undecoded[at]}
-            if answer["error"] is None:
-                answer |= _answer(logits[at], groups[known[row]["label"]], one.classifier.labels)
-            answers.append(answer)
+            predicted, rank, error = None, None, errors[row] or undecoded[at]
+            if error is None:
+                predicted, rank, error = _answer(logits[at], groups[known[row]["label"]], one.classifier.labels)
+            answers.append(
+                {
+                    "answer_id": names[row],
+                    "image_id": ids[row],
+                    "classifier": question.classifier,
+                    "revision": question.revision,
+                    "caption_number": known[row]["caption_number"],
+                    "label": known[row]["label"],
+                    "predicted": predicted,
+                    "rank": rank,
+                    "built_failed": known[row]["built_failed"],
+                    "error": error,
+                }
+            )
     return pa.Table.from_pylist(answers, CHECKED)
 
 
-def _answer(row: NDArray[np.float32], group: Sequence[int], labels: Sequence[str]) -> dict[str, Any]:
+def _answer(
+    row: NDArray[np.float32], group: Sequence[int], labels: Sequence[str]
+) -> tuple[str | None, int | None, str | None]:
+    """The likeliest label, the rank of the label's own outputs, and why there is neither."""
     values = row.astype(np.float64)
     if not values.max(initial=-np.inf) < np.inf or values.max(initial=-np.inf) == -np.inf:
-        return {"error": "the classifier gave no answer (its logits are not numbers)"}
+        return None, None, "the classifier gave no answer (its logits are not numbers)"
     best = np.flatnonzero(values == values.max())
-    return {"predicted": labels[int(best[0])] if len(best) == 1 else None, "rank": rank(values, group)}
+    return labels[int(best[0])] if len(best) == 1 else None, rank(values, group), None
 
 
 def rank(values: NDArray[np.float64], group: Sequence[int]) -> int:
-    """Place of the likeliest output of a label among all others, from 1; those that are as likely come before it."""
-    own = values[list(group)].max()
+    """Rank of the likeliest output of a label among all others, from 1; those that are as likely come before it."""
+    of_label = values[list(group)].max()
     others = np.delete(values, list(group))
-    return 1 + int((others >= own).sum())
+    return 1 + int((others >= of_label).sum())

@@ -63,8 +63,8 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
 
     The images of all classes are pairs of one table, each counted once. `change` is `same` where the interval of the
     difference lies within [-tau, tau]; else `better` or `worse` where McNemar's exact test establishes a difference,
-    however small, at false discovery rate alpha over all values; else `undetermined`. No margin is asked for as in a
-    single cell: what all classes share is one effect, which each of them alone is too small to show. Where the other
+    however small, at false discovery rate alpha over all values; else `undetermined`. No margin is required, unlike in
+    a single cell: what all classes share is one effect, which each of them alone is too small to show. Where the other
     classes do not show it without one of them, it is that class's, and in doubt. Cells in doubt are left out.
     """
     of_value: dict[tuple[str, str], dict[str, PairCount]] = defaultdict(dict)

@@ -87,7 +87,7 @@ def _images_of_class(seen: Seen, target: str) -> _Class:
 
 def _drawn_for(cells: CellImages, group: CellGroup, images: Ints) -> Ints:
     """Which value of an attribute each image was drawn for; -1 for none, and for one that was drawn for two, which
-    tells nothing of the one that it shows."""
+    does not say which one it shows."""
     order = np.argsort(images)
     rows = cells.rows(group.cells)
     at = np.searchsorted(images, cells.image[rows], sorter=order)

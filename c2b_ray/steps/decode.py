@@ -17,6 +17,7 @@ libjpeg-turbo without Pillow in between: the same library and the same pixels, i
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,19 @@ def decode(data: bytes, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
     `max_bytes` and `max_pixels` bound the file and width × height; both are checked before any pixel is decoded.
     ImageError, with the reason, for anything that is not one whole image.
     """
+    return _decode(data, max_bytes, max_pixels, None)[0]
+
+
+def decode_reduced(data: bytes, least: int) -> tuple[Pixels, tuple[int, int]]:
+    """As `decode`, with the picture's height and width; an upright JPEG may come at 1/2, 1/4 or 1/8 of them.
+
+    No side is below `least` pixels then. libjpeg scales it before the inverse transform, in half of the time or less.
+    ImageError for the same files.
+    """
+    return _decode(data, MAX_BYTES, MAX_PIXELS, least)
+
+
+def _decode(data: bytes, max_bytes: int, max_pixels: int, least: int | None) -> tuple[Pixels, tuple[int, int]]:
     if not data:
         raise ImageError("empty: zero bytes")
     if len(data) > max_bytes:
@@ -74,8 +88,11 @@ def decode(data: bytes, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
     try:
         with _quiet(), _opened(data) as image:
             _refuse(image, max_pixels)
-            result = _turbo(image, data)
-            return _pixels(image) if result is None else result
+            reduced = _turbo(image, data, 1 if least is None else _reduction(min(image.size), least))
+            if reduced is not None:
+                return reduced, (image.size[1], image.size[0])
+            pixels = _pixels(image)
+            return pixels, (pixels.shape[0], pixels.shape[1])
     except ImageError:
         raise
     # Pillow's readers answer malformed files with whatever exception the malformation causes.
@@ -140,15 +157,20 @@ def _refuse(image: ImageFile.ImageFile, max_pixels: int) -> None:
         raise ImageError(f"{kind}: {frames} frames; give single frames")
 
 
-def _turbo(image: ImageFile.ImageFile, data: bytes) -> Pixels | None:
-    """The pixels of a JPEG that needs no more than decoding; None for everything else."""
+def _reduction(side: int, least: int) -> int:
+    return next((factor for factor in (8, 4, 2) if side >= factor * least), 1)
+
+
+def _turbo(image: ImageFile.ImageFile, data: bytes, factor: int) -> Pixels | None:
+    """The pixels of a JPEG that needs no more than decoding, at 1/`factor` of its size; None for everything else."""
     if image.format != "JPEG" or image.mode not in ("RGB", "L") or not _is_upright(image):
         return None
+    width, height = (math.ceil(side / factor) for side in image.size)
     try:
-        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB")
+        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width, min_factor=factor)
     except ValueError:  # damage, some of which Pillow forgives
         return None
-    return pixels if pixels.shape[1::-1] == image.size else None
+    return pixels if pixels.shape[:2] == (height, width) else None
 
 
 def _is_upright(image: ImageFile.ImageFile) -> bool:

@@ -19,11 +19,12 @@ from c2b_ray.errors import ImageError, ServiceError
 from c2b_ray.image_check import checked_image
 from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.schemas import DRAWS, IMAGES, content_id, seed_of
-from c2b_ray.steps.decode import decode
-from c2b_ray.steps.duplicates import fingerprint
+from c2b_ray.steps.decode import decode_reduced
+from c2b_ray.steps.duplicates import FINE_ENOUGH, fingerprint
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 IDS_AT_ONCE = 16_384
+TO_GENERATE = pa.schema([("image_id", pa.string()), ("prompt", pa.string()), ("seed", pa.int64())])
 Rows = NDArray[np.signedinteger[Any]]
 
 
@@ -45,10 +46,10 @@ def image_id(revision: str, row: int) -> str:
 def draws_of(
     caption_ids: pa.Array, rows: Rows, revision: str, ranks: Rows, similarity: pa.Array, source: str
 ) -> pa.Table:
-    distinct, places = np.unique(rows, return_inverse=True)
+    distinct, positions = np.unique(rows, return_inverse=True)
     columns = [
         caption_ids,
-        image_ids(distinct, revision).take(pa.array(places.reshape(-1))),
+        image_ids(distinct, revision).take(pa.array(positions.reshape(-1))),
         pa.array(ranks, pa.int32()),
         similarity,
         pa.repeat(source, len(rows)),
@@ -57,7 +58,7 @@ def draws_of(
 
 
 def wanted(rows: Rows, revision: str) -> pa.Table:
-    """`image_id` and `row`, each image once, in the order of the rows: what `fetch` is given."""
+    """`image_id` and `row`, each image once, in the order of the rows: the rows that `fetch` gets."""
     unique = np.unique(rows)
     return pa.table({"image_id": image_ids(unique, revision), "row": pa.array(unique, pa.int64())})
 
@@ -74,31 +75,32 @@ def image_ids(rows: Rows, revision: str) -> pa.Array:
 def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.Table, pa.Table]:
     """n images of each caption, still to be made: a table of `schemas.DRAWS`, and one of what to generate.
 
-    The second has `image_id`, `prompt` and `seed`. An image's seed follows from its caption, its number and `seed`
+    The second is of `TO_GENERATE`. An image's seed follows from its caption, its number and `seed`
     alone; its id from those and the generator's revision. The first n of more are these n.
     """
-    rows = [
-        (caption, text, number, seed_of("generate", caption, number, seed))
-        for caption, text in zip(captions["caption_id"].to_pylist(), captions["text"].to_pylist(), strict=True)
-        for number in range(n)
-    ]
-    ids = pa.array([content_id("generated", revision, text, row_seed) for _, text, _, row_seed in rows], pa.string())
-    draws = [
-        pa.array([caption for caption, *_ in rows], pa.string()),
-        ids,
-        pa.array([number for *_, number, _ in rows], pa.int32()),
-        no_numbers(len(rows)),
-        pa.array([GENERATE] * len(rows), pa.string()),
-    ]
-    prompts, seeds = pa.array([row[1] for row in rows], pa.string()), pa.array([row[3] for row in rows], pa.int64())
-    wanted = pa.table({"image_id": ids, "prompt": prompts, "seed": seeds})
-    return pa.Table.from_arrays(draws, schema=DRAWS), wanted
+    draws, wanted = [DRAWS.empty_table()], [TO_GENERATE.empty_table()]
+    at_once = max(1, IDS_AT_ONCE // max(1, n))
+    for start in range(0, captions.num_rows, at_once):  # as Python's, the ids of a million images take 200 MB
+        some = captions.slice(start, at_once).select(["caption_id", "text"]).combine_chunks()
+        owners, numbers = np.repeat(np.arange(some.num_rows), n), np.tile(np.arange(n), some.num_rows)
+        names, texts = (some[name].take(pa.array(owners)) for name in some.column_names)
+        seeds = [
+            seed_of("generate", name, number, seed)
+            for name, number in zip(names.to_pylist(), numbers.tolist(), strict=True)
+        ]
+        made = zip(texts.to_pylist(), seeds, strict=True)
+        ids = pa.array([content_id("generated", revision, text, one) for text, one in made], pa.string())
+        count, ranks = len(ids), pa.array(numbers, pa.int32())
+        columns = [names, ids, ranks, no_numbers(count), pa.repeat(GENERATE, count)]
+        draws.append(pa.Table.from_arrays(columns, schema=DRAWS))
+        wanted.append(pa.Table.from_arrays([ids, texts, pa.array(seeds, pa.int64())], schema=TO_GENERATE))
+    return pa.concat_tables(draws), pa.concat_tables(wanted)
 
 
 def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     """The images of a batch of what `generated` asks for, as PNG: a table of `schemas.IMAGES`.
 
-    What cannot be used is an error of its row; ServiceError for another number of images than was asked for.
+    What cannot be used is an error of its row; ServiceError for another number of images than requested.
     """
     prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
     requests = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
@@ -161,7 +163,7 @@ def _looked_at(data: bytes | None, error: str | None) -> tuple[bytes | None, str
     try:
         if data is None:
             raise ImageError("no bytes")
-        return fingerprint(decode(data)), None
+        return fingerprint(*decode_reduced(data, FINE_ENOUGH)), None
     except ImageError as reason:
         return None, str(reason)
 

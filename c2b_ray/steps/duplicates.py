@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -27,10 +27,16 @@ SIDE = 8
 BAND = 2
 """Bytes of a band of the 64 bits of gradients: two images are compared where one of the bands agrees."""
 
+FINE_ENOUGH = 48
+"""Pixels a side from which on a reduction of a picture has nearly its fingerprint: levels differ by 0.2 on average."""
+
 MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
 
 _HASH = 8
+_LEVELS_AT_ONCE = 1 << 18
+"""Levels that are summed at once: of 64 million pixels at once, as whole numbers, it would be a gigabyte."""
+_GREY = np.array([19595, 38470, 7471]) / 2**16  # of red, green and blue: ITU-R 601, as Pillow's "L"
 _SUMMED_AT_ONCE = 4096
 _BLOCK = 1 << 16
 """Pairs of thumbnails that are compared at once."""
@@ -95,12 +101,34 @@ def _matrix(fingerprints: pa.ChunkedArray) -> NDArray[np.uint8]:
     return data.reshape(len(whole), -1 if len(whole) else _HASH).astype(np.uint8, copy=False)
 
 
-def fingerprint(pixels: Pixels) -> bytes:
-    """8 bytes of gradient signs (dHash, Krawetz 2013), then a thumbnail of SIDE × SIDE × 3 levels."""
-    picture = Image.fromarray(pixels)
-    thumbnail = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX), np.uint8)
-    grey = np.asarray(picture.convert("L").resize((9, 8), Image.Resampling.BOX), np.int16)
-    return np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes() + thumbnail.tobytes()
+def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
+    """8 bytes of gradient signs (dHash, Krawetz 2013), then a thumbnail of SIDE × SIDE × 3 levels.
+
+    Both are means of areas, in whole numbers: a border within a pixel gives each side its share of it. So a picture has
+    the same fingerprint on every machine, and nearly the same one at any size. `size`: height and width of the picture
+    that `pixels` reduce by a whole factor, the last of a line cut short where it does not divide them.
+    """
+    height, width = size or (pixels.shape[0], pixels.shape[1])
+    rows = _shares(height, pixels.shape[0], SIDE)
+    strips = np.zeros((SIDE, pixels.shape[1] * 3))
+    for start in range(0, len(pixels), at_once := max(1, _LEVELS_AT_ONCE // strips.shape[1])):
+        strips += rows[:, start : start + at_once] @ pixels[start : start + at_once].reshape(-1, strips.shape[1])
+    strips = strips.reshape(SIDE, -1, 3)
+    thumbnail = np.rint(_shares(width, pixels.shape[1], SIDE) @ strips / (height * width))
+    coloured = np.rint(_shares(width, pixels.shape[1], SIDE + 1) @ strips / (height * width))
+    grey = np.rint(coloured @ _GREY)
+    return np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes() + thumbnail.astype(np.uint8).tobytes()
+
+
+@lru_cache(maxsize=64)
+def _shares(length: int, pixels: int, parts: int) -> NDArray[np.float64]:
+    """What each pixel of a line, (parts, pixels), gives to each of `parts` equal parts of it: of each part, `length` in
+    all. Each pixel is as long as the others, and whole, but the last."""
+    borders = np.arange(parts + 1) * length
+    edges = np.minimum(np.arange(pixels + 1) * -(-length // pixels), length) * parts
+    overlaps = np.minimum.outer(borders[1:], edges[1:]) - np.maximum.outer(borders[:-1], edges[:-1])
+    shares: NDArray[np.float64] = np.maximum(overlaps, 0).astype(np.float64)
+    return shares
 
 
 def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
@@ -119,8 +147,8 @@ def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
         return np.zeros(0, np.int64)
     # Equal ones count once: of a thousand blank pictures each pair would be compared.
     equal = _first_equal(fingerprints)
-    firsts, places = np.unique(equal, return_inverse=True)
-    joined = _joined(fingerprints if len(firsts) == len(equal) else fingerprints[firsts])[places]
+    firsts, group_numbers = np.unique(equal, return_inverse=True)
+    joined = _joined(fingerprints if len(firsts) == len(equal) else fingerprints[firsts])[group_numbers]
     first = np.full(len(firsts), len(equal))
     np.minimum.at(first, joined, np.arange(len(equal)))
     first_of_row: Ints = first[joined]
@@ -137,8 +165,8 @@ def _first_equal(fingerprints: NDArray[np.uint8]) -> Ints:
         (fingerprints[start : start + _SUMMED_AT_ONCE] * factors).sum(axis=1, dtype=np.uint64)
         for start in range(0, len(fingerprints), _SUMMED_AT_ONCE)
     ]
-    _, firsts, places = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
-    first: Ints = firsts[places]
+    _, firsts, group_numbers = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
+    first: Ints = firsts[group_numbers]
     again = np.flatnonzero(first != np.arange(len(first)))
     others = again[(fingerprints[again] != fingerprints[first[again]]).any(axis=1)]
     first[others] = others

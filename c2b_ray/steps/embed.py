@@ -10,7 +10,7 @@ from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import embeddings
 from c2b_ray.steps import encoded
 
-OWN = ("key", "bytes", "error")
+INPUT_COLUMNS = ("key", "bytes", "error")
 
 
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
@@ -20,7 +20,7 @@ def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     embedded, undecoded = encoded.embeddings(files, encoder)
     errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
     vectors = [vector.tolist() if error is None else None for vector, error in zip(embedded, errors, strict=True)]
-    extra = [name for name in rows.column_names if name not in OWN]
+    extra = [name for name in rows.column_names if name not in INPUT_COLUMNS]
     metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.select(extra).to_pylist()]
     schema = embeddings(encoder.dimension)
     columns = {

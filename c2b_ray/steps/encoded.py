@@ -1,4 +1,5 @@
-"""What models say of encoded images. They are decoded here, or by a model that runs elsewhere and decodes for itself.
+"""Models' answers about encoded images. They are decoded here, or by a model that runs elsewhere and decodes for
+itself.
 
 Both decode alike (`steps.decode`), so that the answers are the same. An image that cannot be decoded has the reason in
 place of an answer. It knows roles and files' bytes, and nothing of what is done with the answers.
@@ -75,7 +76,7 @@ def answers(
 ) -> tuple[list[list[Answer]], list[str | None]]:
     """The answers to each file's questions, and why a file cannot be decoded; it has no answers then.
 
-    ServiceError where the captioner gives another number of answers than it was asked questions.
+    ServiceError where the captioner gives another number of answers than questions.
     """
     if isinstance(captioner, FileCaptioner):
         return captioner.answers_about_files(files, questions)

@@ -118,7 +118,7 @@ def _correct(
     observed: Observed,
     thresholds: Thresholds,
 ) -> None:
-    """Puts what the images show in place of what they were drawn for; says which cells cannot be trusted."""
+    """Replaces what images were drawn for by what they show; says which cells cannot be trusted."""
     seen, verified = observed.seen, observed.seen.verified
     corrections, rows = {}, []
     for estimate, group in zip(estimates, groups, strict=True):

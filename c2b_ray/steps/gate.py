@@ -4,11 +4,17 @@
     CELL      = class "/" attribute "/" value       `*` stands for anything: bus/*, */weather/fog
     CONDITION = worse | better | same       how a cell changed; in a comparison only
               | for | against | none        the verdict on a cell
-              | failure | not_shown         the verdict on a caption; its cell is label "/" target "/" caption
+              | failure | not_shown         the verdict on a caption; its cell is label "/" target "/" caption; that of
+                                            a bias of a CLIP is dataset "/" metric "/" attribute "/" group
+              | found                       the verdict on a direction; its cell is problem "/" method "/" rank
+              | raises                      the verdict on a word; its cell is "word/" attribute "/" value "/" word,
+                                            that of a method "gain/" or "frequency/" attribute "/" value "/" method
               | undetermined                of the change in a comparison, else of the verdict
               | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1, rate>0.01
-    MEASURE   = a column of the scores, of the comparison or of the hypotheses, or its size between bars; of a run of
-                failures also findings
+    MEASURE   = a column of the scores, of the comparison, of the hypotheses or of directions, or its size between bars;
+                of a run of failures or directions also findings; of a CLIP's biases value, value_low, value_high; of
+                an evaluation hit, false_hit, hit_minus_false; its cell is method "/" rule "/" threshold "/" direction;
+                of prompts gain, gain_low, gain_high, frequency, frequency_low, frequency_high, effect_low, effect_high
     OP        = < | <= | > | >=
 
 A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction), or in doubt,
@@ -32,6 +38,10 @@ import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.schemas import COMPARISON, HYPOTHESES, SCORES
+from c2b_ray.schemas.clip_bias import CLIP_BIAS
+from c2b_ray.schemas.evaluate import AGREEMENT, VQA
+from c2b_ray.schemas.latent import DIRECTIONS
+from c2b_ray.schemas.prompts import METHODS
 
 OPTION = "--fail-on"
 WORDS = {
@@ -43,6 +53,8 @@ WORDS = {
     "none": "verdict",
     "failure": "verdict",
     "not_shown": "verdict",
+    "found": "verdict",
+    "raises": "verdict",
 }
 EITHER = "undetermined"
 ALL_CLASSES = "all classes"
@@ -56,13 +68,16 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 MEASURES = frozenset(
     field.name
-    for schema in (SCORES, COMPARISON, HYPOTHESES)
+    for schema in (SCORES, COMPARISON, HYPOTHESES, CLIP_BIAS, DIRECTIONS, AGREEMENT, VQA, METHODS)
     for field in schema
     if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
-) | {"findings"}
+) | {"findings", "gain", "gain_low", "gain_high"}
 EVIDENCE = (
-    "accuracy_a", "accuracy_b", "difference", "difference_low", "difference_high", "accuracy", "phi", "phi_low",
-    "phi_high", "rate", "rate_low", "rate_high", "baseline_rate", "ratio", "q_value", "n", "pairs",
+    "accuracy_a", "accuracy_b", "value_a", "value_b", "difference", "difference_low", "difference_high", "accuracy",
+    "phi", "phi_low", "phi_high", "value", "value_low", "value_high", "rate", "rate_low", "rate_high", "baseline_rate",
+    "ratio", "gain", "gain_low", "gain_high", "frequency", "frequency_low", "frequency_high", "effect", "effect_low",
+    "effect_high", "hit", "false_hit", "miss", "hit_minus_false", "hit_minus_false_low", "hit_minus_false_high",
+    "agreement", "q_value", "n", "pairs",
 )  # fmt: skip
 
 RESTS_ON = {"captions": "unverified images", "verifier": "on the verifier's word"}

@@ -1,4 +1,4 @@
-"""Intersections: cells of two attributes at once, and how their captions are told from those of one attribute.
+"""Intersections: cells of two attributes at once, and how their captions are distinguished from those of one attribute.
 
 A pair's captions and draws stand among the others', of the kind INTERSECTION; its scores are a table of their own, by
 `score_pairs`.

@@ -32,9 +32,10 @@ Floats = NDArray[np.float64]
 class Estimate:
     """One classifier's accuracies on the values of one attribute of one class; arrays have shape (values,).
 
-    `effective`: as many images of sure content, drawn one by one, would tell as much of the accuracy. `covariance`:
-    (values, values) of the accuracies, where they are not independent. `adjust`: what other attributes make of φ and
-    its limits, where they are known; `adjusted`: what they made of them. `columns`: what else is known of each value.
+    `effective`: the number of independently drawn images of known content with the same information on the accuracy.
+    `covariance`: (values, values) of the accuracies, where they are not independent. `adjust`: what other attributes
+    make of φ and its limits, where they are known; `adjusted`: what they made of them. `columns`: what else is known of
+    each value.
     """
 
     classifier: str
@@ -58,7 +59,7 @@ class Estimate:
 
     @property
     def independent(self) -> Floats:
-        """Of each value, a number of independently drawn images that tell no more of any φ than its images do."""
+        """Of each value, a number of independently drawn images that say no more about any φ than its images do."""
         _, total, _ = metrics.contrast_counts(self.accuracy, self.effective, _weights(self), self.covariance)
         fewest: Floats = total.min(axis=0, initial=np.inf)
         return fewest

@@ -47,12 +47,12 @@ class RowDraws:
     def table(self) -> pa.Table:
         return pa.Table.from_batches(self.to_batches(), DRAWS)
 
-    def distinct(self) -> NDArray[np.int64]:
+    def distinct(self) -> Rows:
         """Each row once, in ascending order."""
         drawn = np.zeros(1 + max((int(rows.max(initial=-1)) for rows in self.rows.values()), default=-1), bool)
         for rows in self.rows.values():
             drawn[rows] = True
-        return np.flatnonzero(drawn)
+        return np.flatnonzero(drawn).astype(np.int32)
 
     def first(self, most: Mapping[str, int]) -> RowDraws:
         """The first rows of each caption, at most so many."""

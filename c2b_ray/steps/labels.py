@@ -1,8 +1,8 @@
 """Which columns of a labelled table are attributes, with which values, and when two spellings are one value.
 
 Values are compared as names are everywhere (`normalise`): `FOG` is `fog`. Spellings that differ in more than case and
-spaces and still come out the same (`traffic_light`, `traffic light`) are refused: nobody can tell whether they are
-two. It knows columns of text; not images, cells or files.
+spaces and still come out the same (`traffic_light`, `traffic light`) are refused: it is unknown whether they are
+two values. It knows columns of text; not images, cells or files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,29 +33,36 @@ _FILE = re.compile(r"[^\s].*\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|txt|json|xml|csv
 
 @dataclass(frozen=True)
 class Compared:
-    """A column's values as they are compared, as numbers: `forms` by number, None for no value; `numbers` int32, a row
-    each. As Python's texts they take twice the memory, and ten times as long to compare."""
+    """A column's values as they are compared, as numbers: `forms` by number, None for no value; `numbers` int8 to
+    int32, a row each. As Python's texts they take eight times the memory, and ten times as long to compare."""
 
     forms: tuple[str | None, ...]
-    numbers: NDArray[np.int32]
+    numbers: NDArray[np.signedinteger[Any]]
 
     @staticmethod
     def of(labels: pa.Table, name: str) -> Compared:
         encoded = labels[column_of(labels, name)].combine_chunks().dictionary_encode()
         forms = [None if value is None else normalise(str(value)) for value in encoded.dictionary.to_pylist()]
-        at = pc.fill_null(encoded.indices, len(forms)).to_numpy(zero_copy_only=False)
+        at = encoded.indices.cast(indices_of(len(forms) + 1)).fill_null(len(forms)).to_numpy(zero_copy_only=False)
         return Compared((*forms, None), at)
 
     def equal(self, name: str) -> NDArray[np.bool_]:
         """Which rows have the value `name`, however it is spelled."""
         form = normalise(name)
-        return np.array([known == form for known in self.forms], bool)[self.numbers]
+        rows: NDArray[np.bool_] = np.array([known == form for known in self.forms], bool)[self.numbers]
+        return rows
+
+
+def indices_of(values: int) -> pa.DataType:
+    """The smallest integer type with so many values."""
+    return next(kind for kind in (pa.int8(), pa.int16(), pa.int32()) if values <= 2 ** (kind.bit_width - 1))
 
 
 def compared(labels: pa.Table, name: str) -> Texts:
     """A column's values as they are compared; None where there is none."""
     column = Compared.of(labels, name)
-    return np.array(column.forms, dtype=object)[column.numbers]
+    values: Texts = np.array(column.forms, dtype=object)[column.numbers]
+    return values
 
 
 def column_of(labels: pa.Table, name: str) -> str:
@@ -69,7 +77,7 @@ def column_of(labels: pa.Table, name: str) -> str:
 
 
 def check_classes(labels: pa.Table, classes: Sequence[str]) -> None:
-    """ConfigError for a class that no row has, and for two spellings of which nobody can tell whether they are one."""
+    """ConfigError for a class that no row has, and for two spellings that may or may not be one."""
     _one_form(classes, "classes", "classes")
     targets = [value for value in labels[TARGET].unique().to_pylist() if value is not None]
     forms = {normalise(value) for value in targets}
@@ -82,12 +90,12 @@ def check_classes(labels: pa.Table, classes: Sequence[str]) -> None:
 
 
 def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
-    """Attribute → values: those that are given, or every column that can be one, with all its values.
+    """Attribute → values: those named, or every column that can be one, with all its values.
 
-    ConfigError where a given column or value is not in the table, or where no column can be an attribute.
+    ConfigError where a named column or value is not in the table, or where no column can be an attribute.
     """
     if attributes:
-        return {name: _given(labels, name, values) for name, values in attributes.items()}
+        return {name: _named_values(labels, name, values) for name, values in attributes.items()}
     reasons = left_out(labels)
     names = [name for name in labels.column_names if name != TARGET and name not in reasons]
     result = {name: sorted(_spellings(labels, name)) for name in names}
@@ -126,7 +134,7 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
     return None
 
 
-def _given(labels: pa.Table, name: str, values: Sequence[str]) -> list[str]:
+def _named_values(labels: pa.Table, name: str, values: Sequence[str]) -> list[str]:
     _one_form(values, f"attributes.{name}", f"attribute {name!r}")
     known = {normalise(value): value for value in _spellings(labels, name)}
     for value in values:

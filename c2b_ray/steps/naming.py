@@ -1,7 +1,7 @@
 """Whether a caption says what it must: its class, and the value of its attribute.
 
 Words are compared by their stems (rain, rainy, raining) and by a small list of words that mean the same. What passes
-says a word of the value; that a picture shows it is the verifier's to tell. It knows words, not models.
+says a word of the value; whether a picture shows it, the verifier decides. It knows words, not models.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ class _Best:
     def meet(self, similarities: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
         """`similarities`: (queries, candidates), −inf for what is not to be compared; `rows`: (candidates,)."""
         values = np.concatenate([self.similarities, similarities], axis=1)
-        places = np.concatenate([self.rows, np.broadcast_to(rows, similarities.shape)], axis=1)
+        candidates = np.concatenate([self.rows, np.broadcast_to(rows, similarities.shape)], axis=1)
         k = self.rows.shape[1]
-        order = np.lexsort((places, -values), axis=1)[:, :k]
+        order = np.lexsort((candidates, -values), axis=1)[:, :k]
         self.similarities = np.take_along_axis(values, order, axis=1)
-        self.rows = np.take_along_axis(places, order, axis=1)
+        self.rows = np.take_along_axis(candidates, order, axis=1)
         self.rows[self.similarities == -np.inf] = -1
 
 
@@ -46,17 +46,17 @@ def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Ta
     every, same = _Best.none(len(queries), k), _Best.none(len(queries), k)
     names: dict[int, tuple[str, str | None]] = {}
     for part in parts:
-        rows = part["row"].to_numpy()
-        theirs = np.array(part["label"].to_pylist(), object)
+        numbers = part["row"].to_numpy()
+        labels_here = np.array(part["label"].to_pylist(), object)
         similarities = (queries @ unit(part).T).astype(np.float32)
-        every.meet(similarities, rows)
-        same.meet(np.where(labels[:, None] == theirs[None], similarities, np.float32(-np.inf)), rows)
+        every.meet(similarities, numbers)
+        same.meet(np.where(labels[:, None] == labels_here[None], similarities, np.float32(-np.inf)), numbers)
         kept = set(every.rows.ravel().tolist()) | set(same.rows.ravel().tolist())
-        known = zip(rows.tolist(), part["key"].to_pylist(), theirs.tolist(), strict=True)
+        known = zip(numbers.tolist(), part["key"].to_pylist(), labels_here.tolist(), strict=True)
         names |= {row: (key, label) for row, key, label in known if row in kept}
         names = {row: name for row, name in names.items() if row in kept}
-    found = [*_rows(failures, every, names, "all"), *_rows(failures, same, names, "same_label")]
-    return pa.Table.from_pylist(found, NEIGHBOURS)
+    rows = [*_rows(failures, every, names, "all"), *_rows(failures, same, names, "same_label")]
+    return pa.Table.from_pylist(rows, NEIGHBOURS)
 
 
 def agreement(neighbours: pa.Table) -> dict[str, float]:
@@ -76,17 +76,17 @@ def _rows(
 ) -> Iterable[dict[str, object]]:
     columns: Sequence[list[object]] = [failures[name].to_pylist() for name in ("key", "label", "predicted")]
     for query, (image, label, predicted) in enumerate(zip(*columns, strict=True)):
-        for place, (row, similarity) in enumerate(zip(best.rows[query], best.similarities[query], strict=True)):
+        for rank, (row, similarity) in enumerate(zip(best.rows[query], best.similarities[query], strict=True), 1):
             if row >= 0:
-                key, theirs = names[int(row)]
+                key, label_of_image = names[int(row)]
                 yield {
                     "image_id": image,
                     "label": label,
                     "predicted": predicted,
                     "among": among,
-                    "rank": place + 1,
+                    "rank": rank,
                     "key": key,
                     "row": int(row),
-                    "neighbour_label": theirs,
+                    "neighbour_label": label_of_image,
                     "similarity": float(similarity),
                 }

@@ -33,10 +33,10 @@ class PairCounts:
     """Of every cell of a pair, in their order; arrays have shape (cells,).
 
     `total`: images that count for the cell and have an answer, of which `correct` are right; `errors`: those without.
-    `accuracy` may be corrected for what images show; `effective`: as
-    many images of sure content would tell as much of it; `covariance` (cells, cells), where the accuracies are not
-    independent. `shown`: the estimated share of the images drawn for it that show both values; NaN: not known. `basis`
-    as in `schemas.SCORES`; `doubts`: why a cell cannot be trusted.
+    `accuracy` may be corrected for what images show; `effective`: the
+    number of images of known content with the same information; `covariance` (cells, cells), where the accuracies are
+    not independent. `shown`: the estimated share of the images drawn for it that show both values; NaN: not known.
+    `basis` as in `schemas.SCORES`; `doubts`: why a cell cannot be trusted.
     """
 
     total: Ints

@@ -1,6 +1,6 @@
 """task → proposals: which attributes of an image might matter for each class.
 
-A language model is asked once per class (C2B, CVPR 2025, Eq. 2); its replies are checked, normalised and merged with
+A language model gets one request per class (C2B, CVPR 2025, Eq. 2); its replies are checked, normalised and merged with
 the user's own hypotheses. Replies that cannot be used are kept as rows. It does not know which model answers.
 """
 
@@ -26,7 +26,7 @@ MAX_TOKENS = 700
 USER = "user"
 OVERLAP = 0.75  # OpenBias: attributes whose value sets overlap this much (of either set) are one
 TRIES = 3
-CLASSES_TOLD = 40  # of a thousand, enough to see what kind they are
+CLASSES_NAMED = 40  # of a thousand, enough to see what kind they are
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ def propose(
 
 
 def described(task: str, classes: Sequence[str]) -> str:
-    """The task with its classes, as Eq. 2 has it: the first `CLASSES_TOLD` of them where it does not name them itself.
+    """The task with its classes, as Eq. 2 has it: the first `CLASSES_NAMED` of them where it does not name them itself.
 
     A sentence of the task rather than a line of the prompt: language models meet it so in tasks that people write.
     """
     text = f" {normalise(task)} "
     if all(re.search(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text) for name in classes):
         return task
-    named, more = list(classes[:CLASSES_TOLD]), len(classes) - CLASSES_TOLD
+    named, more = list(classes[:CLASSES_NAMED]), len(classes) - CLASSES_NAMED
     listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     end = "" if task.rstrip().endswith((".", "?", "!")) else "."
     return f"{task.rstrip()}{end} Classes: {listed}."

@@ -25,7 +25,7 @@ def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k
 
 
 def to_retrieve(captions: pa.Table, encoder: str, index: str, k: int) -> pa.Table:
-    """What `nearest` is given: captions by an id that depends on the text and on where and how it is looked for."""
+    """The rows that `nearest` gets: captions by an id that depends on the text, the index and the search's settings."""
     texts = captions["text"].to_pylist()
     ids = [
         content_id("retrieve", caption, text, encoder, index, k)

@@ -129,11 +129,11 @@ def _likeliest(row: Logits, k: int) -> tuple[list[int], list[int]]:
 
 
 def _counted(certain: Sequence[int], tied: Sequence[int], k: int, of_label: Mapping[int, int]) -> list[int]:
-    """The classes with a label among the k likeliest, whichever of the tied ones are taken for the last places."""
+    """The classes with a label among the k likeliest, however ties at the last rank are broken."""
     sure = {of_label[position] for position in certain if position in of_label}
-    places = k - len(certain)
+    free = k - len(certain)
     of_class = Counter(of_label[position] for position in tied if position in of_label)
-    return sorted(sure | {number for number, n_tied in of_class.items() if len(tied) - n_tied < places})
+    return sorted(sure | {number for number, n_tied in of_class.items() if len(tied) - n_tied < free})
 
 
 def _likeliest_class(row: Logits, whole: float, classes: Classes) -> tuple[int | None, str | None]:

@@ -1,4 +1,4 @@
-"""What a verifier said of images, as numbers: one row for each image and class that it was looked at for.
+"""A verifier's answers about images, as numbers: one row for each image and class that it was checked for.
 
 It knows the rows of the verifications; how far to trust them is `verifier`'s, and which images matter `verified`'s.
 """
@@ -13,7 +13,7 @@ from c2b_ray.steps.cells import CellImages, CellName
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, vocabulary
 
 NOTHING = -1
-"""In place of a row, a class or a value: there is none."""
+"""The number of no row, no class or no value."""
 
 
 class Said:
@@ -62,10 +62,10 @@ class Said:
         """Whether the verifier saw a cell's class and value, or was not asked about them, on these rows. It refuses an
         image of which it said nothing, or an answer of which it gave none."""
         value = self.values(cell.attribute, rows)
-        is_asked = self.asks(cell.attribute, rows)
+        has_question = self.asks(cell.attribute, rows)
         shown = self.class_shown(rows)
         of_class = (shown == NOTHING) | (shown == self.number(cell.target_class))
-        of_value = ~is_asked | ((value == self.number(cell.bias_class)) & (value != NOTHING))
+        of_value = ~has_question | ((value == self.number(cell.bias_class)) & (value != NOTHING))
         accepted: Mask = (rows != NOTHING) & ~self._failed[rows] & of_class & of_value
         return accepted
 
@@ -92,8 +92,8 @@ class Said:
 
     def asks(self, attribute: str, rows: Ints) -> Mask:
         """Whether the verifier was asked about the attribute."""
-        is_asked: Mask = self._positions(attribute, rows) != NOTHING
-        return is_asked
+        has_question: Mask = self._positions(attribute, rows) != NOTHING
+        return has_question
 
     def _positions(self, attribute: str, rows: Ints) -> Ints:
         """Where the list of all values has each row's value of an attribute; NOTHING where it has none."""

@@ -102,7 +102,7 @@ def score_pairs(
                 of_pair = by_column([samples[number] for number in cells.number])
                 counts = by_caption(counts, *of_pair, thresholds.confidence)
             estimates.append(_Estimate(classifier, pair, counts, repeats[cells.number], _crossed(pair, counts)))
-    return pa.Table.from_pylist(_rows(estimates, thresholds), INTERSECTIONS)
+    return _table(estimates, thresholds)
 
 
 def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:
@@ -136,7 +136,7 @@ def _crossed(pair: Pair, counts: PairCounts) -> Crossed:
     return crossed(np.nan_to_num(counts.accuracy).reshape(pair.shape) * total, total, aside, counts.covariance)
 
 
-def _rows(estimates: Sequence[_Estimate], thresholds: Thresholds) -> list[dict[str, Any]]:
+def _table(estimates: Sequence[_Estimate], thresholds: Thresholds) -> pa.Table:
     tau, alpha = thresholds
     sure = [estimate for estimate in estimates if estimate.sure]
     judged = dict(zip(map(id, sure), separated([estimate.table for estimate in sure], tau, alpha), strict=True))
@@ -151,18 +151,19 @@ def _rows(estimates: Sequence[_Estimate], thresholds: Thresholds) -> list[dict[s
         for estimate, result in zip(estimates, results, strict=True)
     ]
     phi_q = metrics.benjamini_hochberg(np.concatenate([part["phi_p_value"] for part in parts] or [np.zeros(0)]))
-    rows: list[dict[str, Any]] = []
+    rows, first = [], 0
     for estimate, result, columns in zip(estimates, results, parts, strict=True):
         names = [bias_class(*cell) for cell in estimate.pair.cells()]
         for i, (x, y) in enumerate(estimate.pair.cells()):
-            row = _named(estimate, x, y) | {name: np.asarray(values)[i].item() for name, values in columns.items()}
-            is_none = none_q[len(rows)] <= alpha and estimate.counts.basis in EVIDENCE_OF_VALUES
+            row = {name: np.asarray(values)[i].item() for name, values in columns.items()} | _named(estimate, x, y)
+            is_none = none_q[first + i] <= alpha and estimate.counts.basis in EVIDENCE_OF_VALUES
             row["verdict"] = _verdict(row["interaction"], bool(result.findings.flat[i]), bool(is_none))
-            row["phi_q_value"] = phi_q[len(rows)].item()
+            row["phi_q_value"] = phi_q[first + i].item()
             row["doubt"] = estimate.counts.doubts[i]
             row["folded_into"] = names[result.folded.flat[i]] if result.folded.flat[i] >= 0 else None
             rows.append(row)
-    return rows
+        first += len(names)
+    return pa.Table.from_pylist(rows, INTERSECTIONS)
 
 
 def _untested(table: Crossed) -> Separated:
@@ -181,7 +182,7 @@ def _none_q_values(estimates: Sequence[_Estimate], results: Sequence[Separated],
     return metrics.benjamini_hochberg(np.concatenate(parts) if parts else np.zeros(0))
 
 
-def _named(estimate: _Estimate, x: str, y: str) -> dict[str, Any]:
+def _named(estimate: _Estimate, x: str, y: str) -> dict[str, str]:
     pair = estimate.pair
     return {
         "classifier": estimate.classifier,

@@ -6,8 +6,8 @@ from typing import TypedDict
 
 
 class ScoreRow(TypedDict, total=False):
-    """What each column means is said in `schemas.SCORES`. `effective`, which is no column: as many images, drawn
-    independently and of sure content, would tell as much."""
+    """`schemas.SCORES` says what each column means. `effective`, which is no column: the number of independently drawn
+    images of known content with the same information."""
 
     classifier: str
     target_class: str

@@ -66,8 +66,8 @@ def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
     with_text = [n for n, text in enumerate(texts) if text.strip()]
     result = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in with_text]), k)
     kept = result.ids >= 0
-    distinct, places = np.unique(result.ids[kept], return_inverse=True)
-    keys = finder.index.metadata(distinct.tolist())["key"].combine_chunks().take(pa.array(places.reshape(-1)))
+    distinct, positions = np.unique(result.ids[kept], return_inverse=True)
+    keys = finder.index.metadata(distinct.tolist())["key"].combine_chunks().take(pa.array(positions.reshape(-1)))
     counts = np.zeros(len(texts), np.int32)
     counts[with_text] = kept.sum(axis=1)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())

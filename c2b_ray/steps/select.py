@@ -149,8 +149,8 @@ class Pools:
     """The pools of all cells of an audit.
 
     `nearest`: of `schemas.DRAWS`, the pool of each caption, rank 0 the nearest. `by`: ACCEPTED or NEAREST.
-    `shuffled`: whether images are looked at in random order, which follows from `seed` and each image's id alone: all
-    captions meet an image at the same place, so that one look answers for many cells.
+    `shuffled`: whether images are looked at in random order, which follows from `seed` and each image's id alone: an
+    image has the same rank for all captions, so that one look at it serves many cells.
     """
 
     def __init__(self, captions: pa.Table, nearest: pa.Table, by: str, seed: int, shuffled: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""predictions → which verdicts are settled, whenever one looks: what a sequential budget goes by.
+"""predictions → which verdicts are settled, whenever one looks: the rule of a sequential budget.
 
 It forms rounds, one image of every cell of an attribute, in the order of drawing, and knows which group still needs
 images. A round that was looked at never changes, whatever is drawn later: only so may evidence be looked at again and

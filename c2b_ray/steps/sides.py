@@ -134,7 +134,7 @@ class SharedImages:
 
 
 def disagreements(a: Side, b: Side, cells: Sequence[tuple[str, str, str]]) -> dict[CellName, Disagreement]:
-    """Of each cell the images by which a comparison tells the two apart, as many as its `only_a` and `only_b` count."""
+    """Of each cell the images that only one of the two got right, as many as its `only_a` and `only_b` count."""
     return SharedImages(a, b).disagreements(cells)
 
 

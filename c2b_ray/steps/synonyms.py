@@ -88,7 +88,7 @@ def key(name: str) -> Words:
 
 
 def head(name: str) -> Words:
-    """The key without words that say nothing of their own: weather conditions is weather."""
+    """The key without words that add no meaning: weather conditions is weather."""
     return tuple(word for word in key(name) if word not in _FILLERS)
 
 
@@ -133,7 +133,7 @@ class Judge:
         spelling        the keys are equal
         head word       the heads are equal, and the encoder holds the two to be each other's nearest in the list, at
                         `THRESHOLD` or more
-        language model  nearest and as near, and the language model says twice, asked in either order, that they mean
+        language model  nearest and as near, and the language model says twice, in either order, that they mean
                         the same; with `companions` (of an attribute its values) only where the two share one
         Never where `apart` says no.
         """

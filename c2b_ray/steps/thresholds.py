@@ -1,4 +1,4 @@
-"""Numbers that several steps take together, each under its name."""
+"""Thresholds that several steps take together."""
 
 from typing import NamedTuple
 

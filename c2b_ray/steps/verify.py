@@ -1,7 +1,7 @@
 """images → verifications: does an image show what its caption says, as a captioner sees it, and how far to trust that.
 
 An image drawn for a class is asked which class it shows and, for each attribute that is tested on that class, which
-value. It knows what is asked and how answers are counted; the estimation is `metrics.misclassification`'s.
+value. It knows the questions and how answers are counted; the estimation is `metrics.misclassification`'s.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ OTHER = "something else"
 verifier that must name a class names one for whatever an index holds, and a mug is taken for a bus."""
 
 THING = "a photo of a thing"
-"""What OTHER says to models that compare images with texts: by "a photo of something else", the world's CLIP model lost
-up to a third of a class's own images."""
+"""The text of OTHER for models that compare images with texts: by "a photo of something else", the world's CLIP model
+lost up to a third of a class's own images."""
 
 LIKELIER = 3.0
 """How many times likelier than a class OTHER must be. Of 3,000 scenes, five of whose ten classes were the task's, the
@@ -39,7 +39,7 @@ WANTED = ("image_id", "target_class", "verification_id")
 
 @dataclass(frozen=True)
 class Checks:
-    """What a verifier is asked: its spec and revision, and, by target class, which attributes with which values.
+    """The questions to a verifier: its spec and revision, and, by target class, which attributes with which values.
 
     `classes`: the question after the class, the same for all images, with `OTHER` as last choice.
     """
@@ -80,7 +80,7 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
 
 
 def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The captions; None where two values have the same one, which tells nothing apart."""
+    """The captions; None where two values have the same one, which distinguishes nothing."""
     result = tuple(texts.values())
     return result if len(set(result)) == len(result) else None
 
@@ -88,7 +88,7 @@ def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
 def wanted(captions: pa.Table, draws: pa.Table, checks: Checks) -> pa.Table:
     """`image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once.
 
-    Images of intersections are asked the same: their two values are those of the class's attributes.
+    Images of intersections get the same questions: their two values are those of the class's attributes.
     """
     target = dict(zip(captions["caption_id"].to_pylist(), captions["target_class"].to_pylist(), strict=True))
     pairs = dict.fromkeys(
@@ -105,7 +105,7 @@ def wanted(captions: pa.Table, draws: pa.Table, checks: Checks) -> pa.Table:
 def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
     """A table of `schemas.VERIFICATIONS`, a row per row of `images` (`schemas.IMAGES` and the columns of `wanted`).
 
-    An image that cannot be decoded, or whose class nobody can tell, is an error of its row; a value that the captioner
+    An image that cannot be decoded, or whose class is unknown, is an error of its row; a value that the captioner
     does not name is null.
     """
     known_errors, targets = images["error"].to_pylist(), images["target_class"].to_pylist()

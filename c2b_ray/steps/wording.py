@@ -164,14 +164,14 @@ def _of_time_and_weather(attribute: str, about: set[str], value: str) -> Slot | 
     return None
 
 
-def _of_the_place(attribute: str, about: set[str], value: str) -> Slot | None:
-    if not about & words.OF_PLACE:
+def _of_the_setting(attribute: str, about: set[str], value: str) -> Slot | None:
+    if not about & words.OF_SETTING:
         return None
     if value in words.WHEN and value not in words.WHERE:
         return Slot(after=words.WHEN[value])
     if value in words.WHERE:
         return Slot(after=words.WHERE[value])
-    noun = next(iter(sorted(about & words.OF_PLACE)))
+    noun = next(iter(sorted(about & words.OF_SETTING)))
     if value in words.COLOURS or words.is_adjective(value):
         kind = "background" if "background" in about else "setting" if noun != "scene" else "scene"
         return Slot(after=f"{'against' if kind == 'background' else 'in'} {words.article(value)}{value} {kind}")
@@ -207,5 +207,5 @@ def _of_the_thing(attribute: str, about: set[str], value: str) -> Slot | None:
 
 
 _RULES = (
-    _absent, _as_it_is, _counted, _of_the_picture, _of_the_view, _of_time_and_weather, _of_the_place, _beside,
+    _absent, _as_it_is, _counted, _of_the_picture, _of_the_view, _of_time_and_weather, _of_the_setting, _beside,
 )  # fmt: skip

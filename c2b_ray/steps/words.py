@@ -1,4 +1,4 @@
-"""English words by the place they take in a caption, and the little grammar that joins them: articles and plurals.
+"""English words by their position in a caption, and the little grammar that joins them: articles and plurals.
 
 Lists, not rules, where English has no rule. It knows words; what a caption says is `wording`'s.
 """
@@ -50,7 +50,7 @@ OF_VIEW = _set("view viewpoint angle perspective camera viewing distance framing
 OF_TIME = _set("time season day hour month period moment daytime era")
 OF_WEATHER = _set("weather climate sky precipitation")
 OF_LIGHT = _set("light lighting illumination")
-OF_PLACE = _set(
+OF_SETTING = _set(
     "setting background location place scene environment surroundings context habitat backdrop scenery where "
     "terrain landscape surface"
 )

@@ -1,7 +1,7 @@
-"""A dataset's directory while it is built: by one process at a time, of one config, whatever died before.
+"""A dataset's directory while it is built: by one process at a time, of one config, also after a crash.
 
     dataset.json     what is built; another config is refused
-    history.json     each process that built here, and what had to be done again because it or its workers died
+    history.json     each process that built here, and which tasks were repeated because it or its workers died
 
 It knows these documents, not how shards are made.
 """
@@ -71,7 +71,7 @@ class DatasetBuild:
             self._write(HISTORY, self.history)
 
     def repeated(self) -> dict[str, int]:
-        """What all builds here had to do again: tasks that were under way when a process died or was stopped."""
+        """What all builds here repeated: tasks that were under way when a process died or was stopped."""
         entries = self.history.values()
         return {
             "builds": len(self.history),
@@ -115,7 +115,7 @@ class DatasetBuild:
         files.remove_directory(folder)
 
     def _settle(self, process: str, how: str) -> None:
-        """Counts what a process had under way, once."""
+        """Counts the unfinished tasks of a process, once."""
         entry = self.history.setdefault(process, {"ended": None, "workers_lost": 0, "repeated": 0})
         if entry["ended"] is None:
             notes = self.files.names(f"{WORK}/{process}")

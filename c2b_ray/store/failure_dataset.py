@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +20,10 @@ from c2b_ray.filesystems.sealed import Sealed
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.dataset import DATASET_ROWS
 from c2b_ray.store import files
+from c2b_ray.store.row_groups import RowGroups
 
 ROWS_AT_ONCE = 64
+_JUDGE = "classifier "  # before its name, in what dataset.json says of models
 OF_ANSWER = {"classifier": "classifier", "classifier_revision": "revision"} | {
     name: name for name in ("predicted", "top3", "probabilities")
 }
@@ -38,15 +40,18 @@ class Shard:
 
 @dataclass(frozen=True)
 class FailureDataset:
-    """`config`: of the build. `shards`: in order of captions and draws. `manifest`: as it was written.
+    """`config`: of the build. `shards`: in order of captions and draws. `manifest`: as it was written. `names`: of the
+    classifiers in rows, in the config's order.
 
-    `classifier`: where it is not None, only rows count that this classifier failed, and their answer is its own.
+    `classifier`: where it is not None, only rows count that this classifier failed, and their answer is that of this
+    classifier.
     """
 
     location: str
     config: dict[str, Any]
     manifest: dict[str, Any]
     shards: tuple[Shard, ...]
+    names: tuple[str, ...] = ()
     classifier: str | None = None
 
     @property
@@ -61,11 +66,19 @@ class FailureDataset:
 
     @property
     def specs(self) -> dict[str, str]:
-        """The spec of each classifier of the build by its name, which is the spec itself where it has no other."""
+        """The spec of each classifier of the build, with its paths, by its name in rows."""
         named = self.config.get("classifier") or []
-        if isinstance(named, dict):
-            return {str(name): str(spec) for name, spec in named.items()}
-        return {str(spec): str(spec) for spec in ([named] if isinstance(named, str) else named)}
+        pairs = (
+            named.items()
+            if isinstance(named, dict)
+            else [(s, s) for s in ([named] if isinstance(named, str) else named)]
+        )
+        specs = {str(name): str(spec) for name, spec in pairs}
+        return dict(zip(self.names, specs.values(), strict=True)) if len(self.names) == len(specs) else specs
+
+    def name_of(self, classifier: str) -> str:
+        """The name in rows of a classifier that is called by it, or by its spec; other texts stay as they are."""
+        return next((name for name, spec in self.specs.items() if spec == classifier), classifier)
 
     @property
     def label_map(self) -> dict[str, list[int | str]] | str | None:
@@ -82,6 +95,10 @@ class FailureDataset:
                 chosen = group if self.classifier is None else of_classifier(group, self.classifier)
                 for start in range(0, chosen.num_rows, ROWS_AT_ONCE):
                     yield chosen.slice(start, ROWS_AT_ONCE).select(names)
+
+    def row_groups(self) -> RowGroups:
+        """Where the rows of all classifiers together lie, in the order of the shards."""
+        return RowGroups.of([f"{self.location.rstrip('/')}/shards/{shard.name}" for shard in self.shards])
 
     def label_counts(self) -> Counter[str]:
         """Rows of each label."""
@@ -122,12 +139,16 @@ def open_dataset(location: str, classifier: str | None = None) -> FailureDataset
         shards = tuple(Shard(**{name: row[name] for name in Shard.__annotations__}) for row in manifest["shards"])
     except (KeyError, TypeError) as error:
         raise SourceError(f"{location}/manifest.json: is no manifest of a dataset ({error!r})") from error
-    dataset = FailureDataset(location, about.get("config", {}), manifest, shards)
+    models = about.get("models") or {}
+    names = tuple(str(name).removeprefix(_JUDGE) for name in models if str(name).startswith(_JUDGE))
+    dataset = FailureDataset(location, about.get("config", {}), manifest, shards, names)
     return dataset if classifier is None else _narrowed(dataset, classifier)
 
 
 def classifiers_of(dataset: FailureDataset) -> list[str]:
     """The classifiers that the dataset was built with, in the config's order."""
+    if dataset.names:
+        return list(dataset.names)
     for shard in dataset.shards:
         for table in dataset.tables([shard.name], ["answers"]):
             if table.num_rows:
@@ -136,7 +157,7 @@ def classifiers_of(dataset: FailureDataset) -> list[str]:
 
 
 def of_classifier(rows: pa.Table, classifier: str) -> pa.Table:
-    """The rows that a classifier failed, with its answer in place of the first one's."""
+    """The rows that a classifier failed, with its answer in place of the first classifier's."""
     picked = [
         next((answer for answer in answers if answer["classifier"] == classifier and answer["failed"]), None)
         for answers in rows["answers"].to_pylist()
@@ -158,12 +179,12 @@ def of_classifier(rows: pa.Table, classifier: str) -> pa.Table:
 
 
 def _narrowed(dataset: FailureDataset, classifier: str) -> FailureDataset:
-    known = classifiers_of(dataset)
+    known, classifier = classifiers_of(dataset), dataset.name_of(classifier)
     if classifier not in known:
         raise ConfigError(
             "classifier", f"{dataset.location} has no answers of {classifier!r}; {nearest(classifier, known)}"
         )
-    return FailureDataset(dataset.location, dataset.config, dataset.manifest, dataset.shards, classifier)
+    return replace(dataset, classifier=classifier)
 
 
 def _json(location: str, name: str) -> dict[str, Any]:

@@ -25,14 +25,25 @@ from c2b_ray.store.run import Run, load_run, open_run
 FAILURES = "failures"
 
 
+class LeastRate(BaseModel):
+    """The least `rate` at which a failure is likely to be found whose condition a `share` of a label's images show;
+    None where none is, however often it happens."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    share: float
+    rate: float | None
+
+
 class Expected(BaseModel):
-    """What was expected before a run, at least and at most: images, and seconds of one process, where models were
-    tried."""
+    """What was expected before a run: images and, where models were tried, seconds of one process, at least and at
+    most; and the least rates that its budget is likely to find (`steps.discovery.power`)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     draws: list[int]
     seconds: list[float] | None = None
+    least_rates: list[LeastRate] | None = None
 
 
 class FailuresManifest(Manifest):

@@ -1,6 +1,6 @@
 """Whole files or none: reading and writing through pyarrow's file systems, local and object stores alike.
 
-It knows paths and bytes, not what is in them. A local file is written under a temporary name beside its place and
+It knows paths and bytes, not what is in them. A local file is written under a temporary name in its folder and
 renamed, so that a reader meets the old file or the new one; an object store's put is whole or absent by itself.
 """
 
@@ -42,7 +42,7 @@ _REFUSALS = {
 
 @contextmanager
 def answers(location: str | Path) -> Iterator[None]:
-    """Turns what an object store refuses into a StorageError that names the place and what to do."""
+    """Turns an object store's refusal into a StorageError that names the path and what to do."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
 """Asks, before a file of a run is committed, whether this process may still commit.
 
-Nobody is asked by default: a lock or a lease on the directory keeps a second writer out. The shared endpoint knows
+By default nothing is checked: a lock or a lease on the directory keeps a second writer out. The shared endpoint knows
 more: a job that another runner has taken over must not write one file more, even where it wakes up after an hour. It
-sets a question here for the whole process, all its threads. Workers of Ray are other processes, and do not ask: they
+sets a check here for the whole process, all its threads. Workers of Ray are other processes, and do not check: they
 write parts into the folder of their driver, which the next writer moves away (`parts`).
 """
 

@@ -1,8 +1,8 @@
 """Kinds of runs: which tables a run directory of each kind has, and what can be done with it.
 
 `KINDS` lists them, each by the module that defines it; that module and what it names load on first use. A kind is added
-by one module with a `RunKind` and a line here. Commands, and whoever else treats runs alike, ask the kind of a run and
-know no kind themselves.
+by one module with a `RunKind` and a line here. Commands, and all other code that treats runs alike, ask the kind of a
+run and know no kind themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.store.manifest import Manifest
 
 KINDS: Mapping[str, str] = MappingProxyType(
-    {"c2b": "c2b_ray.audits.c2b.kind:KIND", "failures": "c2b_ray.audits.failures.kind:KIND"}
+    {
+        "c2b": "c2b_ray.audits.c2b.kind:KIND",
+        "failures": "c2b_ray.audits.failures.kind:KIND",
+        "prompts": "c2b_ray.audits.prompts.kind:KIND",
+        "latent": "c2b_ray.audits.latent.kind:KIND",
+        "clip-bias": "c2b_ray.audits.clip_bias.kind:KIND",
+        "evaluate": "c2b_ray.commands.evaluate.kind:KIND",
+    }
 )
 """The name of each kind, as manifests have it → "module:attribute" of its `RunKind`."""
 

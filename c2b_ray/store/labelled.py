@@ -23,6 +23,7 @@ from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.schemas import Pieces, content_id, texts
 from c2b_ray.store.labelled_rows import LABEL, open_rows
+from c2b_ray.store.memory import give_back
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
 KEYS_AT_ONCE = 16_384
@@ -78,18 +79,22 @@ class LabelledTable:
 
     @cached_property
     def labels(self) -> pa.Table:
-        """`target_class` and the other columns as text, a row per image; nulls, empty strings and NaN are null."""
+        """`target_class` and the other columns as text, a row per image; nulls, empty strings and NaN are null.
+
+        Of dictionaries: of a million rows each column then takes one to four megabytes.
+        """
         schema, target = self._rows.schema, self._names[TARGET]
         taken = {self._names[IMAGE], self._names[KEY], target}
         names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
         if clash := next((name for name in names if name == TARGET), None):
             raise ConfigError("images.columns", f"target_class: {target!r}, but there is a column {clash!r} too")
-        return pa.table({TARGET if name == target else name: self._text(name) for name in (target, *names)})
-
-    def _text(self, name: str) -> pa.Array:
-        """A column in one piece, of which the revision is; made of a chunk after the other, for copies are large."""
-        column, names = self._rows.columns([name])[name], self._class_names(name)
-        return pa.chunked_array([_as_text(chunk, names) for chunk in column.chunks], pa.string()).combine_chunks()
+        columns = {name: _Coded(self._class_names(name)) for name in (target, *names)}
+        for table in self._rows.each(list(columns)):
+            for name, column in columns.items():
+                column.add(table[name])
+        labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
+        give_back()  # what the columns took as they lie in files
+        return labels
 
     @cached_property
     def keys(self) -> pa.Array:
@@ -108,7 +113,7 @@ class LabelledTable:
                 yield _row_names(start, min(KEYS_AT_ONCE, len(self) - start))
             return
         first = 0
-        for chunk in self._rows.columns([column])[column].chunks:
+        for chunk in (chunk for table in self._rows.each([column]) for chunk in table[column].chunks):
             for start in range(0, len(chunk), KEYS_AT_ONCE):
                 keys = chunk.slice(start, KEYS_AT_ONCE).cast(pa.large_string())
                 named = pc.fill_null(pc.not_equal(keys, ""), False)
@@ -117,14 +122,19 @@ class LabelledTable:
 
     @cached_property
     def revision(self) -> str:
-        return content_id(
-            Pieces(self._write_labels), texts(lambda: (keys.to_pylist() for keys in self._some_keys())), self._rows.size
-        )
+        keys = texts(lambda: (keys.to_pylist() for keys in self._some_keys()))
+        revision = content_id(Pieces(self._write_labels), keys, self._rows.size)
+        give_back()
+        return revision
 
     def _write_labels(self, to: Callable[[Any], object]) -> None:
+        # One record batch of texts, as ever: the revision of every table is of these bytes.
+        texts = pa.table(
+            {name: self.labels[name].cast(pa.string()).combine_chunks() for name in self.labels.schema.names}
+        )
         sink = pa.PythonFile(_Sink(to), mode="w")
-        with pa.ipc.new_stream(sink, self.labels.schema) as writer:
-            writer.write_table(self.labels)
+        with pa.ipc.new_stream(sink, texts.schema) as writer:
+            writer.write_table(texts)
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
@@ -174,6 +184,24 @@ class LabelledTable:
         except (ValueError, KeyError, TypeError):
             return None
         return [str(name) for name in names] if isinstance(names, list) else None
+
+
+class _Coded:
+    """A column of labels that comes in chunks: each distinct text once, and small numbers."""
+
+    def __init__(self, names: list[str] | None) -> None:
+        self._names = names
+        self._chunks: list[pa.Array] = []
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self._chunks += [_as_text(chunk, self._names).dictionary_encode() for chunk in column.chunks]
+
+    def whole(self) -> pa.Array:
+        kind = pa.dictionary(pa.int32(), pa.string())
+        column = pa.chunked_array(self._chunks, kind).unify_dictionaries().combine_chunks()
+        kinds = (pa.int8(), pa.int16(), pa.int32())
+        smallest = next(kind for kind in kinds if len(column.dictionary) < 2 ** (kind.bit_width - 1))
+        return pa.DictionaryArray.from_arrays(column.indices.cast(smallest), column.dictionary)
 
 
 def _row_names(first: int, count: int) -> pa.Array:

@@ -1,4 +1,4 @@
-"""How labels lie on a disk, whatever the format: rows, columns as they are, and the image of each row.
+"""Labels on a disk, in any format: rows, columns as they are, and the image of each row.
 
     t.csv, t.tsv             text; only an empty field is null
     t.parquet                and folders of Parquet files, as Hugging Face's datasets are published
@@ -33,6 +33,7 @@ from c2b_ray.filesystems.documents import parse_json
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 METADATA = ("metadata.csv", "metadata.jsonl")
 FILE_NAME, LABEL, FILE = "file_name", "label", "image"
+ROWS_AT_ONCE = 16_384
 _SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 _SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")
 
@@ -49,6 +50,10 @@ class Rows(Protocol):
         """Columns as they are; a name may be of a struct's field, as in Parquet."""
         ...
 
+    def each(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """As `columns`, some rows at a time."""
+        ...
+
     def image(self, column: str, row: int) -> Any: ...
 
 
@@ -60,11 +65,11 @@ class InMemory:
         self.count = int(table.num_rows)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        result = {}
-        for name in names:
-            column, _, part = name.partition(".") if name not in self.schema.names else (name, "", "")
-            result[name] = pc.struct_field(self._table[column], part) if part else self._table[column]
-        return pa.table(result)
+        return _named(self._table, names)
+
+    def each(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        for start in range(0, self.count, ROWS_AT_ONCE):
+            yield _named(self._table.slice(start, ROWS_AT_ONCE), names)
 
     def image(self, column: str, row: int) -> Any:
         return self._table[column][row].as_py()
@@ -84,11 +89,12 @@ class InParquet:
         self._held: tuple[int, pa.ChunkedArray] | None = None
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        read = pa.concat_tables([file.read(columns=list(names)) for file in self._files])
-        parts = {name: name.partition(".")[0] for name in names}
-        return pa.table(
-            {n: read[c] if n == c else pc.struct_field(read[c], n.partition(".")[2]) for n, c in parts.items()}
-        )
+        return _named(pa.concat_tables([file.read(columns=list(names)) for file in self._files]), names)
+
+    def each(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        for file in self._files:
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names), use_threads=False):
+                yield _named(pa.Table.from_batches([batch]), names)
 
     def image(self, column: str, row: int) -> Any:
         start = 0
@@ -119,6 +125,15 @@ def open_rows(location: str, field: str) -> Rows:
         return InParquet([pq.ParquetFile(filesystem.open_input_file(path))], folder, info.size)
 
 
+def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The columns of these names, of which some may be of a struct's field."""
+    result = {}
+    for name in names:
+        column, _, part = name.partition(".") if name not in table.column_names else (name, "", "")
+        result[name] = pc.struct_field(table[column], part) if part else table[column]
+    return pa.table(result)
+
+
 @contextmanager
 def _reading(location: str, what: str) -> Iterator[None]:
     try:
@@ -134,7 +149,8 @@ def _csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str) ->
     with _reading(location, "CSV"):
         with filesystem.open_input_stream(path, compression=None) as stream:
             data = bytes(stream.read())
-        header = next(csv.reader(io.StringIO(data.decode("utf-8-sig")), delimiter=delimiter), [])
+        text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # not decoded beyond the first line
+        header = next(csv.reader(text, delimiter=delimiter), [])
         _refuse_repeats(location, header)
         return pyarrow.csv.read_csv(
             io.BytesIO(data),

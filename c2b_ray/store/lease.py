@@ -61,7 +61,7 @@ class Lease:
         self._beats = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def take(self) -> None:
-        """Waits while it cannot be told whether its holder lives. RunError where one does."""
+        """Waits while it is unknown whether its holder lives. RunError where the holder does."""
         _held.add(self._token)
         try:
             self._take()
@@ -128,7 +128,7 @@ class Lease:
         condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
 
         def request() -> Any:
-            return s3.client().put_object(**self._place(), Body=json.dumps(body).encode(), **condition)
+            return s3.client().put_object(**self._object(), Body=json.dumps(body).encode(), **condition)
 
         try:
             answer = request() if ended else patiently(self._uri, request)
@@ -141,7 +141,7 @@ class Lease:
 
     def _read(self) -> _Seen | None:
         def request() -> tuple[Any, bytes]:
-            answer = s3.client().get_object(**self._place())
+            answer = s3.client().get_object(**self._object())
             return answer, answer["Body"].read()
 
         try:
@@ -156,7 +156,7 @@ class Lease:
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return _Seen(answer["ETag"], body, (now - answer["LastModified"]).total_seconds())
 
-    def _place(self) -> dict[str, str]:
+    def _object(self) -> dict[str, str]:
         return {"Bucket": s3.bucket_of(self._uri), "Key": s3.key_of(self._uri)}
 
     def _storage_error(self, error: Exception) -> StorageError:
@@ -210,7 +210,7 @@ def _started(pid: int) -> str:
 
 
 def _alive(body: dict[str, Any]) -> bool | None:
-    """None where it cannot be told from here."""
+    """None where this machine cannot know."""
     if not body.get("machine") or body["machine"] != _machine():
         return None
     if int(body["pid"]) == os.getpid() and body["token"] not in _held:

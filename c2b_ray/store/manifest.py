@@ -1,4 +1,4 @@
-"""What a run says of itself, typed and versioned: `run.json`.
+"""A run's manifest, typed and versioned: `run.json`.
 
 It knows which fields there are and which formats can be read, not where the file lies nor what the tables mean.
 """

@@ -1,8 +1,8 @@
 """The Parquet parts of one stage: written whole or not at all, by one writer at a time, each id once.
 
 A part is named by the ids in it and gets its name by a rename out of the writer's own folder `.tmp-<run>`. The next
-writer first moves that folder away: whatever a killed run still has under way, even on another node, then finds no
-place to write to. It does not know what the rows mean, nor Ray.
+writer first moves that folder away: whatever a killed run still has under way, even on another node, then has no
+folder to write to. It does not know what the rows mean, nor Ray.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from c2b_ray.filesystems.lock import only_writer
 from c2b_ray.filesystems.patience import patiently
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, guard, lease
+from c2b_ray.store.memory import Gathered
 
 TEMPORARY = ".tmp-"
 DIGEST = "S12"
@@ -127,11 +128,11 @@ class Parts:
                 yield from pool.map(lambda name: self.read(name, columns), names[start : start + THREADS])
 
     def census(self, id_column: str) -> Census:
-        marks, errors = bytearray(), 0
+        marks, errors = Gathered(DIGEST), 0
         for table in self.each((id_column, ERROR)):
-            marks += digests(table[id_column]).tobytes()
+            marks.add(digests(table[id_column]))
             errors += int(failed(table).sum())
-        ids = np.frombuffer(marks, DIGEST)
+        ids = marks.whole()
         ids.sort()  # in place: of millions of rows each copy counts
         return Census(ids, errors)
 

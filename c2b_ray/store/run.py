@@ -26,6 +26,7 @@ from c2b_ray.filesystems import absent_bucket
 from c2b_ray.store import files, listing, tables, writer
 from c2b_ray.store.kinds import KINDS, RunKind, kind_named
 from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse
+from c2b_ray.store.row_groups import RowGroups
 
 MANIFEST = "run.json"
 ROW_GROUP = 65_536
@@ -93,7 +94,7 @@ class Run:
             self._ended = False
 
     def check(self) -> None:
-        """RunError where a finished run lacks a table that it listed, or has another in its place."""
+        """RunError where a finished run lacks a table that it listed, or has another one under its name."""
         record = self.record
         if record.status == "finished":
             listing.check_missing(self, record)
@@ -134,19 +135,23 @@ class Run:
             yield self.read(name, columns)
             return
         for table in tables.read_parts(self.location(self._entry(name)), columns):
-            yield self._complete(name, table, columns)
+            yield self.complete(name, table, columns)
 
     def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         schema = self.kind.tables[name]
         if not self.has(name):
             table = schema.empty_table()
             return table.select(columns) if columns else table
-        return self._complete(name, files.read_table(self.location(self._entry(name)), columns), columns)
+        return self.complete(name, files.read_table(self.location(self._entry(name)), columns), columns)
+
+    def row_groups(self, name: str) -> RowGroups:
+        """Where the rows of a table lie, in the order in which `read` gives them."""
+        return RowGroups.of(files.table_files(self.location(self._entry(name))) if self.has(name) else [])
 
     def _entry(self, name: str) -> str:
         return name if name in self.kind.in_parts else f"{name}.parquet"
 
-    def _complete(self, name: str, table: pa.Table, columns: list[str] | None) -> pa.Table:
+    def complete(self, name: str, table: pa.Table, columns: list[str] | None) -> pa.Table:
         """The table. RunError where a column is missing."""
         expected = columns or self.kind.tables[name].names
         if missing := [column for column in expected if column not in table.column_names]:

@@ -3,10 +3,10 @@
     captions.parquet                 the plan's captions, written before dataset.json
     dataset.json                     config, its hash, models, plan: written first
     candidates/NAME.parquet          failures of a shard after the first pass
-    candidates/NAME.draws.parquet    what became of each of its draws; there last: the shard is done
+    candidates/NAME.draws.parquet    the outcome of each of its draws; written last: the shard is done
     repeats/                         what the second pass compares, and what it finds
     shards/NAME.parquet              the rows that stay
-    drops/NAME.parquet               the draws that do not, and why; there last
+    drops/NAME.parquet               the draws that do not, and why; written last
     manifest.json                    written last of all
     work/WRITER/                     of the process that writes: what its workers are at, and their unfinished files
 

@@ -91,6 +91,7 @@ def killed_after(files):
         yield
 
 
+@pytest.mark.long
 def test_a_build_killed_anywhere_ends_with_the_same_rows(tmp_path):
     built(tmp_path, "whole")
     kills, result = 0, None
@@ -149,6 +150,8 @@ def test_a_build_goes_on_where_its_folder_was_moved_to(tmp_path):
     (tmp_path / "here").rename(tmp_path / "there")
     built_in(tmp_path / "there", "there/out")
     assert canonical(tmp_path / "there" / "out") == canonical(tmp_path / "whole")
+    built_in(tmp_path / "there", "anew")  # nothing in its rows says where it lies
+    assert canonical(tmp_path / "anew") == canonical(tmp_path / "whole")
     (tmp_path / "there" / "parents.yaml").write_text("boat: ship\nmug: ship\n")
     with pytest.raises(RunError, match="holds the dataset of another config"):
         built_in(tmp_path / "there", "there/out")
@@ -242,6 +245,7 @@ def test_captions_of_hard_images_have_at_most_so_many_sentences(tmp_path):
     result = built(tmp_path, captions=origin)
     captions = pq.read_table(tmp_path / "out" / "captions.parquet")["caption"].to_pylist()
     assert captions == ["a boat. it is night.", "a boat by day"]  # the third is the first again
+    assert json.loads((tmp_path / "out" / "dataset.json").read_text())["plan"]["repeated_captions"] == 1
     assert result.draws == 100
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,9 +37,24 @@ def find(scenes, out, listener=None, **changes):
     return c2b_ray.find_failures({**CONFIG, **changes}, out, listener=listener, classifier={"planted": model})
 
 
+COUNTED = Counter()
+"""What the steps of `run` told at their ends."""
+
+
 @pytest.fixture(scope="module")
 def run(scenes, tmp_path_factory):
-    return find(scenes, tmp_path_factory.mktemp("failures") / "run")
+    return find(scenes, tmp_path_factory.mktemp("failures") / "run", lambda event: COUNTED.update(event.counts))
+
+
+def test_steps_tell_how_many_draws_failed(run):
+    rounds = run.rounds.to_pylist()
+    for stage in ("discovery", "confirmation"):
+        of_stage = [row for row in rounds if row["stage"] == stage]
+        for outcome, count in (
+            ("failed", sum(row["failures"] for row in of_stage)),
+            ("passed", sum(row["draws"] - row["failures"] for row in of_stage)),
+        ):
+            assert COUNTED[f"{stage} {outcome}"] == count > 0
 
 
 def test_the_planted_failure_is_found_and_its_rate_holds_the_truth(run):
@@ -51,7 +67,8 @@ def test_the_planted_failure_is_found_and_its_rate_holds_the_truth(run):
     assert exact["baseline_rate"] < 0.1 < 1 / exact["p_value"]
     assert exact["q_value"] <= 0.05
     assert sum(run.manifest["spent"].values()) <= 4000
-    assert run.manifest["estimate"] == {"draws": [1800, 4000]}  # three quarters of discovery, and the whole budget
+    assert run.manifest["estimate"]["draws"] == [1800, 4000]  # three quarters of discovery, and the whole budget
+    assert [one["share"] for one in run.manifest["estimate"]["least_rates"]] == [0.1, 0.02]
     assert run.manifest["dropped_sentences"].keys() <= {"names_label", "names_class", "says_nothing", "repeated"}
 
 
@@ -74,6 +91,7 @@ def test_discovery_and_confirmation_share_no_draw(run):
     assert {row["stage"] for row in rounds} == {"discovery", "confirmation"}
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_anywhere_ends_with_the_same_table(scenes, run, tmp_path):
     class Killed(BaseException):
         pass

@@ -18,6 +18,7 @@ CLASSIFIERS = {
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.long
 def test_texture_drives_the_answers(kind, tmp_path):
     categories = json.loads((REAL / "cue-conflict" / "entry_categories.json").read_text())
     run = c2b_ray.audit(

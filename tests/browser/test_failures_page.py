@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,26 +12,21 @@ from synthetic_failures import showcase
 from c2b_ray.report.failures.report import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (apt-get install chromium)")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 SLOW = 120_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sync_api.Page]:
+def page(browser: sync_api.Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[sync_api.Page]:
     """The page; the module's tests fail for any complaint of the browser, such as of what its policy forbids."""
     report = Path(write_report(make_failures_run(tmp_path_factory.mktemp("browser") / "run", showcase())))
     complaints: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=SLOW)
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
-        page.set_default_timeout(SLOW)
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(report.as_uri(), wait_until="load")
-        yield page
-        browser.close()
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.set_default_timeout(SLOW)
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(report.as_uri(), wait_until="load")
+    yield page
+    page.close()
     assert complaints == []
 
 

@@ -6,7 +6,6 @@ Set C2B_RAY_SCREENSHOTS to a folder to keep the pictures.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +15,6 @@ from synthetic_run import make_run, showcase
 from c2b_ray.report.c2b.report import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (apt-get install chromium)")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-default-apps", "--disable-dev-shm-usage", "--disable-sync", "--no-first-run",
-]  # fmt: skip
 SLOW = 120_000  # milliseconds: browsers start late on a busy machine
 
 
@@ -35,14 +28,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = Path(os.environ.get("C2B_RAY_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
     place.mkdir(parents=True, exist_ok=True)
     return place
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=SLOW)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import c2b_ray
 from c2b_ray.store.failures_run import FailuresRun
+
+pytestmark = pytest.mark.long
 
 CONFIG: dict[str, Any] = {
     "labels": ["boat"],

@@ -61,7 +61,13 @@ def placement(tmp_path_factory: pytest.TempPathFactory, toys: str) -> Path:
         _app("encoder", "Encoder", toys),
         _app("captioner", "Captioner", toys, autoscaling_config={"min_replicas": 0, "max_replicas": 1}),
         _app("generator", "Generator", toys, builder="image_generator"),
-        _app("classifiers", "Classifiers", toys, args={"models_per_replica": 2, "models_gb": 0.1}),
+        _app(
+            "classifiers",
+            "Classifiers",
+            toys,
+            args={"models_per_replica": 2, "models_gb": 0.1},
+            user_config={"max_batch_size": 50, "batch_wait_timeout_s": 0.1, "answers_mb": 1},
+        ),
         _app("index", "Index", toys),
     ]
     path = tmp_path_factory.mktemp("placement") / "test.yaml"

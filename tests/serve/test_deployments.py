@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,9 +40,10 @@ from c2b_ray.roles import (
 from c2b_ray.serving.caption_scores import scoring
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, ensure, running
-from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedGenerator, ServedLanguageModel
+from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder
 from c2b_ray.serving.limits import Limits
 from c2b_ray.serving.payload import pack
+from c2b_ray.serving.writing import ServedGenerator, ServedLanguageModel
 from c2b_ray.steps import encoded as steps
 
 RENDERER = "world:renderer?mislabel=0.2"
@@ -318,6 +320,34 @@ def test_encoded_images_are_answered_as_in_process(served: Served, n: int) -> No
     questions = [[Question("?", ("a", "b")), Question("!", ("c", "d", "e"))][: 1 + i % 2] for i in range(n)]
     here = catalog.captioner("toy:teller")
     assert steps.answers(files, questions, captioner) == steps.answers(files, questions, here)
+
+
+def test_an_image_that_was_answered_comes_from_memory_for_the_same_tenant_and_ray_shows_it(served: Served) -> None:
+    images, channel = pictures(7), Channel("classifiers")
+    classifier, other = served.classifier("toy:kept"), served.classifier("toy:kept")
+    other.owner = "tenant_b"
+    first = classifier.logits(images, [""] * 7)
+    before = sum(channel.call("statistics")["batches"])
+    again = classifier.logits(images[::-1], [""] * 7)
+    assert again[::-1].tobytes() == first.tobytes()
+    assert sum(channel.call("statistics")["batches"]) == before
+    assert other.logits(images, [""] * 7).tobytes() == first.tobytes()
+    assert sum(channel.call("statistics")["batches"]) == before + 7
+    hits = exported("ray_c2b_cached_answers_total", 'application="classifiers"', 'outcome="hit"', least=7)
+    fills = exported("ray_c2b_batch_fill_count", 'application="classifiers"', least=2)
+    assert hits >= 7
+    assert fills >= 2
+
+
+def exported(name: str, *labels: str, least: float) -> float:
+    """The sum of a metric's series as Ray shows them, once it is so large; replicas report every ten seconds."""
+    url, value = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics", 0.0
+    ends = time.monotonic() + 60
+    while value < least and time.monotonic() < ends:
+        time.sleep(1)
+        lines = [line for line in httpx.get(url).text.splitlines() if line.startswith(name)]
+        value = sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in labels))
+    return value
 
 
 def test_single_requests_of_two_classifiers_are_answered_by_their_own(served: Served) -> None:

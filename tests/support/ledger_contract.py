@@ -919,14 +919,22 @@ class MigrationsContract:
         migrations.migrate(db)
         assert jobs.get(db, who.tenant_id, job.id) == job
 
-    @pytest.mark.parametrize(("before", "to"), [("0001", "0002"), ("0002", "0001")])
+    @pytest.mark.parametrize(
+        ("before", "to", "after"),
+        [
+            ("0001", "0002", "add_column"),
+            ("0002", "0001", "drop_index"),
+            ("0002", "0003", "create_table"),
+            ("0003", "0002", "drop_table"),
+        ],
+    )
     def test_a_migration_whose_process_dies_leaves_the_revision_before(
-        self, db: Database, before: str, to: str
+        self, db: Database, before: str, to: str, after: str
     ) -> None:
         job = submit(db, member(db))
         migrations.migrate(db, before)
         url = db.engine.url.render_as_string(hide_password=False)
-        died = subprocess.run([sys.executable, "-c", _DIE_MIGRATING, url, to], check=False)
+        died = subprocess.run([sys.executable, "-c", _DIE_MIGRATING, url, to, after], check=False)
         assert died.returncode == 9
         assert migrations.revision(db) == before
         migrations.migrate(db, to)
@@ -961,7 +969,7 @@ import os, sys
 from alembic import op
 from c2b_ray.endpoint.ledger import migrations
 from c2b_ray.endpoint.ledger.database import Database
-after = {"0002": "add_column", "0001": "drop_index"}[sys.argv[2]]
+after = sys.argv[3]
 done = getattr(op, after)
 def die_after(*arguments):
     done(*arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,11 @@ PATIENCE_S = 420.0
 BUCKET = "c2b-ray"
 TOKEN = "a-token-of-the-tests-that-every-node-has-too"
 CAPTIONS = "label,caption\n" + "".join(f'{caption.split()[2]},"{caption}"\n' for caption in SIGHT)
+DRAWS_PER_CAPTION = 480
+SHARDS = math.ceil(len(SIGHT) * DRAWS_PER_CAPTION / CONFIG["shard_draws"])
+"""So many that a quick machine still draws when a pod dies."""
 JOB_FILES = {
-    "dataset.yaml": yaml.safe_dump({**CONFIG, "captions": {"file": "captions.csv"}}),
+    "dataset.yaml": yaml.safe_dump({**CONFIG, "draws_per_caption": DRAWS_PER_CAPTION}),
     "captions.csv": CAPTIONS,
 }
 """What the administrators' ConfigMap c2b-job-files holds."""

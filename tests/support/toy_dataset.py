@@ -42,6 +42,21 @@ class Generator:
         return [GeneratedImage(pixels.astype(np.uint8)) for pixels in made]
 
 
+class Mover:
+    """One of six pictures for each seed, moved by a pixel or not."""
+
+    revision = "1"
+
+    def generate(self, requests):
+        return [GeneratedImage(self._picture(request.seed)) for request in requests]
+
+    def _picture(self, seed):
+        cells = np.random.default_rng(seed % 6).integers(0, 80, (8, 8, 3), np.uint8)
+        cells[0, 0] = seed % 6
+        whole = cells.repeat(8, axis=0).repeat(8, axis=1)
+        return np.pad(whole, ((0, 0), (1, 0), (0, 0)), mode="edge")[:, :-1] if seed // 6 % 2 else whole
+
+
 class Classifier:
     """Says mug to every picture whose first cell is of an even kind, else boat; nothing to `NAN`."""
 
@@ -62,25 +77,25 @@ class Captioner:
         return [Answer("something else") if kind == UNVERIFIED else Answer(None, error="dim") for kind in kinds]
 
 
-def crew(verified=False):
+def crew(verified=False, generator=Generator):
     truths = {label: Truth(np.array([label == name for name in LABELS])) for label in LABELS}
     check = LabelCheck(Captioner(), LABELS) if verified else None
     return Crew(
-        (Generated("toy", Generator()),), (Judge("toy", "1", LABELS, truths, Classifier()),), check, "top1", 0.0
+        (Generated("toy", generator()),), (Judge("toy", "1", LABELS, truths, Classifier()),), check, "top1", 0.0
     )
 
 
 TWO_THREADS = partial(CrewsHere, threads=2)
 
 
-def build(out, shard_draws=9, crews=TWO_THREADS, distance=4, make=crew):
+def build(out, shard_draws=9, crews=TWO_THREADS, distance=4, make=crew, format=3):
     """Rows and drops, as Python's, and the crews, which did the work."""
     with building(str(out)) as directory:
         if not directory.files.exists("captions.parquet"):
             texts = ((label, text, None) for label, text in CAPTIONS)
             write_captions(directory.files, Numbered(DRAWS).tables(texts))
         plan = Plan("toy", DRAWS * len(CAPTIONS), shard_draws, 4)
-        recipe = Recipe(directory.files, plan, make, 1, 0, distance, CAP)
+        recipe = Recipe(directory.files, plan, make, 1, 0, distance, CAP, format)
         workers = crews(recipe)
         passes = Passes(recipe, workers, PlannedCaptions(directory.files))
         passes.run_first(lambda done, total, sums: None)

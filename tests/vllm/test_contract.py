@@ -23,6 +23,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from c2b_ray.serving.ensure import Served
 from c2b_ray.world.zoo import WEIGHTS
 
+pytestmark = pytest.mark.timeout(900)  # a replica that imports a new environment for the first time takes minutes
+
 
 @pytest.fixture(scope="session")
 def case(served: Served) -> Case:

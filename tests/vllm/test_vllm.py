@@ -25,11 +25,13 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, ensure
-from c2b_ray.serving.handles import ServedLanguageModel
+from c2b_ray.serving.writing import ServedLanguageModel
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, TEMPLATE_SCHEMA
 from c2b_ray.world.scenes import CLASSES
 from c2b_ray.world.zoo import WEIGHTS
+
+pytestmark = pytest.mark.timeout(900)  # a replica that imports a new environment for the first time takes minutes
 
 PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
 PLACEMENT = Path(__file__).parents[2] / "deployments" / "vllm-cpu.yaml"

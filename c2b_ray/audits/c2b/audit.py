@@ -8,10 +8,9 @@ It composes steps, models and a run directory, and knows neither formulas nor wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,11 +26,12 @@ from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import counts, versions
+from c2b_ray.audits.kit.manifest import counts, finished
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import SourceError
+from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.pipelines.images import Contestant
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.report.c2b.report import write_report
@@ -54,11 +54,11 @@ RUNS = "runs"
 
 
 def audit(
-    config: str | Path | dict[str, Any] | AuditConfig,
+    config: FileOrFields | AuditConfig,
     out: str | Path | None = None,
     via: str = AUTO,
     listener: Listener | None = None,
-    placement: str | Path | dict[str, Any] | PlacementConfig | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
     *,
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
@@ -73,7 +73,7 @@ def audit(
     `placement`: how many processes run each stage, and what each takes, as a file's path or its fields; by default what
     the cluster has decides. The run is the same with any; with one, `auto` is actors.
     `classifier`: models in memory in place of the config's, which answer in this process alone: a torch module, a
-    callable, an `InMemory`, or several by name; `labels`: what their outputs are called (`InMemory` says more).
+    callable, an `InMemory`, or several by name; `labels`: the names of their outputs (see `InMemory`).
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the audit ends
     via = HERE if in_memory else via
@@ -87,8 +87,7 @@ def audit(
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run, backend(via, session.placement) as models:
         _walk(config, run, models, steps)
         with steps.step("report"):
-            done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
-            run.update({**done, "seconds": steps.seconds, "counts": counts(run), "versions": versions()})
+            run.update(finished(via, steps, counts(run)))
             call_with_run(write_report, run, config, models.runner)
     return run
 
@@ -126,7 +125,7 @@ def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> l
     if config.images.sources == ("labelled",):
         return [from_labels(config, run, models, steps)]
     encoder = None
-    if config.images.index is not None:  # before a language model is asked in vain
+    if config.images.index is not None:  # before a language model is called for nothing
         index = models.describe("index", config.images.index)
         check_encoder(models.describe("encoder", index.encoder), index)
         encoder = models.text_encoder(index.encoder)
@@ -163,7 +162,7 @@ def _refuse_unanswered(run: C2BRun, config: AuditConfig, runner: Runner) -> None
 def _write_hypotheses(
     config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextEncoder | None = None
 ) -> None:
-    """Proposals and captions, once for the run's life: a model asked again might answer differently."""
+    """Proposals and captions, once for the run's life: a second call of a model might answer differently."""
     if run.has("captions"):
         return
     with steps.step("propose"):

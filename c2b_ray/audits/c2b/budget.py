@@ -227,7 +227,8 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
 
 
 def _with_wanted(scores: pa.Table, config: AuditConfig) -> pa.Table:
-    """With how many distinct images each cell asked for, where captions drew them and no budget says when to stop."""
+    """With the number of distinct images that each cell wants, where captions drew them and no budget says when to
+    stop."""
     fixed = config.images_per_cell is not None and config.images.sources != ("labelled",) and config.budget is None
     wanted = (config.images_per_cell or 0) * len(config.images.sources) if fixed else None
     column = pa.array([wanted] * scores.num_rows, pa.int64())

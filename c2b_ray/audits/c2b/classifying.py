@@ -1,4 +1,4 @@
-"""The classifiers of an audit: what they are asked, and their answers to the images drawn, all in one pass.
+"""The classifiers of an audit: their questions, and their answers to the images drawn, all in one pass.
 
 It loads none of them: what they are is known from their descriptions, and they answer where their stage runs.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, prediction_ids
 from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
+from c2b_ray.store.memory import Gathered
 from c2b_ray.store.parts import DIGEST, Digests, absent, digests, distinct, opened
 
 
@@ -40,11 +39,11 @@ def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on
 
 def _drawn(run: C2BRun) -> Digests:
     """Digests of the images that were drawn, sorted, each once: not of those that were looked at and left."""
-    marks = bytearray()
+    marks = Gathered(DIGEST)
     for name in ("draws", "confirmation"):
         for table in run.each(name, ["image_id"]):
-            marks += digests(table["image_id"]).tobytes()
-    ids = np.frombuffer(marks, DIGEST)
+            marks.add(digests(table["image_id"]))
+    ids = marks.whole()
     ids.sort()  # in place: of millions of images each copy counts
     return distinct(ids)
 

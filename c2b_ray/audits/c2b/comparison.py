@@ -18,7 +18,7 @@ from c2b_ray.audits.c2b.classifiers import one_of, two_of
 from c2b_ray.audits.kit.identity import check_same_images
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
-from c2b_ray.report.comparison.disagreements import changed_places, disagreement_pictures, image_lines
+from c2b_ray.report.comparison.disagreements import changed_cells, disagreement_pictures, image_lines
 from c2b_ray.report.comparison.page import comparison_page
 from c2b_ray.report.comparison.summary import counted, summaries
 from c2b_ray.report.kit.summary import Summary
@@ -34,7 +34,7 @@ from c2b_ray.store.run import MANIFEST
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found. `cells` is a table of `schemas.COMPARISON`, `pooled` of `COMPARISON_POOLED`, over all
+    """The result of `compare`. `cells` is a table of `schemas.COMPARISON`, `pooled` of `COMPARISON_POOLED`, over all
     classes together; `scores` are B's own."""
 
     run_a: C2BRun
@@ -62,7 +62,7 @@ class Comparison:
     def disagreements(self) -> dict[CellName, Disagreement]:
         """Of the cells that changed, and those of values that changed over all classes, the images that one side alone
         got right."""
-        return disagreements(*self.sides, changed_places(self.cells, self.pooled))
+        return disagreements(*self.sides, changed_cells(self.cells, self.pooled))
 
     def properties(self) -> dict[str, str]:
         return {
@@ -89,14 +89,14 @@ class Comparison:
     def page(self) -> str:
         """The comparison as one HTML page."""
         title = str(self.run_b.config.get("task") or "Two classifiers")
-        told_apart = self.disagreements()
-        pictures = disagreement_pictures(self.run_b, told_apart)
+        disagreements = self.disagreements()
+        pictures = disagreement_pictures(self.run_b, disagreements)
         return comparison_page(
             title,
             (self.classifier_a, self.classifier_b),
             (self.cells, self.pooled),
             (self.tau, self.alpha),
-            told_apart,
+            disagreements,
             pictures,
         )
 
@@ -161,7 +161,7 @@ def _side(run: C2BRun, classifier: str) -> Side:
 
 
 def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:
-    """τ and α, which both runs must have been asked with, as they must with the same classes.
+    """τ and α, which must be the same in both runs, as the classes must.
 
     SourceError where a run does not say.
     """

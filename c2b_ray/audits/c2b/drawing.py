@@ -28,7 +28,7 @@ from c2b_ray.pipelines.search import finder_of
 from c2b_ray.pipelines.search import retrieve as search
 from c2b_ray.steps.accept import COLUMNS, Content, SeenImages, contents
 from c2b_ray.steps.cells import CellKey
-from c2b_ray.steps.draw import generated
+from c2b_ray.steps.draw import Rows, generated
 from c2b_ray.steps.retrieve import retrieved, to_retrieve
 from c2b_ray.steps.select import NEAREST, Draws, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.c2b_run import C2BRun
@@ -37,7 +37,7 @@ from c2b_ray.store.parts import Digests, absent, opened, read_stage
 FETCH_IMAGES = "fetch images"
 
 Collect = Callable[[pa.Table, str, OnProgress], object]
-CollectRows = Callable[[NDArray[np.int64], str, OnProgress], object]
+CollectRows = Callable[[Rows, str, OnProgress], object]
 Targets = Mapping[CellKey, int]
 """Images of each cell, from each source."""
 
@@ -176,7 +176,7 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         }
         run.update({"models": models_used})
 
-    def collect(rows: NDArray[np.int64], out: str, on_progress: OnProgress) -> object:
+    def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
         return ImageStages(models.runner).collect(rows, index.revision, models.index(path), out, on_progress)
 
     return SourcePlan(pools.select, images, by_rows(collect), FETCH_IMAGES)

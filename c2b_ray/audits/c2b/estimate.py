@@ -1,13 +1,10 @@
-"""What an audit would cost, before it is run: how often each model is asked, and for how long, by a short trial.
+"""What an audit would cost, before it is run: how often each model is called, and for how long, by a short trial.
 
 It counts by the functions with which the audit itself grants images, and times each model on a few rows in this
-process; it draws no image of the audit, asks no language model and writes nothing.
+process; it draws no image of the audit, calls no language model and writes nothing.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +15,7 @@ from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
 from c2b_ray.config import AuditConfig, read_audit
+from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.caption import caption
@@ -30,7 +28,7 @@ from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.labelled import LabelledTable
 
 
-def estimate(config: str | Path | dict[str, Any] | AuditConfig, via: str = AUTO) -> list[Cost]:
+def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:
     """The cost of an audit, line by line; raises what reading it and loading its models would."""
     config = read_audit(config)
     check_specs(config)

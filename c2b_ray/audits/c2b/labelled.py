@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.drawing import FETCH_IMAGES, CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
 from c2b_ray.audits.kit.events import Steps
@@ -22,7 +21,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import ImageStages, OnProgress
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
-from c2b_ray.steps.draw import wanted
+from c2b_ray.steps.draw import Rows, wanted
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.steps.labels import left_out
@@ -30,6 +29,7 @@ from c2b_ray.steps.select import Draws, Selection, cells_of, shares
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.memory import give_back
 
 TOLD = 20
 """Warnings that are shown one by one; the manifest has all."""
@@ -78,7 +78,10 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
             steps.warn(warning)
         run.update({"models": {"table": {"spec": path, "revision": revision}}, "warnings": warnings})
 
-    def collect(rows: NDArray[np.int64], out: str, on_progress: OnProgress) -> object:
+    del table
+    give_back()
+
+    def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
         return ImageStages(models.runner).collect(rows, revision, load, out, on_progress)
 
     if config.budget is None:

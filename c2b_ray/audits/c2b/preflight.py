@@ -1,4 +1,4 @@
-"""What can be known of an audit before Ray starts: that its models, files, labels and classes are there and fit.
+"""Checks of an audit before Ray starts: that its models, files, labels and classes exist and fit.
 
 It loads no weights: a classifier whose labels only the loaded model knows is checked when the audit begins.
 """
@@ -15,7 +15,7 @@ from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labelled_images import labelled
+from c2b_ray.steps.labelled_images import labelled_rows
 from c2b_ray.steps.predict import classification
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store import files
@@ -23,7 +23,7 @@ from c2b_ray.store.labelled import LabelledTable
 
 INDEX_MANIFEST = "manifest.json"
 LANGUAGE_MODEL = "language_model"
-"""The one role that no stage has: it answers the audit's own process."""
+"""The one role without a stage: the audit's process calls it."""
 
 
 def check(config: AuditConfig, via: str) -> None:
@@ -36,7 +36,7 @@ def check(config: AuditConfig, via: str) -> None:
         _check_index(config.images.index)
     if config.images.table is not None:
         table = LabelledTable(config.images.table, columns=config.images.renamed)
-        proposals, *_ = labelled(table.labels, table.revision, config.classes, config.attributes, Limit(1, config.seed))
+        proposals, *_ = labelled_rows(table.labels, "", config.classes, config.attributes, Limit(1, config.seed))
         pairs(proposals, config.intersections)
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)

@@ -1,6 +1,6 @@
-"""How many images an audit may look at, from its config alone: what decides whether it is small.
+"""How many images an audit may look at, from its config alone, which decides whether it is small.
 
-It loads no model and asks for nothing; `estimate` counts more exactly, at more cost.
+It loads no model and calls nothing; `estimate` counts more exactly, at more cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verifier of an audit: loaded once, calibrated once, asked about images whenever some were drawn or looked at."""
+"""The verifier of an audit: loaded once, calibrated once, called for images whenever some were drawn or looked at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from c2b_ray.store.labelled import LabelledTable
 
 @dataclass(frozen=True)
 class Verifier:
-    """`captioner` makes the model, `questions` are what it is asked; `stages` run it."""
+    """`captioner` makes the model, `questions` are put to it; `stages` run it."""
 
     captioner: Callable[[], Captioner]
     questions: Checks

@@ -9,9 +9,8 @@ It composes steps, models and a run directory, and knows neither formulas nor wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -28,11 +27,12 @@ from c2b_ray.audits.kit.costs import Cost
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import versions
+from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.failures_file import read_failures_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.report.failures.report import write_report
 from c2b_ray.schemas import content_id
 from c2b_ray.store.failures_run import FailuresRun, open_failures_run
@@ -44,11 +44,11 @@ RUNS = "runs"
 
 
 def find_failures(
-    config: str | Path | dict[str, Any] | FailuresConfig,
+    config: FileOrFields | FailuresConfig,
     out: str | Path | None = None,
     via: str = AUTO,
     listener: Listener | None = None,
-    placement: str | Path | dict[str, Any] | PlacementConfig | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
     *,
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
@@ -79,8 +79,7 @@ def find(config: FailuresConfig, out: str | Path | None, session: Session, costs
         with backend(via, session.placement) as models:
             walk(config, run, models, steps)
         with steps.step("report"):
-            done = {"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), "via": via}
-            run.update({**done, "seconds": steps.seconds, "counts": _counts(run), "versions": versions()})
+            run.update(finished(via, steps, _counts(run)))
             write_report(run)
     return run
 

@@ -1,4 +1,4 @@
-"""What a run, and a person's question to it, begin with: models, draws, captions; and where they write what they find.
+"""The beginning of a run, and of a person's question to it: models, draws, captions; and where they write results.
 
 Rows of questions stay when the run itself is done again: they are no part of what it decides.
 """

@@ -5,18 +5,17 @@ Their caption is the label's baseline, and what they are held against is what wa
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH
 from c2b_ray.audits.failures.labelled import Output, answers_to, rows_of
 from c2b_ray.audits.failures.work import Work
 from c2b_ray.errors import ConfigError
+from c2b_ray.schemas.failure_rows import TransferRow
 from c2b_ray.store.labelled import LabelledTable
 
 
-def beside(work: Work) -> list[dict[str, Any]]:
+def beside(work: Work) -> list[TransferRow]:
     """A row per label and classifier; none without `labelled`."""
     if work.config.labelled is None:
         return []
@@ -28,7 +27,7 @@ def beside(work: Work) -> list[dict[str, Any]]:
     with work.steps.step("classify labelled images") as on_progress:
         output = Output(work.run, work.models.runner, on_progress)
         answers = answers_to(images, rows, answered, classifiers, output)
-    result: list[dict[str, Any]] = []
+    result: list[TransferRow] = []
     for label, caption in work.baselines.items():
         of_label = answered.of_label(label)
         for name, known in answers.known.items():

@@ -19,6 +19,7 @@ from c2b_ray.audits.failures.screening import baseline_rate, rate, seen
 from c2b_ray.audits.failures.work import Hypothesis, Work
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
 from c2b_ray.schemas import HYPOTHESES
+from c2b_ray.schemas.failure_rows import HypothesisRow
 from c2b_ray.steps.discovery.candidates import Candidate
 from c2b_ray.steps.discovery.race import Race, RaceTerms, measure_draws, next_draws
 
@@ -121,15 +122,16 @@ class Confirmation:
         return np.array(rows, np.int64).reshape(-1, 4)
 
 
-def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> dict[str, Any]:
+def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> HypothesisRow:
     """What is known of a hypothesis from these parts of a stage, without evidence."""
     mine, base = (
         _together(work, one, caption, stage, parts) for caption in (one.caption, work.baselines[one.kind.label])
     )
     target, confidence = one.kind.target, 1 - work.config.alpha
     failures, base_failures = mine.towards(target), base.towards(target)
-    rates = failure_rates([failures], [mine.draws], confidence)
     ratios = rate_ratios(Trials.of([failures], [mine.draws]), Trials.of([base_failures], [base.draws]), confidence)
+    rate, rate_low, rate_high = (float(side[0]) for side in failure_rates([failures], [mine.draws], confidence))
+    ratio, ratio_low, ratio_high = (float(side[0]) for side in ratios)
     spent = sum(
         work.drawing.counts(one.caption, one.kind.classifier, stage, part).draws for part in (SEARCH, TEST, MEASURE)
     )
@@ -145,12 +147,13 @@ def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> dict[s
         "draws": mine.draws,
         "failures": failures,
         "any_failures": mine.failures,
-        **dict(zip(("rate", "rate_low", "rate_high"), (float(side[0]) for side in rates), strict=True)),
+        "rate": rate,
+        "rate_low": rate_low,
+        "rate_high": rate_high,
         "baseline_rate": base_failures / base.draws if base.draws else math.nan,
-        **dict(zip(("ratio", "ratio_low", "ratio_high"), (float(side[0]) for side in ratios), strict=True)),
-        "p_value": None,
-        "e_value": None,
-        "q_value": None,
+        "ratio": ratio,
+        "ratio_low": ratio_low,
+        "ratio_high": ratio_high,
         "verdict": "undetermined",
         "caption_id": one.caption.caption_id,
         "origin": one.caption.origin,

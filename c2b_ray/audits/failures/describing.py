@@ -1,4 +1,4 @@
-"""What the captioner says of the images that rounds kept: asked once of each, and read again by a run that goes on."""
+"""The captioner's descriptions of the images that rounds kept: written once, and read again by a run that resumes."""
 
 from __future__ import annotations
 

@@ -31,8 +31,10 @@ MINED, WHOLE, CONFIRMED = 4, 2, 3
 are confirmed."""
 MUCH = 0.4
 """The share of the draws for captions whose being left sends more draws to the baselines."""
+SEVERAL = 4
+"""Failures of a kind from which on what they have in common is drawn before a whole description."""
 SEEN = 3
-"""Failures with which a kind's whole description is left for its other captions to be drawn."""
+"""Failures with which a kind's first caption is left for its other captions to be drawn."""
 OWN = 1_000
 """Draws at most of each caption of the config, before what they are taken for is known."""
 FEWEST = 2
@@ -70,14 +72,25 @@ def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
     describe_at_once(work, [(kind, work.baselines[kind.label]) for kind in kinds], work.baselines)
     clusters = combined(work, kinds)
     by_kind = [_hypotheses(work, kind, sets) for kind, sets in zip(kinds, clusters, strict=True)]
-    # A whole description holds whatever made its image fail, so that rare failures need one caption drawn to be seen.
-    whole = [max(group, key=lambda one: len(one.caption.sentences)) for group in by_kind if group]
-    screen(work, whole, purse, most, SEEN)
+    surest = [_surest(work, group) for group in by_kind if group]
+    screen(work, surest, purse, most, SEEN)
     first = [one for group in by_kind for one in group]
     screen(work, first, purse, most)
     shorter = shorten(work, promising(work, first), purse, most)
     reworded = rewrite(work, promising(work, [*first, *shorter]), purse, most)
     return [*first, *shorter, *reworded]
+
+
+def _surest(work: Work, group: Sequence[Hypothesis]) -> Hypothesis:
+    """The caption of a kind that is drawn first.
+
+    A whole description holds whatever made its image fail, so that rare failures need one caption drawn to be seen;
+    unless the captioner was wrong about it. What several failures have in common is no such mistake.
+    """
+    kind = group[0].kind
+    if len(described(work, kind, work.baselines[kind.label])) >= SEVERAL:
+        return group[0]
+    return max(group, key=lambda one: len(one.caption.sentences))
 
 
 def draw_baselines(work: Work, draws: int) -> None:

@@ -7,9 +7,9 @@ look at rounds alone, come out the same. It knows orders and counts, not why a c
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +19,9 @@ from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.progress import Progress, Whole
 from c2b_ray.pipelines.rounds import RoundStage
 from c2b_ray.schemas import content_id
+from c2b_ray.schemas.failure_rows import ExampleRow, RoundRow
 from c2b_ray.steps.discovery.candidates import Candidate
-from c2b_ray.steps.discovery.rounds import ORDERS, SAMPLE, Decider, kind_of
+from c2b_ray.steps.discovery.rounds import ORDERS, SAMPLE, Decider, OrderRow, kind_of
 from c2b_ray.store.failures_run import FailuresRun
 from c2b_ray.store.parts import opened
 
@@ -92,10 +93,10 @@ class Drawing:
         self.source = source.name
         self._next: Counter[tuple[str, str]] = Counter()
         self._counts: dict[tuple[str, str, str, str], Counts] = defaultdict(Counts)
-        self._examples: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        self._examples: dict[tuple[str, str], list[ExampleRow]] = defaultdict(list)
         self._rounds: dict[tuple[str, str, str], list[tuple[int, Counts]]] = defaultdict(list)
-        self._samples: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(dict)
-        self.known: dict[str, dict[str, Any]] = {}
+        self._samples: dict[str, dict[int, list[ExampleRow]]] = defaultdict(dict)
+        self.known: dict[str, RoundRow] = {}
         self._read: set[str] = set()
         self.spent: Counter[tuple[str, str]] = Counter()
 
@@ -113,7 +114,8 @@ class Drawing:
             with steps.step(doing) as on_progress:
                 left = table.filter(pa.array(mine))
                 self.stage.run(left, self._in_images(on_progress, pc.sum(left["draws"]).as_py()))
-            self._read_new()
+                self._read_new()
+                steps.count(_outcomes([self.known[round_id] for round_id in missing]))
         for order in orders:
             for round_id in order["round_id"]:
                 self._add(self.known[round_id], order["label"])
@@ -140,11 +142,11 @@ class Drawing:
         rounds = sorted(self._rounds[caption.caption_id, part, classifier], key=lambda item: item[0])
         return [one.towards(target) / one.draws for _, one in rounds if one.draws]
 
-    def examples(self, caption: Candidate, classifier: str) -> list[dict[str, Any]]:
+    def examples(self, caption: Candidate, classifier: str) -> list[ExampleRow]:
         """Failures of discovery whose images were kept (`schemas.EXAMPLE`)."""
         return self._examples[caption.caption_id, classifier]
 
-    def sample(self, caption: Candidate) -> list[dict[str, Any]]:
+    def sample(self, caption: Candidate) -> list[ExampleRow]:
         """The images of the part `sample` (`schemas.EXAMPLE`), failures and others."""
         rounds = self._samples[caption.caption_id]
         return [image for first in sorted(rounds) for image in rounds[first]]
@@ -154,7 +156,7 @@ class Drawing:
         rows = self._source.rows(caption, stage)
         return None if rows is None else len(rows) - self._next[caption.caption_id, stage]
 
-    def _orders(self, one: Wanted) -> list[dict[str, Any]]:
+    def _orders(self, one: Wanted) -> list[OrderRow]:
         key, left = (one.caption.caption_id, one.stage), self.left(one.caption, one.stage)
         draws = one.draws if left is None else min(one.draws, left)
         begin, end = self._next[key], self._next[key] + draws
@@ -163,7 +165,7 @@ class Drawing:
         starts = range(begin, end, self._size)
         return [self._order(one, first, min(self._size, end - first)) for first in starts]
 
-    def _order(self, one: Wanted, first: int, draws: int) -> dict[str, Any]:
+    def _order(self, one: Wanted, first: int, draws: int) -> OrderRow:
         caption = one.caption
         rows = self._source.rows(caption, one.stage)
         mine = None if rows is None else list(rows[first : first + draws])
@@ -204,7 +206,7 @@ class Drawing:
                 self._read.add(name)
                 self.known.update({row["round_id"]: row for row in parts.read(name).to_pylist()})
 
-    def _add(self, row: Mapping[str, Any], label: str) -> None:
+    def _add(self, row: RoundRow, label: str) -> None:
         counts = self._counts[row["caption_id"], row["stage"], row["part"], row["classifier"]]
         taken_for = Counter(dict(zip(row["predicted"], row["counts"], strict=True)))
         of_round = Counts(row["draws"], row["failures"], row["unusable"], taken_for)
@@ -214,3 +216,14 @@ class Drawing:
             self._samples[row["caption_id"]][row["first"]] = row["examples"]  # the same of every classifier
         elif row["stage"] == DISCOVERY:
             self._examples[row["caption_id"], row["classifier"]] += row["examples"]
+
+
+def _outcomes(rounds: Sequence[RoundRow]) -> Counter[str]:
+    """Draws by stage and outcome, those of each classifier: "discovery failed", "discovery passed", …"""
+    counts: Counter[str] = Counter()
+    for row in rounds:
+        failed, unusable = row["failures"], row["unusable"]
+        passed = row["draws"] - failed
+        for outcome, count in (("failed", failed), ("passed", passed), ("unusable", unusable)):
+            counts[f"{row['stage']} {outcome}"] += count
+    return counts

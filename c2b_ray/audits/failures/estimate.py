@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from c2b_ray.audits.failures.discovery import BASELINE_SHARE
+from c2b_ray.audits.failures.confirmation import TEST_SHARE
+from c2b_ray.audits.failures.discovery import BASELINE_SHARE, CONFIRMED
 from c2b_ray.audits.failures.preflight import checked
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.costs import Cost, classifications, generations
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.failures_file import read_failures_config
-from c2b_ray.store.failures_run import Expected
+from c2b_ray.filesystems.documents import FileOrFields
+from c2b_ray.report.failures.reach import reach_sentence
+from c2b_ray.steps.discovery.power import Reach, least_rate
+from c2b_ray.store.failures_run import Expected, LeastRate
 from c2b_ray.store.labelled import LabelledTable
 
+SHARES = (0.1, 0.02)
+"""Of a label's images, those that show what a failure needs: two values of an attribute each, or three."""
 
-def estimate(config: str | Path | dict[str, Any] | FailuresConfig, via: str = AUTO) -> list[Cost]:
+
+def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cost]:
     """The cost of a run, line by line; raises what reading its config and loading its models would."""
     config = checked(read_failures_config(config), via)
     least, most = images(config)
     costs = []
     if config.images.generate is not None:
-        costs.append(Cost("images to draw", least, most, generations(config.images.generate.model)))
+        note = reach_sentence([one.model_dump() for one in least_rates(config) or []])
+        costs.append(Cost("images to draw", least, most, generations(config.images.generate.model), note))
     if config.generalise is not None:
         each = config.generalise.runs * config.generalise.images
         sources = len(config.generalise.generators) + (config.generalise.index is not None)
@@ -46,4 +52,24 @@ def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> Expected:
     timed = [cost.seconds for cost in costs]
     known = [one for one in timed if one is not None]
     seconds = [sum(one[0] for one in known), sum(one[1] for one in known)] if timed and len(known) == len(timed) else []
-    return Expected(draws=list(images(config)), seconds=[round(one, 1) for one in seconds] or None)
+    return Expected(
+        draws=list(images(config)),
+        seconds=[round(one, 1) for one in seconds] or None,
+        least_rates=least_rates(config),
+    )
+
+
+def least_rates(config: FailuresConfig) -> list[LeastRate] | None:
+    """What the budget is likely to find, if each label has one failure; None for labelled images, which are counted."""
+    if config.images.labelled is not None:
+        return None
+    labels, discovery = max(len(config.labels), 1), config.budget.draws * config.budget.discovery
+    baseline = discovery * BASELINE_SHARE
+    reach = Reach(
+        seen=None if config.captioner is None else baseline / labels,
+        screened=min(discovery - baseline, baseline / 2) / labels,
+        tested=(config.budget.draws - discovery) * TEST_SHARE / labels,
+        hypotheses=CONFIRMED * labels * len(config.specs),
+        alpha=config.alpha,
+    )
+    return [LeastRate(share=share, rate=least_rate(reach, share)) for share in SHARES]

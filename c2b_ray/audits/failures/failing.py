@@ -34,7 +34,7 @@ def described(work: Work, kind: Kind, caption: Candidate) -> list[Sentences]:
 
 
 def combined(work: Work, kinds: Sequence[Kind]) -> list[list[Sentences]]:
-    """Of each kind, the sentences that describe clusters of its baseline failures best; [] where nothing tells."""
+    """Of each kind, the sentences that describe clusters of its baseline failures best; [] where nothing does."""
     combining = _combining(work)
     if combining is None:
         return [[] for _ in kinds]

@@ -18,6 +18,7 @@ from c2b_ray.audits.failures.work import Hypothesis, Work
 from c2b_ray.metrics.mann_whitney import mann_whitney
 from c2b_ray.pipelines.rounds import RoundStage
 from c2b_ray.schemas import TRANSFERS, seed_of
+from c2b_ray.schemas.failure_rows import TransferRow
 from c2b_ray.steps.discovery.candidates import Candidate
 
 RUNS = "runs"
@@ -26,7 +27,7 @@ RUNS = "runs"
 def generalise(work: Work, findings: Sequence[Hypothesis]) -> None:
     """Writes `schemas.TRANSFERS`: with a section `generalise`, runs of every source; else the other classifiers on the
     draws that measured the findings."""
-    rows: list[dict[str, Any]] = []
+    rows: list[TransferRow] = []
     if work.config.generalise is None:
         rows += [row for one in findings for row in _rows(work, one, work.drawing, MEASURE, is_elsewhere=False)]
     else:
@@ -61,7 +62,7 @@ def _drawing(work: Work, source: Source, load: Any, seed: int, size: int) -> Dra
     return Drawing(work.run, stage, source, work.drawing.deciders, size)
 
 
-def _rows(work: Work, one: Hypothesis, drawing: Drawing, part: str, is_elsewhere: bool) -> Iterator[dict[str, Any]]:
+def _rows(work: Work, one: Hypothesis, drawing: Drawing, part: str, is_elsewhere: bool) -> Iterator[TransferRow]:
     """A row of each classifier; of the finding's own only where the images are others than it was found on."""
     base = work.baselines[one.kind.label]
     for decider in drawing.deciders:

@@ -1,4 +1,4 @@
-"""Labelled images in the place of a generator's draws: all are answered once, captions are values of columns.
+"""Labelled images in place of a generator's draws: all are answered once, captions are values of columns.
 
     images → answers │ one half: conditions that go with failures │ the other half: tested and measured
 

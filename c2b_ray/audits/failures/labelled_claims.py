@@ -8,7 +8,6 @@ drawn without being put back, both are conservative. It knows answers and condit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from c2b_ray.errors import SourceError
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
 from c2b_ray.pipelines.rounds import Contender
 from c2b_ray.schemas import HYPOTHESES
+from c2b_ray.schemas.failure_rows import AnswerRow, HypothesisRow
 from c2b_ray.steps.discovery.conditions import Answered, Condition, Mask, Sides, conditions, sides, targets
 from c2b_ray.steps.discovery.race import Race, RaceTerms
 
@@ -39,7 +39,7 @@ class Claim:
 class Answers:
     """Of each classifier, in the order of the rows: whether there is an answer, whether it fails, what it is."""
 
-    tables: dict[str, list[dict[str, Any]]]
+    tables: dict[str, list[AnswerRow]]
     known: dict[str, Mask]
     failed: dict[str, Mask]
     predicted: dict[str, list[str | None]]
@@ -112,13 +112,14 @@ def hypotheses(config: FailuresConfig, source: str, halves: Halves, claims: list
     evidence = zip(race.evidence.e_values.tolist(), race.q_values.tolist(), race.standing.tolist(), strict=True)
     for claim, (e, q, standing) in zip(claims, evidence, strict=True):
         verdict = {"failure": "failure", "hopeless": "not_shown"}.get(standing, "undetermined")
-        known = {"e_value": e, "p_value": min(1.0, 1 / max(e, 1e-300)), "q_value": q, "verdict": verdict}
-        rows.append(_row(config, source, claim, halves, False) | known)
+        row = _row(config, source, claim, halves, False)
+        row.update({"e_value": e, "p_value": min(1.0, 1 / max(e, 1e-300)), "q_value": q, "verdict": verdict})
+        rows.append(row)
     rows += [_row(config, source, claim, halves, True) for claim in claims]
     return pa.Table.from_pylist(rows, HYPOTHESES)
 
 
-def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_discovery: bool) -> dict[str, Any]:
+def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_discovery: bool) -> HypothesisRow:
     """What one half shows of a claim, without evidence: the baseline is the label's other images of the half."""
     counted, caption = halves.sides(claim, is_discovery), claim.condition.caption
     confidence = 1 - config.alpha
@@ -126,6 +127,8 @@ def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_d
         Trials.of([f], [n]) for f, n in ((counted.failures, counted.images), (counted.other_failures, counted.others))
     )
     rates, ratios = failure_rates(mine.failures, mine.draws, confidence), rate_ratios(mine, others, confidence)
+    rate, rate_low, rate_high = (float(side[0]) for side in rates)
+    ratio, ratio_low, ratio_high = (float(side[0]) for side in ratios)
     return {
         "classifier": claim.classifier,
         "generator": source,
@@ -138,9 +141,13 @@ def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_d
         "draws": counted.images,
         "failures": counted.failures,
         "any_failures": halves.sides(claim, is_discovery, any_failure=True).failures,
-        **dict(zip(("rate", "rate_low", "rate_high"), (float(side[0]) for side in rates), strict=True)),
+        "rate": rate,
+        "rate_low": rate_low,
+        "rate_high": rate_high,
         "baseline_rate": float(others.rates[0]),
-        **dict(zip(("ratio", "ratio_low", "ratio_high"), (float(side[0]) for side in ratios), strict=True)),
+        "ratio": ratio,
+        "ratio_low": ratio_low,
+        "ratio_high": ratio_high,
         "verdict": "undetermined",
         "caption_id": caption.caption_id,
         "origin": caption.origin,

@@ -1,6 +1,6 @@
 """The labels of a run: in the classifiers' label spaces, in the hierarchy, and in baseline captions.
 
-It asks models for their descriptions and loads none that has one.
+It reads models' descriptions and loads none that has one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be known of a run before anything starts: that its models, files, labels and captions are there and fit.
+"""Checks of a run before anything starts: that its models, files, labels and captions exist and fit.
 
 It loads no weights: a classifier whose labels only the loaded model knows is checked when the run begins.
 """

@@ -1,6 +1,6 @@
 """Other wordings of captions that fail: adjectives dropped by rule, and what a language model makes shorter.
 
-A language model is asked once about a caption; its reply is kept with the descriptions, for a run that goes on.
+A language model gets each caption once; its reply is kept with the descriptions, for a run that resumes.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def draw_while(
 ) -> None:
     """Multiplies the draws of every caption with an open hypothesis, what fails most first, while draws are left.
 
-    `after_each` is called after each turn, before `is_open` is asked again.
+    `after_each` is called after each turn, before `is_open` is called again.
     """
     by_caption: dict[str, list[Hypothesis]] = {}
     for one in hypotheses:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from c2b_ray.schemas import ROUNDS, content_id
+from c2b_ray.schemas.failure_rows import AnswerRow, ExampleRow, RoundRow
 from c2b_ray.steps.discovery.conditions import Answered, Condition
 from c2b_ray.store.labelled import LabelledTable
 
@@ -21,7 +21,7 @@ def rounds_of(
     images: LabelledTable,
     rows: Sequence[int],
     answered: Answered,
-    answers: Mapping[str, Sequence[Mapping[str, Any]]],
+    answers: Mapping[str, Sequence[AnswerRow]],
     captions: Sequence[Condition],
 ) -> pa.Table:
     """A table of `schemas.ROUNDS`: a row per half, classifier and caption, those of labels alone included."""
@@ -33,9 +33,9 @@ def rounds_of(
             ("discovery", "search", answered.is_discovery),
             ("confirmation", "measure", ~answered.is_discovery),
         ):
-            places = np.flatnonzero(mask & half).tolist()
+            chosen = np.flatnonzero(mask & half).tolist()
             for name, group in answers.items():
-                kept = [(rows[index], group[index]) for index in places]
+                kept = [(rows[index], group[index]) for index in chosen]
                 result.append(_round(condition, stage, part, name, images, kept))
     return pa.Table.from_pylist(result, ROUNDS)
 
@@ -46,11 +46,11 @@ def _round(
     part: str,
     classifier: str,
     images: LabelledTable,
-    answers: Sequence[tuple[int, Mapping[str, Any]]],
-) -> dict[str, Any]:
+    answers: Sequence[tuple[int, AnswerRow]],
+) -> RoundRow:
     failed = [(row, answer) for row, answer in answers if answer["failed"]]
     taken_for = Counter(answer["predicted"] for _, answer in failed if answer["predicted"] is not None)
-    silent = [answer["error"] for _, answer in answers if answer["failed"] is None]
+    silent = [answer["error"] or "" for _, answer in answers if answer["failed"] is None]
     caption_id = condition.caption.caption_id
     return {
         "round_id": content_id("labelled round", images.revision, caption_id, stage, classifier),
@@ -71,7 +71,7 @@ def _round(
     }
 
 
-def _examples(images: LabelledTable, failed: Sequence[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def _examples(images: LabelledTable, failed: Sequence[tuple[int, AnswerRow]]) -> list[ExampleRow]:
     files = images.fetch([row for row, _ in failed])["bytes"].to_pylist()
     return [
         {
@@ -82,4 +82,5 @@ def _examples(images: LabelledTable, failed: Sequence[tuple[int, Mapping[str, An
             "image": file,
         }
         for (row, answer), file in zip(failed, files, strict=True)
+        if file is not None
     ]

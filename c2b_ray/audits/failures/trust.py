@@ -1,6 +1,7 @@
 """Whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3), and with what.
 
-The images are the sample of each label's baseline. What they show besides (Fig. 5b) is what the captioner says of them.
+The images are the sample of each label's baseline. What they show besides (Fig. 5b) comes from the captioner's
+descriptions.
 """
 
 from __future__ import annotations

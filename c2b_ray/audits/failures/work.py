@@ -1,4 +1,5 @@
-"""What the parts of a run share while it works: its config, its tables, where its models are, and its captions."""
+"""State that the parts of a run share while it works: its config, its tables, where its models are, and its
+captions."""
 
 from __future__ import annotations
 

@@ -126,6 +126,9 @@ class HereBackend:
     ) -> None:
         """Nothing to do: models load one after the other."""
 
+    def language_model_there(self, spec: str) -> Callable[[], LanguageModel]:
+        return partial(self.language_model, spec)
+
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
         return partial(self._encoder, spec)
 
@@ -161,7 +164,7 @@ def at_hand() -> Iterator[Loaders]:
     try:
         from c2b_ray.audits.kit.served import RunningApps
         from c2b_ray.serving.ensure import running
-    except InputError:  # installed without Ray Serve, which nobody asked for by name
+    except InputError:  # installed without Ray Serve, which the caller did not name
         yield InCallingProcess()
         return
     from c2b_ray.pipelines.cluster import ensure_ray
@@ -179,8 +182,8 @@ def check_via(via: str) -> None:
 
 
 def chosen_via(via: str, images: Callable[[], int | None]) -> str:
-    """`via`, where it names a place; for `auto`, `here` where there are few images and no cluster is in reach, else
-    `actors`. `images`: at most so many, None where nobody knows."""
+    """`via`, where it names a backend; for `auto`, `here` where there are few images and no cluster is in reach, else
+    `actors`. `images`: at most so many, None where unknown."""
     check_via(via)
     if via != AUTO:
         return via

@@ -11,8 +11,8 @@ from c2b_ray.report.kit.redact import names_of
 
 
 def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> str:
-    """The classifier of the run at `path` that is asked for: by its name, by a spec with paths relative to here, or as
-    pages call it; the only one, where none is."""
+    """The classifier of the run at `path` that a user names: by its name, by a spec with paths relative to here, or as
+    pages call it; the only one, where none is named."""
     if name is None:
         if len(known) != 1:
             raise ConfigError(option, f"{path} has predictions of {listed(known)}; name one")

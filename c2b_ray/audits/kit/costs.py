@@ -45,7 +45,7 @@ def _pictures() -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
 
 def classifications(spec: str) -> float | None:
     if catalog.parse(spec).scheme in ("http", "https", "table"):
-        return None  # a service is not asked for nothing, a table knows no such pictures
+        return None  # a service is not called for nothing, a table has no such pictures
     model = catalog.classifier(spec)
     pictures, keys = _pictures(), [str(row) for row in range(TRIAL)]
     return _per_second(lambda: model.logits(pictures, keys), TRIAL)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from c2b_ray.pipelines.progress import Progress
@@ -13,7 +14,9 @@ from c2b_ray.pipelines.progress import Progress
 
 @dataclass(frozen=True)
 class Event:
-    """A step begins, moves, or ends. `seconds` since it began; `progress` where the step counts rows.
+    """A step begins, moves, or ends. `seconds` since it began; `progress` where the step counts rows; `counts`: at its
+    end, what it came upon, by name. `images_per_row`: how many images models answer about for a row; None where the
+    step's name says whether rows are images.
 
     A `warning` is no step: `step` says what people should know of the result.
     """
@@ -22,8 +25,15 @@ class Event:
     kind: Literal["begin", "progress", "end", "warning"]
     seconds: float = 0.0
     progress: Progress | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    images_per_row: float | None = None
 
 
+IMAGES, IMAGES_HELD = "images", "images held"
+"""Counts of a step whose rows take as many images as it turns out: those that models answered about in this step, and
+those that the run holds answers about since it began."""
+
+EVERY_S = 0.2
 Listener = Callable[[Event], None]
 
 
@@ -33,16 +43,49 @@ class Steps:
     def __init__(self, listener: Listener | None = None) -> None:
         self._listener = listener
         self.seconds: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
 
     @contextmanager
-    def step(self, name: str) -> Iterator[Callable[[Progress], None]]:
-        """Runs the body as step `name`; yields the callback that takes the body's progress."""
+    def step(self, name: str, images_per_row: float | None = None) -> Iterator[Callable[[Progress], None]]:
+        """Runs the body as step `name`; yields the callback that takes the body's progress. `images_per_row`: as an
+        event says it."""
         began = time.monotonic()
         self._tell(Event(name, "begin"))
-        yield lambda progress: self._tell(Event(name, "progress", time.monotonic() - began, progress))
+        yield lambda progress: self._tell(
+            Event(name, "progress", time.monotonic() - began, progress, images_per_row=images_per_row)
+        )
         took = time.monotonic() - began
         self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)  # a step may come again
-        self._tell(Event(name, "end", round(took, 3)))
+        counts, self._counts = self._counts, Counter()
+        self._tell(Event(name, "end", round(took, 3), counts=counts))
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Adds to what the step under way tells at its end."""
+        self._counts.update(counts)
+
+    @contextmanager
+    def images(
+        self, name: str, held: Callable[[], int], made: Callable[[], int] = lambda: 0
+    ) -> Iterator[Callable[[], None]]:
+        """Within step `name`, whose rows take as many images as it turns out: tells how many those of the body took,
+        also where it is stopped. `held`: those of all rows that the run has; `made`: those that this process has
+        made, for rows that it did not come to write, too. Yields what tells those made so far, for long rows; called
+        at each batch, it raises what the listener raises."""
+        before, made_before, told, last = held(), made(), 0, time.monotonic()
+
+        def now() -> None:
+            nonlocal told, last
+            if time.monotonic() - last >= EVERY_S:
+                last, took = time.monotonic(), made() - made_before - told
+                told += took
+                self._tell(Event(name, "progress", counts={IMAGES: took}))
+
+        try:
+            yield now
+        finally:
+            after = held()
+            took = max(after - before, made() - made_before) - told
+            self._tell(Event(name, "progress", counts={IMAGES: took, IMAGES_HELD: after}))
 
     def warn(self, what: str) -> None:
         self._tell(Event(what, "warning"))

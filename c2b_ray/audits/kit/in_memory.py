@@ -36,5 +36,5 @@ def held_in_memory(
 
 
 def specs_of(held: Mapping[str, MemoryClassifier]) -> dict[str, str] | None:
-    """What stands for the config's `classifier`: name → spec; None where the config has its own."""
+    """The value of the config's `classifier`: name → spec; None where the config has its own."""
     return {name: classifier.spec for name, classifier in held.items()} or None

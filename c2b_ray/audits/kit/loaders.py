@@ -1,4 +1,4 @@
-"""What an audit needs of the place where its models are: factories of roles, and a runner of stages.
+"""What an audit needs of a backend: factories of roles, and a runner of stages.
 
 It knows the catalogue and no model.
 """
@@ -43,6 +43,10 @@ class Loaders(Protocol):
     def captioner(self, spec: str) -> Callable[[], Captioner]: ...
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]: ...
+
+    def language_model_there(self, spec: str) -> Callable[[], LanguageModel]:
+        """As `Backend.language_model`, for where stages run."""
+        ...
 
     def index(self, path: str) -> Callable[[], ImageIndex]: ...
 
@@ -123,6 +127,9 @@ class InCallingProcess:
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
         return self._factory("image_generator", spec)
+
+    def language_model_there(self, spec: str) -> Callable[[], LanguageModel]:
+        return partial(catalog.language_model, spec)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
         return partial(catalog.index, path)

@@ -1,16 +1,43 @@
-"""What a run's manifest says of how it was made: counts of rows and of errors, versions of what ran."""
+"""The part of a run's manifest on how it was made: counts of rows and of errors, versions of what ran."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypedDict
 
+from c2b_ray.audits.kit.events import Steps
 from c2b_ray.store.run import Run
 
 PACKAGES = (
-    "c2b-ray", "ray", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "faiss-cpu", "onnxruntime",
-    "pyarrow", "numpy", "scipy", "pillow",
+    "c2b-ray", "ray", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "diffusers", "peft",
+    "faiss-cpu", "onnxruntime", "pyarrow", "numpy", "scipy", "pillow",
 )  # fmt: skip
+
+
+class Finished(TypedDict):
+    """What the manifest of a run says of its end."""
+
+    status: str
+    finished: str
+    via: str
+    seconds: dict[str, float]
+    counts: dict[str, int]
+    versions: dict[str, str]
+
+
+def finished(via: str, steps: Steps, rows: Mapping[str, int]) -> Finished:
+    """What the manifest of a run says once its tables are whole; `rows`: how many each has."""
+    return {
+        "status": "finished",
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "via": via,
+        "seconds": steps.seconds,
+        "counts": dict(rows),
+        "versions": versions(),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -73,6 +73,9 @@ class ServeBackend:
         assert model is not None
         return model
 
+    def language_model_there(self, spec: str) -> Callable[[], LanguageModel]:
+        return partial(_itself, self.language_model(spec))
+
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
         model = self._stack.enter_context(self._ensure(encoder=spec)).encoder
         assert model is not None

@@ -1,4 +1,4 @@
-"""What can be known of a model's spec before anything loads: that its scheme is known and its files are there."""
+"""Checks of a model's spec before anything loads: that its scheme is known and its files exist."""
 
 from __future__ import annotations
 

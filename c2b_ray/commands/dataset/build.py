@@ -30,6 +30,7 @@ from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import RunError, SourceError
+from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.shards.damage import damaged
 from c2b_ray.pipelines.shards.exposed import Exposed, exposed
@@ -44,6 +45,12 @@ from c2b_ray.store.manifest import differences
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
+
+IN_MEMORY = "in-memory:"
+UNNAMED = (
+    "; a function in memory is taken for another one each time: c2b_ray.InMemory(model, labels, revision=...) says "
+    "that it is the same"
+)
 
 
 @dataclass(frozen=True)
@@ -61,11 +68,11 @@ class Built:
 
 
 def build_dataset(
-    config: str | Path | dict[str, Any] | DatasetConfig,
+    config: FileOrFields | DatasetConfig,
     out: str | Path,
     via: str = AUTO,
     listener: Listener | None = None,
-    placement: str | Path | dict[str, Any] | PlacementConfig | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
     *,
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
@@ -102,9 +109,10 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
 
 def _another(out: str, about: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
     changed = differences(about["config"], fields) if about["config"] != fields else "contents of a file"
+    hint = "" if IN_MEMORY not in str(fields["classifier"]) else UNNAMED
     return RunError(
         f"{out} holds the dataset of another config: its hash is {about['config_hash']}, this one's is {hash_now} (the "
-        f"{changed} differs); choose another --out, or delete it",
+        f"{changed} differs); choose another --out, or delete it{hint}",
         run=out,
     )
 
@@ -153,7 +161,7 @@ def _begin(
     sources, distance = config.images.sources, config.near_duplicates
     recipe = Recipe(
         directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption,
-        thumbnails=format_of(about) > 1,
+        format=format_of(about),
     )  # fmt: skip
     return plan, recipe
 
@@ -169,10 +177,16 @@ def _planned(config: DatasetConfig, directory: DatasetBuild, models: Backend, st
     write_captions(directory.files, numbered.tables(_captions(config, models, steps)))
     if not numbered.total:
         raise SourceError(f"{directory.location}: there is no caption to draw images of")
+    plan = {"captions": numbered.captions, "draws": numbered.total, "shard_draws": config.shard_draws}
+    from_run = config.captions is not None and config.captions.run is not None
+    if numbered.repeated:
+        plan["repeated_captions"] = numbered.repeated
+    if numbered.repeated and not from_run:  # a run has a caption for each of its targets and classifiers
+        steps.warn(f"{numbered.repeated} captions are there again, with the same label; each is drawn once")
     return {
         "labels": list(numbered.labels),
         "captions_sha256": directory.files.digest(CAPTIONS).sha256,
-        "plan": {"captions": numbered.captions, "draws": numbered.total, "shard_draws": config.shard_draws},
+        "plan": plan,
     }
 
 

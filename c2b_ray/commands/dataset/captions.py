@@ -1,6 +1,7 @@
 """The captions of a dataset, from wherever its config says: numbered, each once, every one with its label.
 
-They are written down before anything is drawn, so that a language model or captioner is asked once in a dataset's life.
+They are written before anything is drawn, so that a language model or captioner is called once for a dataset, however
+often the build resumes.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def of_table(
 ) -> Iterator[tuple[str, str, list[int]]]:
     """(label, caption, rows) of a labelled table: of each label, or of each of its combinations of values of `by`.
 
-    `label_names`: those that are wanted, in their order; the table's own where there are none.
+    `label_names`: those to read, in their order; all labels of the table where there are none.
     """
     labels = table.labels
     targets = compared(labels, TARGET)

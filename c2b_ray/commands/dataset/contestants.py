@@ -35,8 +35,14 @@ def listed(text: str) -> list[str]:
     return [part.strip() for part in _NEXT.split(text) if part.strip()]
 
 
+def named(text: str) -> tuple[str, str]:
+    """The name and the spec of `NAME=SPEC`; of a spec alone it is both."""
+    parts = _NAMED.fullmatch(text)
+    return (parts[1].strip(), parts[2]) if parts else (text, text)
+
+
 def contestants(
-    texts: Sequence[str],
+    named_specs: Sequence[tuple[str, str]],
     describe: Callable[[str, str], Description],
     labels: tuple[Sequence[str], Sequence[str]],
     label_map: LabelMap | None,
@@ -45,13 +51,9 @@ def contestants(
 
     `labels`: those that each classifier must have, and those of a reference: of these, what all of them have.
     """
-    if not texts:
+    if not named_specs:
         raise ConfigError("--classifiers", "name at least one classifier")
-    described = []
-    for text in texts:
-        named = _NAMED.fullmatch(text)
-        name, spec = (named[1].strip(), named[2]) if named else (text, text)
-        described.append((name, spec, describe("classifier", spec)))
+    described = [(name, spec, describe("classifier", spec)) for name, spec in named_specs]
     shared = [*labels[0], *_in_common(described, labels, label_map)]
     entries = [
         Contestant(name, spec, family(name), classification(spec, one, shared, label_map))

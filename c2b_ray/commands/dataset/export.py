@@ -1,6 +1,6 @@
 """Copies a dataset of failures into a format that other tools read: what `c2b dataset export` calls.
 
-    shards → files, a stage that resumes → what is about all files → OUT
+    shards → files, a stage that resumes → files about the whole export → OUT
 
 An export appears whole: it is written beside OUT and renamed, and where there is no renaming, on an object store, its
 `.c2b-export.json` is written last. Each file is written by one worker from a few shards, a few rows at a time.

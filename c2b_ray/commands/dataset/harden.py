@@ -162,7 +162,7 @@ class _Job:
 def _opened(dataset: str, classifier: str | None) -> tuple[FailureDataset, str]:
     """The classifier's failures, where the dataset has its answers, else all; and its spec."""
     opened = open_dataset(dataset)
-    name = classifier or _only_classifier(opened)
+    name = opened.name_of(classifier or _only_classifier(opened))
     if name not in opened.specs:
         return opened, name
     return open_dataset(dataset, name), opened.specs[name]

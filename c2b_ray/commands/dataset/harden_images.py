@@ -79,7 +79,7 @@ class Clean:
 
 
 def outputs(model: Trainable, names: Sequence[str], label_map: LabelMap | None) -> dict[str, int]:
-    """Label → the output that stands for it: by the label map, or of its own name. Clean images and dataset may
+    """Label → the output that stands for it: by the label map, or by its name. Clean images and dataset may
     call one output differently. ConfigError for a label that no output or that several stand for."""
     result = {}
     for name in names:
@@ -132,7 +132,7 @@ def _part(images: NDArray[np.uint8], labels: NDArray[np.int64], rows: NDArray[np
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some rows of an array, as an array of them: nothing is copied before it is asked for."""
+    """Some rows of an array, as an array of them: nothing is copied before it is read."""
 
     whole: Any
     rows: NDArray[np.int64]
@@ -144,7 +144,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Fetched:
-    """Images of a table, fetched and decoded whenever they are asked for."""
+    """Images of a table, fetched and decoded on every read."""
 
     shaped: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
 

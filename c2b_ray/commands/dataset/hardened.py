@@ -1,4 +1,4 @@
-"""What hardening came to: Table 7 of Wiles et al. 2022 as numbers, as JSON and as a page."""
+"""The results of hardening: Table 7 of Wiles et al. 2022 as numbers, as JSON and as a page."""
 
 from __future__ import annotations
 

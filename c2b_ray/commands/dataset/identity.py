@@ -18,14 +18,15 @@ from c2b_ray.pipelines.shards.crew import CrewThere
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files
 
-FORMAT = 2
-"""Of dataset.json. In 1, the hash was of the paths too, and near-duplicates were told by their fingerprints alone."""
+FORMAT = 3
+"""Of dataset.json. In 1, the hash was of the paths too, and near-duplicates were told by their fingerprints alone; in 2
+moved copies were not looked for."""
 
 
 def format_of(about: Mapping[str, Any] | None) -> int:
     """The format that a dataset was begun in, in which it is ended; RunError where this version does not know it."""
     known = FORMAT if about is None else about.get("format", 1)
-    if known not in (1, FORMAT):
+    if known not in range(1, FORMAT + 1):
         raise RunError(f"the dataset has format {known}, which a newer version of c2b-ray wrote; use that version")
     return int(known)
 
@@ -34,7 +35,7 @@ def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
     """The hash that `dataset.json` and the manifest name. SourceError where a file that the config names is gone."""
     if format == 1:
         return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
-    return content_id("dataset", FORMAT, _without_paths(config), contents(config))
+    return content_id("dataset", format, _without_paths(config), contents(config))
 
 
 def dataset_id(about: Mapping[str, Any]) -> str:
@@ -58,7 +59,7 @@ def contents(config: DatasetConfig) -> dict[str, str]:
 
 
 def as_begun(crew: CrewThere, about: Mapping[str, Any], location: str) -> CrewThere:
-    """The models under the names that they had when the dataset was begun, which its rows have.
+    """The models under the names from the beginning of the build, which the dataset's rows hold.
 
     RunError where one is another model than then.
     """

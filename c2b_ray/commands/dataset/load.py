@@ -1,4 +1,4 @@
-"""A dataset of failures as Arrow's `Dataset`, which reads from its shards what is asked of it."""
+"""A dataset of failures as Arrow's `Dataset`, which reads only the columns and rows of a query."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def load_dataset(location: str | Path, classifier: str | None = None) -> ds.Data
     rows = ds.dataset(names, schema=DATASET_ROWS, format="parquet", filesystem=filesystem)
     if classifier is None:
         return rows
-    index = classifiers_of(dataset).index(classifier)
+    index = classifiers_of(dataset).index(dataset.name_of(classifier))
     return rows.filter(pc.struct_field(pc.list_element(ds.field("answers"), index), "failed"))

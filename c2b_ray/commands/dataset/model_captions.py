@@ -1,4 +1,4 @@
-"""Captions that models are asked for: a language model about labels, a captioner about images that are hard."""
+"""Captions that models write: a language model about labels, a captioner about images that are hard."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.commands.dataset.naming import name_in_rows, names_in_rows
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.hierarchy import read_hierarchy
 from c2b_ray.errors import ConfigError
@@ -24,12 +25,16 @@ TABLE_FIELD = "images.labelled.table"
 
 def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> CrewThere:
     """ConfigError names what does not fit: a label that a classifier or the hierarchy lacks, a rule without one."""
-    judges = tuple(_judge(config, name, spec, labels, models) for name, spec in config.specs.items())
+    specs = config.specs
+    judges = tuple(
+        _judge(config, (name, spec), labels, models)
+        for name, spec in zip(names_in_rows(list(specs)), specs.values(), strict=True)
+    )
     verifier = None
     if config.verify is not None:
         spec = config.verify.captioner
         revision = models.describe("captioner", spec).revision
-        verifier = VerifierThere(spec, revision, tuple(labels), models.captioner(spec))
+        verifier = VerifierThere(name_in_rows(spec), revision, tuple(labels), models.captioner(spec))
     return CrewThere(_sources(config, models), judges, verifier, config.rule, config.confidence, config.true_below)
 
 
@@ -37,16 +42,16 @@ def _sources(config: DatasetConfig, models: Backend) -> tuple[GeneratorThere | I
     images = config.images
     if images.labelled is not None:
         opened = partial(open_table, images.labelled.table, dict(images.labelled.columns or {}))
-        return (TableThere(images.labelled.table, opened().revision, opened),)
+        return (TableThere(name_in_rows(images.labelled.table), opened().revision, opened),)
     sources: list[GeneratorThere | IndexThere | TableThere] = [
-        GeneratorThere(spec, models.describe("image_generator", spec).revision, models.image_generator(spec))
-        for spec in images.generators
+        GeneratorThere(name, models.describe("image_generator", spec).revision, models.image_generator(spec))
+        for name, spec in zip(names_in_rows(images.generators), images.generators, strict=True)
     ]
     if images.index is not None:
         known = models.describe("index", images.index)
         check_encoder(models.describe("encoder", known.encoder), known)
         encoder, index = models.encoder(known.encoder), models.index(images.index)
-        sources.append(IndexThere(images.index, known.revision, index, encoder, config.draws_per_caption))
+        sources.append(IndexThere(name_in_rows(images.index), known.revision, index, encoder, config.draws_per_caption))
     return tuple(sources)
 
 
@@ -54,7 +59,8 @@ def open_table(location: str, columns: dict[str, str]) -> LabelledTable:
     return LabelledTable(location, TABLE_FIELD, columns)
 
 
-def _judge(config: DatasetConfig, name: str, spec: str, labels: Sequence[str], models: Backend) -> JudgeThere:
+def _judge(config: DatasetConfig, named: tuple[str, str], labels: Sequence[str], models: Backend) -> JudgeThere:
+    name, spec = named
     known = models.describe("classifier", spec)
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     positions = classification(name, known, labels, label_map).labels_of_class
@@ -68,10 +74,10 @@ def truths_of(
     """What each label is among a classifier's. ConfigError where the rule could never fail."""
     hierarchy = None if config.hierarchy is None else Hierarchy(read_hierarchy(config.hierarchy), known.labels)
     truths = {}
-    for label, places in positions.items():
+    for label, outputs in positions.items():
         members = np.zeros(len(known.labels), bool)
-        members[list(places)] = True
-        truths[label] = Truth(members, None if hierarchy is None else hierarchy.kin(places))
+        members[list(outputs)] = True
+        truths[label] = Truth(members, None if hierarchy is None else hierarchy.kin(outputs))
         check_rule(config.rule, truths[label], label)
     if not truths:
         raise ConfigError("captions", f"no caption has a label that {name} could be asked about")

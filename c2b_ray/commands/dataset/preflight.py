@@ -1,9 +1,6 @@
-"""What can be known of a dataset before anything starts: its models and files are there, and what it would cost."""
+"""Checks before a dataset is built: whether its models and files exist, and what the build would cost."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
 from c2b_ray.audits.kit.specs import check_spec
@@ -11,6 +8,7 @@ from c2b_ray.commands.dataset.captions import of_file, of_run, of_table
 from c2b_ray.commands.dataset.models import open_table
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
+from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.steps.dataset.captions import Numbered
 from c2b_ray.store.labelled import LabelledTable
@@ -48,7 +46,7 @@ def paths_read(config: DatasetConfig) -> dict[str, str]:
     return read
 
 
-def estimate(config: str | Path | dict[str, Any] | DatasetConfig) -> list[Cost]:
+def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
     """What a build would cost, line by line, by a short trial of its models in this process; nothing is written."""
     config = read_dataset_config(config)
     check(config)

@@ -4,8 +4,8 @@
     OUT/label/0-1.html …         the images of the commonest label, page by page; so for each facet and value
 
 Two passes over the shards: one counts, one makes thumbnails, which wait on the local disk for their pages. So memory is
-flat in rows, and the number of files is bounded: of a facet with more than `most` images each value shows the first of
-its own, and says of how many. Each page asks nothing of the network.
+flat in rows, and the number of files is bounded: of a facet with more than `most` images each value shows its
+first ones, and says of how many. Each page asks nothing of the network.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _write_pages(folder: Folder, facet: Facet, waiting: _Waiting) -> int:
             held.append(record)
             if len(held) == ON_A_PAGE or index == shown:
                 page = -(-index // ON_A_PAGE)
-                about = browse.Place(FACETS[facet.column], value, number, (page, pages), (shown, facet.counts[value]))
+                about = browse.PageOf(FACETS[facet.column], value, number, (page, pages), (shown, facet.counts[value]))
                 name = f"{FACETS[facet.column]}/{number}-{page}.html"
                 folder.put(name, browse.value_page(about, held, index - len(held)).encode())
                 written, held = written + 1, []

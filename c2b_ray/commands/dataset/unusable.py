@@ -13,7 +13,8 @@ UNUSABLE = ("no_image", "no_answer")
 
 
 def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
-    """SourceError where none of the first images, `enough` to tell by, can be used: no more of them are drawn."""
+    """SourceError where none of the first images can be used, once there are `enough` of them; then no more are
+    drawn."""
     drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
     if drawn < enough or sum(unusable.values()) < drawn:
         return

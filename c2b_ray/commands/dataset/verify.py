@@ -29,8 +29,8 @@ from c2b_ray.store.shards import DROPS as OF_DROPS
 from c2b_ray.store.shards import SHARDS, ShardFiles
 
 IDS_AT_ONCE = 1_000_000
-MOST_TOLD = 20
-"""Problems of one file that are told one by one."""
+MOST_LISTED = 20
+"""Problems of one file that are listed one by one."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Check:
                     decode(data)
                 except ImageError as error:
                     problem_count += 1
-                    if problem_count <= MOST_TOLD:
+                    if problem_count <= MOST_LISTED:
                         yield f"{SHARDS}/{entry['name']}: image {image_id} cannot be decoded: {error}"
         if rows != entry["rows"]:
             yield f"{SHARDS}/{entry['name']}: has {rows} rows, of {entry['rows']}"

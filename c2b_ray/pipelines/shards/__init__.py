@@ -1,1 +1,1 @@
-"""How a dataset's shards are made: tasks of workers, in this process or on Ray, and the passes that give them out."""
+"""How a dataset's shards are made: tasks of workers, in this process or on Ray, and the passes that assign them."""

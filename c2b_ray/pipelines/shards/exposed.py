@@ -31,13 +31,13 @@ _HELP = {
 
 
 class Exposed:
-    """What a scrape gets: the last counts that it was told."""
+    """What a scrape gets: the last counts reported."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
 
     def tell(self, sums: Mapping[str, float]) -> None:
-        # A process that died takes what it had not told along; a counter must not go back.
+        # A process that died takes its unreported counts along; a counter must not go back.
         self._sums = {name: max(value, self._sums.get(name, 0.0)) for name, value in {**self._sums, **sums}.items()}
 
     def collect(self) -> Iterator[Any]:

@@ -11,19 +11,19 @@ from c2b_ray.pipelines.shards.counters import Counters
 from c2b_ray.pipelines.shards.workshop import Cancelled, Recipe, Task, Workshop
 from c2b_ray.pipelines.stage import cores
 
-TOLD_EVERY_S = 0.5
+REPORT_EVERY_S = 0.5
 OnDone = Callable[[Task, Any], None]
 OnCounts = Callable[[dict[str, float]], None]
 
 
 class Crews(Protocol):
-    """Workers that do tasks. `lost`: how many of them died; `repeated`: tasks that had to be done again for it."""
+    """Workers that do tasks. `lost`: how many of them died; `repeated`: tasks that were repeated because of it."""
 
     lost: int
     repeated: int
 
     def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
-        """Does all tasks, in any order, and tells of each that is done, and now and then of all counts so far.
+        """Does all tasks, in any order, and reports each that is done, and now and then all counts so far.
 
         What a task raises is raised as itself, and ends the others at their next batch.
         """
@@ -52,7 +52,7 @@ class CrewsHere:
                     under_way[self._pool.submit(self._workshop.do, task)] = task
                 if not under_way:
                     break
-                done, _ = wait(under_way, TOLD_EVERY_S, FIRST_COMPLETED)
+                done, _ = wait(under_way, REPORT_EVERY_S, FIRST_COMPLETED)
                 for future in done:
                     on_done(under_way.pop(future), future.result())
                 on_counts(self._counters.snapshot())

@@ -1,7 +1,7 @@
 """Tasks of a build on Ray: actors that each hold the models and do a few tasks at once.
 
-An actor that dies, alone or with its node, takes with it what it had under way and no more: that is given out again,
-and another actor takes its place where there is room for one. Only an actor that is up gets tasks: no build waits for a
+An actor that dies, alone or with its node, loses its unfinished tasks and no more: these are assigned again,
+and another actor replaces it where there is room for one. Only an actor that is up gets tasks: no build waits for a
 node that does not come while others could work.
 """
 
@@ -25,9 +25,9 @@ from c2b_ray.pipelines.placement import Placement, placed
 from c2b_ray.pipelines.shards.counters import Counters
 from c2b_ray.pipelines.shards.here import OnCounts, OnDone
 from c2b_ray.pipelines.shards.workshop import Recipe, Task, Workshop
-from c2b_ray.pipelines.worker_errors import as_given, carried
+from c2b_ray.pipelines.worker_errors import as_raised, carried
 
-TOLD_EVERY_S = 1.0
+REPORT_EVERY_S = 1.0
 SERVED_THREADS = 4
 """Shards under way in a process whose models answer from Ray Serve: it waits rather than works."""
 RESTARTS = 5
@@ -80,7 +80,7 @@ class CrewsOnRay:
         self._most = min(self._placement.max_actors, max(1, -(-recipe.plan.shards // self._threads)))
         self._kind: Any = ray.remote(Hand)
         self._actors: list[_Actor] = []
-        self._gone: Counter[str] = Counter()  # what dead actors had counted
+        self._gone: Counter[str] = Counter()  # the counts of dead actors
         self._deaths: Counter[str] = Counter()  # by task, since the last one that was done
 
     @property
@@ -99,7 +99,7 @@ class CrewsOnRay:
                     again.append(task)  # nobody is up to take it yet
                     self._hire()
                 self._await(on_done, again)
-                if time.monotonic() - last_report > TOLD_EVERY_S:
+                if time.monotonic() - last_report > REPORT_EVERY_S:
                     on_counts(self._counts())
                     last_report = time.monotonic()
         except BaseException:
@@ -120,7 +120,7 @@ class CrewsOnRay:
             options: dict[str, Any] = {
                 "num_cpus": placement.cpus,
                 "num_gpus": placement.gpus,
-                "max_restarts": 0,  # another one takes its place, so that what it had under way is counted
+                "max_restarts": 0,  # another one replaces it, so that its unfinished work is counted
                 "max_concurrency": self._threads + 2,  # it says what it has done meanwhile
                 "scheduling_strategy": "SPREAD",
             }
@@ -143,7 +143,7 @@ class CrewsOnRay:
         """Waits for a while for whatever ends: tasks, actors that come up, actors that die."""
         waiting = {actor.coming: actor for actor in self._actors if not actor.node}
         working = {reference: actor for actor in self._actors for reference in actor.tasks}
-        done, _ = ray.wait([*working, *waiting], num_returns=1, timeout=TOLD_EVERY_S)
+        done, _ = ray.wait([*working, *waiting], num_returns=1, timeout=REPORT_EVERY_S)
         for reference in done:
             actor = working.get(reference) or waiting[reference]
             if actor not in self._actors:  # died with an earlier one of these
@@ -154,7 +154,7 @@ class CrewsOnRay:
                 self._bury(actor, again, error)
                 continue
             except ray.exceptions.RayError as error:
-                raise as_given(error) from None
+                raise as_raised(error) from None
             if reference in waiting:
                 actor.node = result
                 continue
@@ -183,7 +183,7 @@ class CrewsOnRay:
 
     def _counts(self) -> dict[str, float]:
         pending = {actor.handle.counts.remote(): actor for actor in self._actors if actor.node}
-        answered, _ = ray.wait(list(pending), num_returns=len(pending), timeout=TOLD_EVERY_S) if pending else ([], [])
+        answered, _ = ray.wait(list(pending), num_returns=len(pending), timeout=REPORT_EVERY_S) if pending else ([], [])
         for reference in answered:
             try:
                 pending[reference].counts = ray.get(reference)

@@ -25,7 +25,7 @@ from c2b_ray.store.shards import DRAWS as OF_DRAWS
 
 Bits = NDArray[np.bool_]
 OnUnits = Callable[[int, int, dict[str, float]], None]
-"""Is told how many units are done (draws, or tasks), of how many, and what was counted."""
+"""Gets how many units are done (draws, or tasks), of how many, and the counts."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Passes:
             bits[task.number] = True
 
         def tell(sums: dict[str, float]) -> None:
-            # A process that dies has counted draws that are drawn again, and not told of some that are there.
+            # A process that dies has counted draws that are drawn again, and has not reported some that are there.
             there = int(sizes[state.drawn | state.rows & state.drops].sum())
             on_units(min(plan.draws, max(there, before + int(sums.get(DRAWS, 0.0)))), plan.draws, sums)
 
@@ -98,7 +98,7 @@ class Passes:
         if not len(left):
             return
         plan, distance = self._plan, self._recipe.distance
-        buckets = 0 if distance is None else plan.buckets(distance)
+        buckets = 0 if distance is None else plan.buckets(distance, self._recipe.format)
         total = (plan.groups if buckets else 0) + buckets + plan.groups + len(left)
         progress = _Tasks(self._crews, on_units, total)
         on_units(0, total, {})
@@ -136,7 +136,7 @@ class Passes:
 
 
 class _Tasks:
-    """Runs tasks and tells how many of all are done."""
+    """Runs tasks and reports how many of all are done."""
 
     def __init__(self, crews: Crews, on_units: OnUnits, total: int) -> None:
         self._crews, self._on_units, self._total, self._done = crews, on_units, total, 0

@@ -25,8 +25,9 @@ from c2b_ray.pipelines.shards.planned import PlannedCaptions
 from c2b_ray.schemas.dataset import CANDIDATE
 from c2b_ray.schemas.dataset import DROPS as DROP_ROWS
 from c2b_ray.steps.dataset import repeats
-from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, bands, thumbnail
-from c2b_ray.steps.dataset.kept import thumbnail_column, thumbnails_of
+from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, WINDOW_BYTES, bands, thumbnail, windows
+from c2b_ray.steps.dataset.kept import levels_of, thumbnail_column, thumbnails_of
+from c2b_ray.steps.dataset.moved import earliest_moved, moved_rows
 from c2b_ray.steps.dataset.plan import Ints, Plan
 from c2b_ray.steps.dataset.repeats import NONE, Marks, bucket_of, earliest_in_band
 from c2b_ray.steps.decode import decode
@@ -46,18 +47,22 @@ _ENTRIES = pa.schema(
 )
 _PAIRS = pa.schema([("position", pa.int64()), ("earliest", pa.int64()), ("id", pa.string())])
 _WANTED = ["caption_number", "draw", "image_id", "fingerprint"]
-_THUMBNAIL = "thumbnail"
-_FAILURES = pa.schema([DROP_ROWS.field(name) for name in [*_WANTED, _THUMBNAIL]])
+_THUMBNAIL, _WINDOWS = "thumbnail", "windows"
+_FAILURES = pa.schema([DROP_ROWS.field(name) for name in [*_WANTED, _THUMBNAIL, _WINDOWS]])
+_INNER, _MOVED = 1, 2
+"""Beyond the distance, in place of a band: entries of inner parts, and of the same moved."""
 
 
 class Second:
-    """`thumbnails`: whether they have a say in what a near-duplicate is."""
+    """`format`: of the dataset. What near-duplicates are recognised by: in 1 their fingerprints, in 2 their thumbnails
+    too, in 3 also their inner parts, whether they are moved copies."""
 
     def __init__(
-        self, location: ShardFiles, plan: Plan, captions: PlannedCaptions, distance: int | None, thumbnails: bool
+        self, location: ShardFiles, plan: Plan, captions: PlannedCaptions, distance: int | None, format: int
     ) -> None:
         self._files, self._plan, self._captions = location, plan, captions
-        self._distance, self._thumbnails = distance, thumbnails
+        self._distance, self._format = distance, format
+        self._marked = [name for name, since in ((_THUMBNAIL, 2), (_WINDOWS, 3)) if format >= since]
 
     def do(self, method: str, number: int, argument: Any) -> Any:
         if method == "check":
@@ -128,7 +133,7 @@ class Second:
 
     @property
     def _buckets(self) -> int:
-        return 0 if self._distance is None else self._plan.buckets(self._distance)
+        return 0 if self._distance is None else self._plan.buckets(self._distance, self._format)
 
     def scatter(self, group: int) -> None:
         assert self._distance is not None
@@ -141,6 +146,13 @@ class Second:
             columns_of_band = [*map(pa.array, columns), ids, thumbnail_column(marks.thumbnails)]
             entries.append(pa.table(columns_of_band, schema=_ENTRIES))
             buckets.append(bucket_of(marks.labels, band, number, self._buckets))
+        if _WINDOWS in self._marked:
+            rows, hashes, is_moved = moved_rows(levels_of(failures[_WINDOWS], WINDOW_BYTES).view("<u8"))
+            bands_of = (self._distance + np.where(is_moved, _MOVED, _INNER)).astype(np.int8)
+            columns = [marks.positions[rows], marks.labels[rows], hashes, bands_of]
+            thumbnails = thumbnail_column(marks.thumbnails[rows])
+            entries.append(pa.table([*map(pa.array, columns), ids.take(pa.array(rows)), thumbnails], schema=_ENTRIES))
+            buckets.append(bucket_of(marks.labels[rows], hashes, self._distance + _INNER, self._buckets))
         self._put_parts(f"entries-{group:04d}", pa.concat_tables(entries), np.concatenate(buckets), self._buckets)
 
     def compare(self, bucket: int) -> None:
@@ -156,6 +168,8 @@ class Second:
             part = marks.take(of_band)
             bits = bands(part.hashes, self._distance + 1)[number]
             earliest[of_band] = earliest_in_band(part, bits, self._distance)
+        of_windows = np.flatnonzero(band > self._distance)
+        earliest[of_windows] = earliest_moved(marks.take(of_windows), band[of_windows] == self._distance + _MOVED)
         hit = np.flatnonzero(earliest < NONE)
         order = np.argsort(positions, kind="stable")
         at = order[np.searchsorted(positions, earliest[hit], sorter=order)]
@@ -205,23 +219,29 @@ class Second:
         return pa.concat_tables([*rows, drops]).sort_by([("caption_number", "ascending"), ("draw", "ascending")])
 
     def _compared(self, name: str, *more: str) -> pa.Table:
-        """What is compared of the draws in a file; without a say, all thumbnails are alike."""
-        if self._thumbnails:
-            return self._files.read(name, [*_FAILURES.names, *more]).select([*_FAILURES.names, *more])
-        table = self._files.read(name, [*_WANTED, *more]).select([*_WANTED, *more])
-        return table.append_column(_FAILURES.field(_THUMBNAIL), self._blank(table.num_rows))
+        """What is compared of the draws in a file."""
+        names = [*_WANTED, *self._marked, *more]
+        return self._whole(self._files.read(name, names).select(names))
 
     def _of_rows(self, table: pa.Table) -> pa.Table:
-        """What is compared of a dataset's rows, whose thumbnails are made from their images again."""
-        if self._thumbnails:
-            levels = b"".join(thumbnail(decode(data)) for data in table["image"].to_pylist())
-            column = thumbnail_column(np.frombuffer(levels, np.uint8).reshape(-1, THUMBNAIL_BYTES))
-        else:
-            column = self._blank(table.num_rows)
-        return table.select(_WANTED).append_column(_FAILURES.field(_THUMBNAIL), column).cast(_FAILURES)
+        """What is compared of a dataset's rows, whose marks are made from their images again."""
+        chosen = table.select(_WANTED)
+        if self._marked:
+            images = [decode(data) for data in table["image"].to_pylist()]
+            makers = {_THUMBNAIL: thumbnail, _WINDOWS: windows}
+            for name in self._marked:
+                column = pa.array([makers[name](pixels) for pixels in images], _FAILURES.field(name).type)
+                chosen = chosen.append_column(_FAILURES.field(name), column)
+        return self._whole(chosen).cast(_FAILURES)
 
-    def _blank(self, rows: int) -> pa.Array:
-        return thumbnail_column(np.zeros((rows, THUMBNAIL_BYTES), np.uint8))
+    def _whole(self, table: pa.Table) -> pa.Table:
+        """With blank marks where the dataset's format has none: those are alike of all."""
+        for name in (_THUMBNAIL, _WINDOWS):
+            if name not in self._marked:
+                kind = _FAILURES.field(name).type
+                blank = pa.repeat(pa.scalar(bytes(kind.byte_width), kind), table.num_rows)
+                table = table.append_column(_FAILURES.field(name), blank)
+        return table.select([*_FAILURES.names, *(name for name in table.column_names if name not in _FAILURES.names)])
 
     def _positions(self, failures: pa.Table) -> Ints:
         positions: Ints = self._captions.firsts[failures["caption_number"].to_numpy()] + failures["draw"].to_numpy()

@@ -1,4 +1,4 @@
-"""A worker of a build: it holds the models and makes shards, of which it is told the numbers.
+"""A worker of a build: it holds the models and makes the shards whose numbers it gets.
 
     first     draws a shard's images, has them judged, and keeps the failures
     finish    leaves out what the second pass found, and writes a shard's rows and drops
@@ -38,7 +38,7 @@ MOST_REASONS = 3
 class Recipe:
     """What a worker needs to know of a dataset. `crew` loads the models; `sources`: how many draw in turn.
 
-    `thumbnails`: near-duplicates are told by them too; False for a dataset that was begun before they were.
+    `format`: of dataset.json, which says what near-duplicates are recognised by (`second.Second`).
     """
 
     files: ShardFiles
@@ -48,7 +48,7 @@ class Recipe:
     seed: int
     distance: int | None
     cap: int
-    thumbnails: bool = True
+    format: int = 3
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Task:
 
 
 class Cancelled(Exception):
-    """The build was told to stop."""
+    """The build has to stop."""
 
 
 class Workshop:
@@ -75,7 +75,7 @@ class Workshop:
         self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
         self._counters, self._check = counters, check
         self._captions = PlannedCaptions(recipe.files)
-        self._second = Second(recipe.files, recipe.plan, self._captions, recipe.distance, recipe.thumbnails)
+        self._second = Second(recipe.files, recipe.plan, self._captions, recipe.distance, recipe.format)
         self._crew: Crew | None = None
         self._loading = threading.Lock()
         self._reasons: set[str] = set()
@@ -113,25 +113,25 @@ class Workshop:
         of_draws = self._files.read(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}")
         failed = pc.equal(of_draws["reason"], CANDIDATE).to_numpy()
         start, _ = self._plan.bounds(number)
-        places = np.flatnonzero(failed)
+        indices = np.flatnonzero(failed)
         repeats = self._second.repeats_of(number)
-        earliest = [repeats.get(start + index) for index in places.tolist()]
+        earliest = [repeats.get(start + index) for index in indices.tolist()]
         unique = np.array([one is None for one in earliest], bool)
-        kept = self._second.within_cap(of_draws["caption_number"].to_numpy()[places], unique, self._recipe.cap, before)
+        kept = self._second.within_cap(of_draws["caption_number"].to_numpy()[indices], unique, self._recipe.cap, before)
         reasons, details = of_draws["reason"].to_pylist(), of_draws["detail"].to_pylist()
-        for index, stays, repeated in zip(places.tolist(), kept.tolist(), earliest, strict=True):
+        for index, stays, repeated in zip(indices.tolist(), kept.tolist(), earliest, strict=True):
             if not stays:
                 reasons[index] = OVER_CAP if repeated is None else NEAR_DUPLICATE
                 details[index] = repeated
-        wanted = start + places[kept]
+        wanted = start + indices[kept]
         with self._files.rows(f"{SHARDS}/{name}{ENDING}", DATASET_ROWS) as out:
             self._copy(number, wanted, out)
         changed = of_draws.set_column(2, of_draws.schema.field(2), pa.array(reasons, pa.string()))
         changed = changed.set_column(3, changed.schema.field(3), pa.array(details, pa.string()))
         dropped = np.ones(len(reasons), bool)
-        dropped[places[kept]] = False
+        dropped[indices[kept]] = False
         self._put_drops(name, changed.filter(pa.array(dropped)), out)
-        left_out = Counter(f"{DROPPED}:{reasons[index]}" for index in places[~kept].tolist())
+        left_out = Counter(f"{DROPPED}:{reasons[index]}" for index in indices[~kept].tolist())
         self._counters.add({KEPT: len(wanted), **left_out})
 
     def restore(self, number: int) -> None:
@@ -185,11 +185,11 @@ class Workshop:
     def _drawn_anew(self, number: int, wanted: Ints) -> Iterator[pa.Table]:
         """The rows at these positions, whose batches are drawn whole, for an answer depends on its batch."""
         for first, end in self._plan.batches(number):
-            places = wanted[(wanted >= first) & (wanted < end)] - first
-            if not len(places):
+            indices = wanted[(wanted >= first) & (wanted < end)] - first
+            if not len(indices):
                 continue
             outcome = self._draw(*caption_of(self._captions.firsts, np.arange(first, end)))
-            if not (outcome.codes[places] == CODE[CANDIDATE]).all():
+            if not (outcome.codes[indices] == CODE[CANDIDATE]).all():
                 name = self._plan.name(number)
                 raise RunError(
                     f"{self._files.location}: images of shard {name} are no failures here, as they were when it was "
@@ -197,7 +197,7 @@ class Workshop:
                     "the shard is made anew by what they answer now",
                     run=self._files.location,
                 )
-            chosen = set(places.tolist())
+            chosen = set(indices.tolist())
             yield rows([one for one in outcome.candidates if one.index in chosen], self._models().rule)
 
     def _draw(self, captions: Ints, draws: Ints) -> Outcome:
@@ -213,8 +213,8 @@ class Workshop:
         dropped = Counter(f"{DROPPED}:{reason}" for reason in outcome.reasons() if reason != CANDIDATE)
         self._counters.add({DRAWS: len(outcome.codes), **dropped})
         if dropped and len(self._reasons) < MOST_REASONS:
-            places = np.flatnonzero(outcome.codes == CODE[NO_IMAGE]).tolist()[:1]
-            self._reasons |= {f"{BECAUSE}:{outcome.details[index]}" for index in places}
+            indices = np.flatnonzero(outcome.codes == CODE[NO_IMAGE]).tolist()[:1]
+            self._reasons |= {f"{BECAUSE}:{outcome.details[index]}" for index in indices}
             self._counters.add(dict.fromkeys(self._reasons, 0))
 
     def _staged(self, stage: str, images: int, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
     img_emb/img_emb_<n>.npy          float16 or float32 (rows, dimension)
     metadata/metadata_<n>.parquet    as many rows: image_path, and caption, url or whatever else there is
-    text_emb/                        not read: captions are searched for, they are not what is found
+    text_emb/                        not read: captions are queries of the index, not its rows
 
 It knows that layout and where its images may lie: below a folder, or in WebDataset shards, whose members are looked up
 by name once. Embeddings are mapped and read in batches. A hole is an error that names file and row.
@@ -35,7 +35,7 @@ from c2b_ray.roles import Floats
 
 EMBEDDINGS, METADATA = "img_emb", "metadata"
 SHARDS = ".tar"
-PLACES = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("size", pa.int64())])
+LOCATIONS = pa.schema([("file", pa.string()), ("offset", pa.int64()), ("size", pa.int64())])
 _NUMBER = re.compile(r"_(\d+)\.(npy|parquet)$")
 REPAIR = "embed that partition again, or --skip-bad to leave such rows out"
 Mapped = np.memmap[Any, np.dtype[Any]]
@@ -46,11 +46,11 @@ class Shards:
     """Where each member of WebDataset shards lies, by the name of its sample."""
 
     names: pa.Array
-    places: pa.Table
+    locations: pa.Table
 
     def find(self, wanted: pa.Array) -> pa.Table:
-        """Rows of `PLACES`; null where there is no such sample."""
-        return self.places.take(pc.index_in(wanted, self.names))
+        """Rows of `LOCATIONS`; null where there is no such sample."""
+        return self.locations.take(pc.index_in(wanted, self.names))
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,17 @@ class Partition:
 
     def _table(self, rows: pa.Table, first: int) -> pa.Table:
         paths = rows["image_path"].combine_chunks()
-        places = self.shards.find(paths) if self.shards else self._files(paths)
+        locations = self.shards.find(paths) if self.shards else self._files(paths)
         others = rows.drop_columns(["image_path"]).to_pylist()
         metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in others]
         numbered = pa.array([f"{self.metadata}#{first + i}" for i in range(len(paths))], pa.string())
-        columns = {name: places[name] for name in PLACES.names}
+        columns = {name: locations[name] for name in LOCATIONS.names}
         return pa.table({"key": pc.coalesce(paths, numbered), **columns, "metadata": pa.array(metadata, pa.string())})
 
     def _files(self, paths: pa.Array) -> pa.Table:
         inside = [path and _relative(path, self.moved_from or self.images) for path in paths.to_pylist()]
         none = pa.nulls(len(paths), pa.int64())
-        return pa.table([pa.array(inside, pa.string()), none, none], schema=PLACES)
+        return pa.table([pa.array(inside, pa.string()), none, none], schema=LOCATIONS)
 
 
 def is_folder(source: str) -> bool:
@@ -207,7 +207,7 @@ def _shards(images: str) -> Shards | None:
         kind = location.filesystem.get_file_info(location.path).type
     except OSError as error:
         raise SourceError(refusal(images, error) or f"{images}: cannot be read: {error}") from error
-    if kind != fs.FileType.Directory:  # every image would be missing, and be found out only when it is asked for
+    if kind != fs.FileType.Directory:  # every image would be missing, and the error would show only when it is read
         raise SourceError(absent_bucket(images) or f"{images}: no such folder; --images names that of the images")
     tars = [name for name in listing(location).names if name.endswith(SHARDS)]
     if not tars:
@@ -219,9 +219,9 @@ def _shards(images: str) -> Shards | None:
     _refuse_repeats(images, tars, located)
     rows = [(name, tar, offset, size) for tar, of in zip(tars, located, strict=True) for name, offset, size in of]
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
-    kinds = [pa.string(), *PLACES.types]
-    names, *places = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return Shards(names, pa.table(places, schema=PLACES))
+    kinds = [pa.string(), *LOCATIONS.types]
+    names, *locations = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return Shards(names, pa.table(locations, schema=LOCATIONS))
 
 
 def _refuse_repeats(images: str, tars: Sequence[str], located: Sequence[Sequence[tuple[str, int, int]]]) -> None:

@@ -1,7 +1,7 @@
 """Sources of images as rows of a stage: a folder of files, Parquet tables, WebDataset shards.
 
     key      string   names the image for good: its path within the source, or what the kind of source says
-    bytes    binary   the file as it is; empty for an empty file, null where it could not be had
+    bytes    binary   the file as it is; empty for an empty file, null where it could not be read
     error    string   why not
     ...               what else the source says of the image (Parquet's columns; json, txt and cls of WebDataset)
 

@@ -32,23 +32,23 @@ class AnswerView:
 
 
 @dataclass(frozen=True)
-class AskedView:
+class AnswersView:
     sentence: str
     scale: str
     answers: tuple[AnswerView, ...]
     interval_name: str
 
 
-def asked_page(
+def answers_page(
     sentence: str, target_class: str, answers: Sequence[SentenceAnswer], tables: tuple[pa.Table, pa.Table], alpha: float
 ) -> str:
     """`tables`: the images with their bytes, and all predictions."""
-    return render("asked.html.j2", asked_view(sentence, target_class, answers, tables, alpha))
+    return render("answers.html.j2", answers_view(sentence, target_class, answers, tables, alpha))
 
 
-def asked_view(
+def answers_view(
     sentence: str, target_class: str, answers: Sequence[SentenceAnswer], tables: tuple[pa.Table, pa.Table], alpha: float
-) -> AskedView:
+) -> AnswersView:
     images, predictions = tables
     pictures = {
         i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data
@@ -56,7 +56,7 @@ def asked_view(
     keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
     shelf = Shelf(thumbnails(pictures), keys)
     names = names_of([answer.classifier for answer in answers])
-    return AskedView(
+    return AnswersView(
         sentence=clean(sentence),
         scale=f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first.",
         answers=tuple(_answer(item, target_class, predictions, shelf, names[item.classifier]) for item in answers),

@@ -1,4 +1,4 @@
-"""What was drawn, replied or looked at and does not count as it stands, by reason, each with its number.
+"""Draws, replies and images that do not count, by reason, with their numbers.
 
 Knows tables of a run and cells; knows nothing of pages.
 """

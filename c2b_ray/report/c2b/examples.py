@@ -64,7 +64,7 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
     kinds: dict[bool, dict[str, Example]] = {True: {}, False: {}}
     for start in range(0, nearest.num_rows, AT_ONCE):  # mostly the first few hold enough of both kinds
         some = nearest.slice(start, AT_ONCE)
-        for example in _told(cell, some, answered.filter(pc.is_in(answered["image_id"], some["image_id"])), text):
+        for example in _described(cell, some, answered.filter(pc.is_in(answered["image_id"], some["image_id"])), text):
             chosen = kinds[example.right]
             if len(chosen) < MOST:
                 chosen.setdefault(example.image_id, example)
@@ -73,7 +73,7 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
     return Examples(wrong=tuple(kinds[False].values()), right=tuple(kinds[True].values()))
 
 
-def _told(cell: Cell, drawn: pa.Table, answered: pa.Table, text: Mapping[str, str]) -> Iterator[Example]:
+def _described(cell: Cell, drawn: pa.Table, answered: pa.Table, text: Mapping[str, str]) -> Iterator[Example]:
     """Those of the draws that were answered, in their order."""
     answers = {row["image_id"]: row for row in answered.to_pylist()}
     taken = answers_of(answered, cell.classifier).of(cell.target_class)

@@ -1,6 +1,6 @@
 """A group of cells as sentences: what was found, and what mirrors it.
 
-Because an attribute's φ sum to 0, a value that does badly makes its others look good. So a group is told once: the
+Because an attribute's φ sum to 0, a value that does badly makes its others look good. So a group is one finding: the
 lead is the finding with the largest |φ|, the others are folded beneath it. Knows words, not pages.
 """
 
@@ -118,7 +118,7 @@ def _others(group: Group, lead: Cell) -> str:
 
 
 def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
-    rest = [cell for cell in group.cells if cell.found and cell is not lead]
+    rest = [cell for cell in group.cells if cell.is_finding and cell is not lead]
     rest.sort(key=lambda cell: -cell.size)
     alike = [cell for cell in rest if cell.verdict == lead.verdict]
     # One that stands in a group of its own is more than the lead seen from the other side.

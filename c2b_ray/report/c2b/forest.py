@@ -26,7 +26,7 @@ def forest_plot(group: Group, tau: float, salt: str) -> str:
 
 
 def description(group: Group, tau: float) -> str:
-    """What a reader who cannot see the plot is told."""
+    """The text for a reader who cannot see the plot."""
     rows = [
         f"{cell.bias_class} {words.signed(cell.phi)} ({words.signed_range(cell.phi_low, cell.phi_high)})"
         if not math.isnan(cell.phi)

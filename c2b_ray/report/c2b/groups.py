@@ -16,14 +16,14 @@ from c2b_ray.report.kit.gallery import RIGHT, WRONG, Gallery, Picture, Shelf
 from c2b_ray.report.kit.redact import clean
 
 LONGEST_CAPTION = 110
-LEAST_CORRECTION = 0.01  # of φ, to be worth telling
+LEAST_CORRECTION = 0.01  # of φ, to be worth reporting
 _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.FIXED}against", 0: "no bias"}
 
 
 @dataclass(frozen=True)
 class ValueRow:
-    """A value's numbers as text, empty where there is nothing to tell. `wanted`: how many images were asked for, where
-    fewer were had; `basis`: what a finding rests on, where not on labels or a calibrated verifier. `verdict` is the
+    """A value's numbers as text, empty where there is none. `wanted`: how many images the cell wanted, where it
+    got fewer; `basis`: what a finding rests on, where not on labels or a calibrated verifier. `verdict` is the
     score's own word, `verdict_name` the page's; `phi_observed` is empty where a correction for what images show moved φ
     by next to nothing."""
 
@@ -94,7 +94,7 @@ def _row(cell: Cell, lead: bool) -> ValueRow:
         verdict=cell.verdict,
         verdict_name=NAMES[cell.verdict],
         sign=SIGNS[cell.verdict],
-        basis=BASES.get(cell.basis, "") if cell.found else "",
+        basis=BASES.get(cell.basis, "") if cell.is_finding else "",
         because=cell.because if cell.verdict == "undetermined" else "",
         paper=paper_word(cell),
         disagrees=cell.disagrees,
@@ -102,7 +102,7 @@ def _row(cell: Cell, lead: bool) -> ValueRow:
 
 
 def galleries(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
-    """The wrong and the right examples of a lead cell, the telling ones first; an empty kind is left out."""
+    """The wrong and the right examples of a lead cell, the most informative first; an empty kind is left out."""
     both = (
         ("wrong", WRONG, examples.wrong, lead.n - lead.correct),
         ("right", RIGHT, examples.right, lead.correct),

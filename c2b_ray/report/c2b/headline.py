@@ -47,7 +47,7 @@ def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
 
 
 def paper(cells: Sequence[Cell]) -> str:
-    more = sum(cell.disagrees and not cell.found for cell in cells)
+    more = sum(cell.disagrees and not cell.is_finding for cell in cells)
     if not more:
         return ""
     return (
@@ -57,7 +57,7 @@ def paper(cells: Sequence[Cell]) -> str:
 
 
 def findings_line(cells: Sequence[Cell], sentences: int) -> str:
-    findings = sum(cell.found for cell in cells)
+    findings = sum(cell.is_finding for cell in cells)
     order = "Strongest first, by φ drawn towards 0 as far as its noise makes likely."
     if any(not math.isnan(cell.phi_confirmed) for cell in cells):
         order = "Strongest first, by φ on fresh images, which had no part in finding anything."

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.report.c2b.findings import ADVERBS, NAMES, SIGNS
-from c2b_ray.report.c2b.ranking import FOUND
+from c2b_ray.report.c2b.ranking import FINDINGS
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.sentence import Sentence, Span
 
@@ -51,7 +51,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Told:
+class FindingText:
     """`beneath`: what belongs to the finding, a sentence each."""
 
     verdict: str
@@ -66,7 +66,7 @@ class Intersections:
 
     present: bool
     line: str
-    findings: tuple[Told, ...]
+    findings: tuple[FindingText, ...]
     findings_more: int
     matrices: tuple[Matrix, ...]
     matrices_more: int
@@ -76,7 +76,7 @@ class Intersections:
 def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
     """Largest |interaction| first: findings as sentences, and the matrices, those with a finding before the others."""
     rows = table.to_pylist()
-    findings = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["interaction"]))
+    findings = sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["interaction"]))
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
@@ -94,7 +94,7 @@ def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) 
 
 def _strength(group: Sequence[Row]) -> tuple[float, float]:
     sizes = [abs(row["interaction"]) if _known(row) else -1.0 for row in group]
-    of_findings = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in FOUND]
+    of_findings = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in FINDINGS]
     return -max(of_findings, default=-1.0), -max(sizes)
 
 
@@ -104,7 +104,7 @@ def _known(row: Row) -> bool:
 
 def _line(rows: Sequence[Row]) -> str:
     of = [row["verdict"] for row in rows]
-    findings = sum(verdict in FOUND for verdict in of)
+    findings = sum(verdict in FINDINGS for verdict in of)
     empty = sum(row["n"] == 0 for row in rows)
     without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
     shadows = sum(row["folded_into"] is not None for row in rows)
@@ -149,7 +149,7 @@ def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _sentence(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> Told:
+def _sentence(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> FindingText:
     both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
     evidence = (
         f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "
@@ -164,7 +164,7 @@ def _sentence(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidenc
         Span(both, strong=True),
         Span(evidence),
     )
-    return Told(row["verdict"], SIGNS[row["verdict"]], spans, _beneath(row, rows))
+    return FindingText(row["verdict"], SIGNS[row["verdict"]], spans, _beneath(row, rows))
 
 
 def _matrix(group: Sequence[Row], names: Mapping[str, str]) -> Matrix:

@@ -2,7 +2,7 @@
 
 The front matter is the Hub's model-index (model-index → results → task, dataset, metrics; hub-docs, modelcard.md), so
 that the numbers are shown beside the model. Every text that a user or a model wrote is cleaned of credentials and
-places and escaped for Markdown. Knows cells and a manifest; knows nothing of files.
+paths and escaped for Markdown. Knows cells and a manifest; knows nothing of files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def model_card(run: C2BRun, classifier: str) -> str:
     groups = [group for group in ranked(scores) if group.classifier == classifier]
     drawn = images_used(run, classifier)
     manifest = run.manifest
-    # Two that would be called the same are told apart here as on the page.
+    # Two of one name get the suffixes that they have on the page.
     name = names_of(scores["classifier"].unique().to_pylist()).get(classifier, clean_setting(classifier))
     front_matter = metadata(manifest, groups, name, drawn)
     front = yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True, width=math.inf)
@@ -89,7 +89,7 @@ def images_used(run: C2BRun, classifier: str) -> int:
 
 
 def escaped(text: str) -> str:
-    """The text, in the middle of a line, as Markdown that shows it as it is; without credentials and places."""
+    """The text, in the middle of a line, as Markdown that shows it as it is; without credentials and paths."""
     return _SPECIAL.sub(r"\\\1", visible(" ".join(clean(text).split())))
 
 
@@ -98,7 +98,7 @@ def _line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def _dataset(manifest: Mapping[str, Any], images: int) -> dict[str, Any]:
+def _dataset(manifest: Mapping[str, Any], images: int) -> dict[str, str]:
     models = mapping(manifest.get("models"))
     dataset = {"type": DATASET, "name": f"{images} {_source(manifest)}", "split": "audit"}
     for role in ("index", "table"):
@@ -112,7 +112,11 @@ def _metrics(groups: Sequence[Group], cells: Sequence[Cell]) -> Iterator[dict[st
     seen, right = sum(cell.n for cell in cells), sum(cell.correct for cell in cells)
     if seen:
         yield {"type": "accuracy", "value": round(right / seen, 4), "name": "Accuracy over all cells"}
-    yield {"type": "findings", "value": sum(cell.found for cell in cells), "name": "Cells with an established bias"}
+    yield {
+        "type": "findings",
+        "value": sum(cell.is_finding for cell in cells),
+        "name": "Cells with an established bias",
+    }
     yield {
         "type": "undetermined",
         "value": sum(cell.verdict == "undetermined" for cell in cells),

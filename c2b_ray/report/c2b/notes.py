@@ -44,11 +44,11 @@ def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
         number = sum(cell.basis == basis for cell in cells)
         if number:
             yield f"The images of {_of(number, len(cells))} {consequence}."
-    places = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
-    single = sum(cell.captions == 1 for cell in places.values())
+    by_name = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
+    single = sum(cell.captions == 1 for cell in by_name.values())
     if single:
         yield (
-            f"In {_of(single, len(places))} one caption had to do: what that caption brings along cannot be told from "
+            f"In {_of(single, len(by_name))} one caption had to do: what that caption brings along cannot be told from "
             "what the value does. Several captions a cell (captions_per_cell) show how much they vary."
         )
     varying = [cell for cell in cells if not math.isnan(cell.caption_spread)]
@@ -59,12 +59,12 @@ def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
             f"{words.percent(median(cell.caption_spread for cell in varying))} (median), at most "
             f"{words.percent(most.caption_spread)} ({most.target_class}, {most.attribute}); the intervals contain it."
         )
-    short = [cell for cell in places.values() if cell.wanted and _held(cell) < cell.wanted]
+    short = [cell for cell in by_name.values() if cell.wanted and _held(cell) < cell.wanted]
     if short:
         least = min(short, key=lambda cell: _held(cell) / (cell.wanted or 1))
         yield (
-            f"{_of(len(short), len(places)).capitalize()} hold fewer distinct images than were asked for, the emptiest "
-            f"{words.count(_held(least))} of {words.count(least.wanted or 0)} ({least.target_class}, "
+            f"{_of(len(short), len(by_name)).capitalize()} hold fewer distinct images than were asked for, the "
+            f"emptiest {words.count(_held(least))} of {words.count(least.wanted or 0)} ({least.target_class}, "
             f"{least.attribute}: {least.bias_class})."
         )
 

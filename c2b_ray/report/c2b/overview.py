@@ -1,4 +1,4 @@
-"""The whole audit of a classifier on one screen: a row per class with its accuracy, what it is most often taken for,
+"""The whole audit of a classifier on one screen: a row per class with its accuracy, what it is most often mistaken for,
 and the strongest score of each attribute.
 
 Knows cells, tables of draws and predictions, and words; knows nothing of pages.
@@ -28,7 +28,7 @@ LEVELS = (0.1, 0.2, 0.4)
 @dataclass(frozen=True)
 class Heat:
     """One cell of the map. `state`: a verdict, or doubt, or empty; `depth`: of its colour, 1 to 4, for findings;
-    `description`: all of it in words; `link`: where it is told in detail, empty where it is not."""
+    `description`: all of it in words; `link`: to its details on the page, empty where there are none."""
 
     state: str
     depth: str
@@ -73,7 +73,7 @@ def overviews(
     """One of each classifier, in the order of the groups; classes with the strongest findings first.
 
     `answers`: of each classifier and class, what its images were taken for, as `taken` counts it; `links`: of the
-    groups that are told in detail.
+    groups with details on the page.
     """
     attributes = tuple(dict.fromkeys(group.attribute for group in groups))
     views = []
@@ -128,7 +128,7 @@ def heat_of(cell: Cell, link: str = "", alone: bool = True) -> Heat:
     description = (
         f"{cell.target_class}, {cell.attribute}: {cell.bias_class}: {name}, φ {words.signed(cell.phi)} ({interval})"
     )
-    depth = f"d{1 + sum(cell.size >= level for level in LEVELS)}" if cell.found else ""
+    depth = f"d{1 + sum(cell.size >= level for level in LEVELS)}" if cell.is_finding else ""
     value = "" if alone or state == "none" else cell.bias_class
     return Heat(state, depth, sign, name, words.signed(cell.phi), value, description, link)
 

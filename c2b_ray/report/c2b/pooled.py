@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.report.c2b.findings import ADVERBS, SIGNS
-from c2b_ray.report.c2b.ranking import FOUND, Cell
+from c2b_ray.report.c2b.ranking import FINDINGS, Cell
 from c2b_ray.report.kit import words
 
 MOST_CLASSES = 12
@@ -45,7 +45,7 @@ class PooledView:
 def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
     """Largest |φ| first."""
     rows = table.to_pylist()
-    findings = sorted((row for row in rows if row["verdict"] in FOUND), key=lambda row: -abs(row["phi"]))
+    findings = sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["phi"]))
     return PooledView(
         present=bool(rows),
         line=_line(rows),
@@ -69,7 +69,7 @@ def _line(rows: Sequence[Row]) -> str:
     classifiers = len({row["classifier"] for row in rows})
     each = f" for each of {words.count(classifiers)} classifiers" if classifiers > 1 else ""
     values = len({(row["attribute"], row["bias_class"]) for row in rows})
-    findings = sum(verdict in FOUND for verdict in verdicts)
+    findings = sum(verdict in FINDINGS for verdict in verdicts)
     return (
         f"Each value over all classes together, {words.plural(values, 'value')}{each}: "
         f"{words.plural(findings, 'finding')}, {words.count(verdicts.count('none'))} clear, "

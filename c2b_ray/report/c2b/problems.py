@@ -51,7 +51,7 @@ class Problems:
 def problems(
     rejected: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]
 ) -> Problems:
-    """`images` needs no bytes; `names` says what each classifier is called, and holds all that were asked for."""
+    """`images` needs no bytes; `names` says what each classifier is called, and holds all classifiers of the run."""
     rejections, rejections_more = _rejections(rejected)
     reasons, unusable, reasons_more = _unusable(images, predictions, names)
     return Problems(
@@ -88,7 +88,7 @@ def _rejections(rejected: pa.Table) -> tuple[tuple[Reason, ...], int]:
     kinds: dict[tuple[str, str], _Kind] = defaultdict(_Kind)
     columns = (rejected[name].to_pylist() for name in ("step", "reason", "reply"))
     for row, (step, reason, reply) in enumerate(zip(*columns, strict=True)):
-        text, pattern = _told(reason)
+        text, pattern = _message(reason)
         kind = kinds[step, pattern]
         kind.members.add(str(row))
         kind.texts.add(text)
@@ -116,7 +116,7 @@ def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str])
     known = images.filter(pc.is_in(images["image_id"], failed.combine_chunks()))
     key_of = dict(zip(known["image_id"].to_pylist(), known["key"].to_pylist(), strict=True))
     for image_id, classifier, error in _failures(images, predictions):
-        text, pattern = _told(error, key_of.get(image_id, ""))
+        text, pattern = _message(error, key_of.get(image_id, ""))
         kind = kinds[pattern]
         kind.members.add(image_id)
         kind.texts.add(text)
@@ -131,7 +131,7 @@ def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str])
 
 
 def _failures(images: pa.Table, predictions: pa.Table) -> Iterator[tuple[str, str | None, str]]:
-    """(image, classifier, error); no classifier where the image itself could not be had."""
+    """(image, classifier, error); no classifier where the image itself could not be read."""
     bad = images.filter(pc.is_valid(images["error"]))
     for image_id, error in zip(bad["image_id"].to_pylist(), bad["error"].to_pylist(), strict=True):
         yield image_id, None, error
@@ -168,8 +168,8 @@ def _was(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _told(reason: str, key: str = "") -> tuple[str, str]:
-    """A reason without the image's name and place; and the same with its numbers left out, to count by."""
+def _message(reason: str, key: str = "") -> tuple[str, str]:
+    """A reason without the image's name and path; and the same with its numbers left out, to count by."""
     for name in (key, key.rsplit("/", 1)[-1]):
         if len(name) > 3:
             reason = reason.replace(name, "")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-FOUND = ("against", "for")
+FINDINGS = ("against", "for")
 _PAPER = {"for": 1, "against": -1}
 _TIE = 1e-9
 
@@ -52,18 +52,18 @@ class Cell:
     basis: str = ""  # labels, captions, verifier, calibrated
     captions: int | None = None
     caption_spread: float = math.nan  # standard deviation of the accuracy between captions of one cell
-    wanted: int | None = None  # distinct images that were asked for
+    wanted: int | None = None  # distinct images that the cell wanted
     undecided: int = 0
     shared: int = 0
     repeats: int = 0
     phi_shrunken: float = math.nan
-    phi_confirmed: float = math.nan  # on images that had no part in finding it
+    phi_confirmed: float = math.nan  # on images that had no part in selecting it
     phi_confirmed_low: float = math.nan
     phi_confirmed_high: float = math.nan
 
     @property
-    def found(self) -> bool:
-        return self.verdict in FOUND
+    def is_finding(self) -> bool:
+        return self.verdict in FINDINGS
 
     @property
     def others(self) -> float:
@@ -111,7 +111,7 @@ class Group:
     @property
     def lead(self) -> Cell | None:
         """The finding with the largest `weight`, of equal ones the larger |φ|, then the `against`; None without one."""
-        findings = [cell for cell in self.cells if cell.found]
+        findings = [cell for cell in self.cells if cell.is_finding]
         return min(findings, key=strongest_first, default=None)
 
     @property
@@ -145,7 +145,7 @@ def worst_first(groups: list[Group]) -> list[Group]:
 
 
 def leading(groups: Sequence[Group]) -> list[tuple[Group, list[Group]]]:
-    """The groups that are told by themselves, strongest first, each with those that are folded beneath it."""
+    """The groups with a finding of their own, strongest first, each with those that are folded beneath it."""
     beneath = folded(groups)
     hidden = {group.key for alike in beneath.values() for group in alike}
     return [(group, beneath.get(group.key, [])) for group in worst_first(list(groups)) if group.key not in hidden]
@@ -168,7 +168,7 @@ def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
             if top != group.key:
                 top_of[group.key] = top
     beneath: dict[Key, list[Group]] = {}
-    for group in ordered:  # of groups that say what one another say, the strongest is told
+    for group in ordered:  # of groups that say what one another say, the strongest is shown
         if _top(group.key, top_of) == group.key:
             top_of.pop(group.key, None)
     for group in ordered:

@@ -1,4 +1,5 @@
-"""What the images show: who looked, how far that can be trusted, and which cells are in doubt, as rows of words.
+"""What the images show: which verifier looked, how far it can be trusted, and which cells are in doubt, as rows of
+words.
 
 Knows rows of `schemas.SCORES`, `CALIBRATION` and `VERIFICATIONS`; knows nothing of how scores are corrected, nor of
 pages.
@@ -106,7 +107,7 @@ def _line(verifications: pa.Table, models: Mapping[str, Any]) -> str:
 
 
 def _trusted(calibration: pa.Table) -> str:
-    """What follows where nothing was checked; empty where something was, which the attributes then tell."""
+    """What follows where nothing was checked; empty where something was checked, which the attributes then show."""
     if "table" in calibration["source"].to_pylist():
         return ""
     return "The verifier was not checked on labelled images: its own certainty is taken for its accuracy."

@@ -12,7 +12,7 @@ import pyarrow as pa
 from c2b_ray.report.c2b.headline import tally
 from c2b_ray.report.c2b.method import right_line
 from c2b_ray.report.c2b.pooled import pooled_sentence
-from c2b_ray.report.c2b.ranking import FOUND, Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.report.c2b.ranking import FINDINGS, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.report.kit.summary import Column, Summary
 from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.store.c2b_run import C2BRun
@@ -33,7 +33,7 @@ def summary(run: C2BRun) -> Summary:
     scores = run.scores
     cells, groups = cells_of(scores), leading(ranked(scores))
     verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
-    rows = [row for row in run.read("pooled").to_pylist() if row["verdict"] in FOUND]
+    rows = [row for row in run.read("pooled").to_pylist() if row["verdict"] in FINDINGS]
     strongest = sorted(rows, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]
     confidence = 1 - float(run.config.get("alpha", 0.05))
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in strongest]
@@ -57,13 +57,13 @@ def summary(run: C2BRun) -> Summary:
 
 
 def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
-    """The strongest findings: the lead of each group, already ranked, and how many more the page tells with it."""
+    """The strongest findings: the lead of each group, already ranked, and how many more the page folds beneath it."""
     rows, marks = [], []
     for group, alike in groups[:MOST_ROWS]:
         cell = group.lead
         if cell is None:
             continue
-        more = sum(other.found for one in (group, *alike) for other in one.cells) - 1
+        more = sum(other.is_finding for one in (group, *alike) for other in one.cells) - 1
         basis = f" on {_BASES[cell.basis]}" if cell.basis in _BASES else ""
         rows.append(
             (
@@ -83,5 +83,5 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
 
 def findings(scores: pa.Table) -> list[ScoreRow]:
     """The rows of scores judged `for` or `against`, in the order of the page."""
-    pairs = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.found]
+    pairs = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.is_finding]
     return [row for _, row in sorted(pairs, key=lambda pair: strongest_first(pair[0]))]

@@ -41,7 +41,7 @@ class Versus:
 
 
 def versus(groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key, str]) -> Versus:
-    """Strongest first, by the strongest finding of any classifier; `links`: of the groups that are told in detail."""
+    """Strongest first, by the strongest finding of any classifier; `links`: of the groups with details on the page."""
     classifiers = list(dict.fromkeys(group.classifier for group in groups))
     cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
     link_of = {}
@@ -50,8 +50,8 @@ def versus(groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key
             cells.setdefault((cell.target_class, cell.attribute, cell.bias_class), {})[cell.classifier] = cell
         link_of[group.key] = links.get(group.key, "")
     # Of each class, attribute and value in which any classifier has a finding: the cell of every classifier.
-    rows = [(at, of) for at, of in cells.items() if any(cell.found for cell in of.values())]
-    rows.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.found), row[0]))
+    rows = [(at, of) for at, of in cells.items() if any(cell.is_finding for cell in of.values())]
+    rows.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.is_finding), row[0]))
     return Versus(
         classifiers=tuple(names[classifier] for classifier in classifiers),
         turned=len(classifiers) > MOST_NAMED,

@@ -154,7 +154,7 @@ def plan(tables: Tables) -> PagePlan:
 
 
 def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, thumbnails: Mapping[str, str]) -> View:
-    """`thumbnails`: a data: URI per image id of the plan; those that are absent are told in words."""
+    """`thumbnails`: a data: URI per image id of the plan; those that are absent are described in words."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
     names, groups = _names(config, tables), planned.groups

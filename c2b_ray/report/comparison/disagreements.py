@@ -29,7 +29,8 @@ Answered = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class SideBySide:
-    """One changed cell, or one value over all classes, with the images that tell the two classifiers apart."""
+    """One changed cell, or one value over all classes, with the images that only one of the two classifiers got
+    right."""
 
     verdict: str
     sign: str
@@ -37,7 +38,7 @@ class SideBySide:
     galleries: tuple[Gallery, ...]
 
 
-def changed_places(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
+def changed_cells(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
     """The cells that changed, and those of values that changed over all classes together."""
     values = {(row["attribute"], row["bias_class"]) for row in pooled.to_pylist() if row["change"] in CHANGED}
     return [
@@ -47,13 +48,15 @@ def changed_places(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
     ]
 
 
-def image_lines(cells: pa.Table, told_apart: Mapping[CellName, Disagreement], run: C2BRun) -> list[str]:
+def image_lines(cells: pa.Table, disagreements: Mapping[CellName, Disagreement], run: C2BRun) -> list[str]:
     """Of each cell that changed, in the order of the tables, the first images that the worse side alone got wrong."""
     keys = _keys(run)
     lines = []
     for row in sorted(_by_difference(cells), key=lambda row: CHANGED.index(row["change"])):
         cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
-        side, images = ("B", told_apart[cell].only_a) if row["change"] == "worse" else ("A", told_apart[cell].only_b)
+        side, images = (
+            ("B", disagreements[cell].only_a) if row["change"] == "worse" else ("A", disagreements[cell].only_b)
+        )
         named = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
         more = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
         lines.append(f"{cell[0]}, {cell[1]}: {cell[2]}: {side} alone is wrong on {named}{more}")
@@ -65,11 +68,11 @@ def _keys(run: C2BRun) -> dict[str, str]:
     return dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
 
 
-def disagreement_pictures(run: C2BRun, told_apart: Mapping[CellName, Disagreement]) -> Shelf:
+def disagreement_pictures(run: C2BRun, disagreements: Mapping[CellName, Disagreement]) -> Shelf:
     """What the first images of each cell look like and are called: no page shows more of them."""
     ids = [
         image
-        for cell in told_apart.values()
+        for cell in disagreements.values()
         for side in (cell.only_a, cell.only_b)
         for image, _ in side[:MOST_PICTURES]
     ]
@@ -78,19 +81,23 @@ def disagreement_pictures(run: C2BRun, told_apart: Mapping[CellName, Disagreemen
 
 
 def side_by_side(
-    cells: pa.Table, pooled: pa.Table, told_apart: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: Shelf
+    cells: pa.Table,
+    pooled: pa.Table,
+    disagreements: Mapping[CellName, Disagreement],
+    names: tuple[str, str],
+    shelf: Shelf,
 ) -> tuple[SideBySide, ...]:
     """Values over all classes first, then cells, largest difference first."""
     sections = []
     for row in _by_difference(pooled):
         title = f"Over all classes, {row['attribute']}: {row['bias_class']}"
-        places = [cell for cell in told_apart if cell[1:] == (row["attribute"], row["bias_class"])]
-        sections.append(_shown(title, row["change"], {cell: told_apart[cell] for cell in places}, names, shelf))
+        of_value = [cell for cell in disagreements if cell[1:] == (row["attribute"], row["bias_class"])]
+        sections.append(_shown(title, row["change"], {cell: disagreements[cell] for cell in of_value}, names, shelf))
     for row in _by_difference(cells):
         cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
-        if cell in told_apart:
+        if cell in disagreements:
             title = f"{cell[0]}, {cell[1]}: {cell[2]}"
-            sections.append(_shown(title, row["change"], {cell: told_apart[cell]}, names, shelf))
+            sections.append(_shown(title, row["change"], {cell: disagreements[cell]}, names, shelf))
     return tuple(one for one in sections[:MOST_CELLS] if one.galleries)
 
 
@@ -114,11 +121,11 @@ def _shown(
 def _spread(images: Sequence[Answered]) -> list[Answered]:
     """The first few, one of each class before the next of any."""
     seen: dict[str, int] = {}
-    places = []
+    order = []
     for number, (_, shown, _) in enumerate(images):
         seen[shown] = seen.get(shown, 0) + 1
-        places.append((seen[shown], number))
-    return [images[number] for _, number in sorted(places)[:MOST_PICTURES]]
+        order.append((seen[shown], number))
+    return [images[number] for _, number in sorted(order)[:MOST_PICTURES]]
 
 
 def _gallery(title: str, images: Sequence[Answered], name: str, shelf: Shelf) -> Gallery:

@@ -73,14 +73,14 @@ def comparison_page(
     classifiers: tuple[str, str],
     tables: tuple[pa.Table, pa.Table],
     levels: tuple[float, float],
-    told_apart: Mapping[CellName, Disagreement] | None = None,
+    disagreements: Mapping[CellName, Disagreement] | None = None,
     shelf: Shelf | None = None,
 ) -> str:
-    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `levels`: tau and alpha; `told_apart`: the
+    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `levels`: tau and alpha; `disagreements`: the
     images that one side alone got right, of the cells that changed, and `shelf`: what they look like."""
     view = comparison_view(title, classifiers, tables, *levels)
     names = (view.name_a, view.name_b)
-    sides = side_by_side(tables[0], tables[1], told_apart or {}, names, shelf or Shelf({}, {}))
+    sides = side_by_side(tables[0], tables[1], disagreements or {}, names, shelf or Shelf({}, {}))
     return render("comparison.html.j2", replace(view, sides=sides))
 
 

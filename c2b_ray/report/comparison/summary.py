@@ -22,7 +22,8 @@ COLUMNS = (
 
 
 def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], images: Sequence[str]) -> list[Summary]:
-    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `images`: what tells both apart, in words."""
+    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `images`: those that only one of the two got
+    right, in words."""
     rows = tables[0].to_pylist()
     result = [Summary("", COLUMNS, [], [], [f"A: {classifiers[0]}", f"B: {classifiers[1]}"])]
     for change, mark in MARKS.items():
@@ -33,7 +34,7 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
     return [*result, Summary("", COLUMNS, [], [], [*lines, *([left] if (left := left_out(rows)) else [])])]
 
 
-def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """How many cells changed how, and how many images were left out."""
     return {
         "changes": {

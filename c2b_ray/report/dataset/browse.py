@@ -32,7 +32,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Place:
+class PageOf:
     """Which page it is: facet and value, `page` of how many, and how many images are `shown` of how many."""
 
     facet: str
@@ -101,16 +101,16 @@ def index_view(about: About, examples: Sequence[Mapping[str, Any]]) -> IndexView
     )
 
 
-def value_page(place: Place, records: Sequence[Mapping[str, Any]], before: int) -> str:
+def value_page(page_of: PageOf, records: Sequence[Mapping[str, Any]], before: int) -> str:
     """`before`: how many images earlier pages show."""
-    page, pages = place.page
-    shown, count = place.shown
+    page, pages = page_of.page
+    shown, count = page_of.shown
     view = PageView(
-        facet=place.facet,
-        value=clean(place.value),
+        facet=page_of.facet,
+        value=clean(page_of.value),
         tally=("" if shown == count else f"The first {words.count(shown)} of ") + words.plural(count, "image"),
-        back=f"{place.number}-{page - 1}.html" if page > 1 else "",
-        onward=f"{place.number}-{page + 1}.html" if page < pages else "",
+        back=f"{page_of.number}-{page - 1}.html" if page > 1 else "",
+        onward=f"{page_of.number}-{page + 1}.html" if page < pages else "",
         pages=f"Page {words.count(page)} of {words.count(pages)}" if pages > 1 else "",
         gallery=_gallery(records, f"Images {words.count(before + 1)} to {words.count(before + len(records))}"),
     )

@@ -132,10 +132,10 @@ def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -
     for source in sources:
         rows = {r["classifier"]: r for r in results["rates"] if r["of"] == source and r["rule"] == rule}
         if rows:
-            own = source.removeprefix("failures of ")
+            failing = source.removeprefix("failures of ")
             count = max(row["images"] for row in rows.values())
             cells = tuple(_rate(rows.get(name)) for name in names)
-            lines.append(Line(f"{clean_setting(own)} ({words.count(count)})", cells))
+            lines.append(Line(f"{clean_setting(failing)} ({words.count(count)})", cells))
     caption = "Of the failures of the classifier on the left, the share that each classifier above fails too"
     return Matrix(f"Transfer, {RULES[rule]}", caption, tuple(names.values()), tuple(lines))
 

@@ -1,7 +1,7 @@
-"""Which confirmed captions say the same: a finding is told once, by its shortest caption, the others beneath it.
+"""Which confirmed captions say the same: a finding is shown once, by its shortest caption, the others beneath it.
 
 A cluster's caption has several sentences; refinement tries each alone and drops adjectives. All of them may fail. The
-shortest one tells why, unless a longer one fails more than twice as often: that is more than the same.
+shortest one says why, unless a longer one fails more than twice as often: that is more than the same.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def findings_of(hypotheses: Sequence[Hypothesis]) -> list[Finding]:
 
 
 def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
-    """A caption where any failure counts is told with one towards a label that says the same, and fails as often."""
+    """A caption where any failure counts is shown with one towards a label that says the same, and fails as often."""
     kept = [finding for finding in findings if finding.lead.target is not None]
     for finding in (each for each in findings if each.lead.target is None):
         at = next((at for at, each in enumerate(kept) if _repeats(each.lead, finding.lead)), None)

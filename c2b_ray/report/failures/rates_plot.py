@@ -38,7 +38,7 @@ def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str
 
 
 def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, float]) -> str:
-    """What a reader who cannot see the plot is told."""
+    """The text for a reader who cannot see the plot."""
     lead = captions[0]
     parts = [f"{says(one)} {words.rate(one.rate)}" for one in captions]
     return (

@@ -1,4 +1,4 @@
-"""Whether the generator draws what it is asked for: each label, and with which attributes (Wiles et al. 2022, App. B.3
+"""Whether the generator draws what the prompt says: each label, and with which attributes (Wiles et al. 2022, App. B.3
 and Fig. 5b).
 
 Knows the table of `schemas.RELIABILITY`; knows nothing of pages.

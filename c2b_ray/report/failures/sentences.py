@@ -93,7 +93,7 @@ def statement(finding: Finding, name: str, link: str, wording: Wording) -> State
 
 
 def together(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
-    """The sentences, that of several classifiers and one caption told once: the first has the others beneath it."""
+    """The sentences, that of several classifiers and one caption merged: the first has the others beneath it."""
     first: dict[tuple[str, str | None, str], Statement] = {}
     for finding, sentence in zip(findings, sentences, strict=True):
         one = finding.lead

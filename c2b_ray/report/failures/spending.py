@@ -1,4 +1,4 @@
-"""What was drawn, of what for, and what it was expected to take.
+"""The draws of a run by purpose, beside what they were expected to take.
 
 Knows efforts and the manifest; knows nothing of pages.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from c2b_ray.report.failures.reach import reach_sentence
 from c2b_ray.report.failures.rows import CONFIRMATION, DISCOVERY
 from c2b_ray.report.failures.tallies import Tallies
 from c2b_ray.report.kit import words
@@ -46,6 +47,7 @@ class Spending:
     rows: tuple[Spent, ...]
     reasons: tuple[str, ...]
     dropped: str = ""
+    reach: str = ""
 
 
 def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
@@ -66,7 +68,15 @@ def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
         ),
         reasons=tuple(dict.fromkeys(clean(reason) for effort in efforts.values() for reason in effort.reasons)),
         dropped=_dropped(mapping(manifest.get("dropped_sentences"))),
+        reach=_reach(mapping(manifest.get("estimate")).get("least_rates")),
     )
+
+
+def _reach(least_rates: Any) -> str:
+    """What the budget was likely to find; empty where the run says nothing of it."""
+    rows = [mapping(one) for one in least_rates] if isinstance(least_rates, list) else []
+    said = reach_sentence(rows)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _dropped(counts: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ class View:
 
 
 def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) -> View:
-    """`thumbnails`: a data: URI by an example's key; those that are absent are told in words."""
+    """`thumbnails`: a data: URI by an example's key; those that are absent are described in words."""
     sentences = [
         statement(finding, facts.names[finding.lead.classifier], link, facts.wording)
         for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)

@@ -1,6 +1,6 @@
 """A table of a run in the formats that other programs read: CSV, JSON, Parquet.
 
-What an export holds may leave the machine, so classifiers are named as on the page, and credentials and places are
+What an export holds may leave the machine, so classifiers are named as on the page, and credentials and paths are
 taken out of every text. What is not known is empty in CSV and null in JSON and Parquet, never 0. Knows no kind of run.
 """
 
@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from c2b_ray.report.kit.redact import clean, clean_setting, told_apart
+from c2b_ray.report.kit.redact import clean, clean_setting, distinct_names
 from c2b_ray.text import cell, finite, visible, visible_json
 
 SPECS = ("classifier", "generator", "source")
-"""Columns that hold the specs of models, which may have places in them."""
+"""Columns that hold the specs of models, which may hold paths."""
 
 
 def csv_of(table: pa.Table) -> bytes:
@@ -55,7 +55,7 @@ def exported(table: pa.Table) -> pa.Table:
         column = table[field.name]
         if pa.types.is_string(field.type):
             shorten = clean_setting if field.name in SPECS else clean
-            names = told_apart(pc.unique(column).drop_null().to_pylist(), shorten)
+            names = distinct_names(pc.unique(column).drop_null().to_pylist(), shorten)
             texts = [None if text is None else names[text] for text in column.to_pylist()]
             column = pa.chunked_array([pa.array(texts, field.type)])
         elif _is_text(field.type):
@@ -64,7 +64,10 @@ def exported(table: pa.Table) -> pa.Table:
         elif pa.types.is_floating(field.type):
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, field.type), column)
         columns.append(column)
-    return pa.Table.from_arrays(columns, schema=table.schema)
+    known = zip(table.schema, columns, strict=True)
+    # A column that may not hold null in the run may hold NaN, which is null from here on; Parquet refuses it else.
+    schema = pa.schema([field.with_nullable(field.nullable or column.null_count > 0) for field, column in known])
+    return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -1,8 +1,8 @@
 """A forest plot: a value with its interval in each row, as an SVG text that takes on the page's dress.
 
-The verdict is told by colour and by the marker's shape. Colours are names of the page's CSS variables, so that the plot
-follows its light, dark and printed dress. The same rows give the same text. Knows numbers and labels, not what they
-measure.
+The verdict is shown by colour and by the marker's shape. Colours are names of the page's CSS variables, so that the
+plot follows its light, dark and printed dress. The same rows give the same text. Knows numbers and labels, not what
+they measure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from c2b_ray.report.kit import words
 from c2b_ray.text import visible
@@ -55,7 +55,7 @@ class ForestRow:
 
 @dataclass(frozen=True)
 class Forest:
-    """`description`: what a reader who cannot see the plot is told. `ends`: what the left and the right end mean."""
+    """`description`: the text for a reader who cannot see the plot. `ends`: what the left and the right end mean."""
 
     rows: Sequence[ForestRow]
     description: str
@@ -65,7 +65,7 @@ class Forest:
 def forest_svg(forest: Forest, dress: Callable[[Axes], None], salt: str) -> str:
     """An <svg> element. `dress` sets the limits, scale, ticks and bands of the horizontal axis; `salt` keeps ids apart
     from other plots' on a page."""
-    # Here, because whoever imports the report to rank scores need not wait for matplotlib.
+    # Here, so that code that imports the report only to rank scores does not wait for matplotlib.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -93,10 +93,9 @@ def _frame(axes: Axes, forest: Forest) -> None:
     axes.spines["bottom"].set_color(RULE)
     axes.yaxis.set_visible(False)
     axes.tick_params(axis="x", which="both", colors=MUTED, length=3, labelsize=FONT - 1)
-    below: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "color": MUTED, "fontsize": FONT - 1}
     offset = -(BOTTOM - 18) / (ROW * max(len(forest.rows), 1))
-    axes.text(0, offset, forest.ends[0], ha="left", **below)
-    axes.text(1, offset, forest.ends[1], ha="right", **below)
+    for x, end, side in zip((0, 1), forest.ends, ("left", "right"), strict=True):
+        axes.text(x, offset, end, ha=side, va="top", transform=axes.transAxes, color=MUTED, fontsize=FONT - 1)
 
 
 def _row(axes: Axes, number: int, row: ForestRow) -> None:

@@ -1,6 +1,6 @@
 """Checks of gates as JUnit XML, which every CI system shows: a test case per gate and cell.
 
-Knows what XML 1.0 may hold, and takes out credentials and places; knows nothing of how a check came about.
+Knows what XML 1.0 may hold, and takes out credentials and paths; knows nothing of how a check came about.
 """
 
 from __future__ import annotations

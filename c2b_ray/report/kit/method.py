@@ -1,6 +1,6 @@
 """How a run was made: settings, models, versions, counts and times, as rows of words, and how to make it again.
 
-Reads the manifest, any part of which may be absent; hides credentials and places. Knows no kind of run.
+Reads the manifest, any part of which may be absent; hides credentials and paths. Knows no kind of run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Method:
     versions: tuple[Row, ...]
     file: str
     command: str
-    shortened: bool  # places or credentials were taken out of the file
+    shortened: bool  # paths or credentials were taken out of the file
 
 
 def method_of(

@@ -17,11 +17,14 @@ from c2b_ray.text import without_credentials
 _SPEC = re.compile(r"^([a-z][a-z0-9_-]*:(?!//)(?:local-dir:)?)([^?]*)(?:\?(.*))?$", re.DOTALL)
 _WHOLE_PATH = re.compile(r"^([a-z_]+:)?(?:file:/*)?(?:/(?!/)|[A-Za-z]:\\)(?:.*[/\\])?([^/\\]+)[/\\]*$")
 _PATH = re.compile(r"(?:file:/+|(?<![\w./])/(?!/)|\b[A-Za-z]:\\)(?:[^\s/\\'\"]+[/\\])+([^\s/\\'\"]*)")
+_TENANT_ROOT = re.compile(r"\bs3://[^\s'\"?]*?/tenants/tenant_[0-9a-f]{24}/")
+"""Where a shared endpoint keeps what is a tenant's, who knows its uploads and runs by what follows."""
 
 
 def clean(text: str) -> str:
-    """The text without credentials, and with each absolute path or file: URL in it cut to its last part."""
-    return _PATH.sub(r"\1", without_credentials(text))
+    """The text without credentials, with each absolute path or file: URL in it cut to its last part, and an endpoint's
+    s3:// URI to what follows its tenant's root."""
+    return _PATH.sub(r"\1", _without_root(without_credentials(text)))
 
 
 def clean_setting(text: str) -> str:
@@ -30,12 +33,16 @@ def clean_setting(text: str) -> str:
     Of a spec the name's path and each option's are cut on their own: `onnx:/a/net.onnx?labels=/x/names.txt` is
     `onnx:net.onnx?labels=names.txt`.
     """
-    text = without_credentials(text)
+    text = _without_root(without_credentials(text))
     spec = _SPEC.match(text)
     if spec is None:
         return _cut(text)
     options = "&".join(_cut_option(option) for option in spec[3].split("&")) if spec[3] else ""
     return f"{spec[1]}{_cut(spec[2])}{'?' if options else ''}{options}"
+
+
+def _without_root(text: str) -> str:
+    return _TENANT_ROOT.sub("", text)
 
 
 def _cut_option(option: str) -> str:
@@ -63,10 +70,10 @@ def cleaned(value: Any) -> Any:
 def names_of(specs: Sequence[str]) -> dict[str, str]:
     """What each spec is called on the page: `clean_setting`, with a short hash of the spec where two would be called
     the same. The hash does not depend on the order nor on which page it is."""
-    return told_apart(specs, clean_setting)
+    return distinct_names(specs, clean_setting)
 
 
-def told_apart(texts: Sequence[str], shorten: Callable[[str], str]) -> dict[str, str]:
+def distinct_names(texts: Sequence[str], shorten: Callable[[str], str]) -> dict[str, str]:
     """What each text is shortened to; where several come to the same, each with a short hash of the whole."""
     distinct = list(dict.fromkeys(texts))
     short = {text: shorten(text) for text in distinct}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.schemas.dataset import PLANNED
+from c2b_ray.schemas.dataset_rows import PlannedRow
 
 AT_ONCE = 4096
 
@@ -27,7 +27,7 @@ class Numbered:
 
     def tables(self, pairs: Iterable[tuple[str, str, list[int] | None]]) -> Iterator[pa.Table]:
         """Tables of `schemas.dataset.PLANNED` of (label, caption, rows). A caption with rows has a draw for each."""
-        held: list[dict[str, Any]] = []
+        held: list[PlannedRow] = []
         for label, caption, rows in pairs:
             mark = hashlib.blake2b(f"{label}\0{caption}".encode(), digest_size=12).digest()
             if mark in self._met:

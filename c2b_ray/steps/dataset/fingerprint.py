@@ -7,7 +7,9 @@ the picture on average, so that a pale object on a plain ground is told from one
 numbers, alike on every machine.
 
 Hashes alone do not do at scale: of 50,000 pictures of distinct scenes of one label, one in 60 lies within 4 bits of
-another, and that share grows with their number. It knows pixels, not what is done with hashes.
+another, and that share grows with their number. And a picture that is moved by one of 64 pixels has 7 bits that differ.
+So the hash of its inner part is taken too, and of the same part moved by a pixel each way: one of these is the moved
+picture's inner part, to the bit. It knows pixels, not what is done with hashes.
 """
 
 from __future__ import annotations
@@ -24,14 +26,42 @@ THUMBNAIL_BYTES = SIDE * SIDE * 3
 MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 2.5, 20
 """Levels (of 255) by which thumbnails of one picture may differ, on average and anywhere, besides being lighter."""
 
+MOVED_MEAN_DIFFERENCE, MOVED_LARGEST_DIFFERENCE = 8.0, 56
+"""The same of a picture and one that is moved, whose cells are not the same."""
+MOVES = tuple((x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if (x, y) != (0, 0))
+WINDOW_BYTES = 8 * (1 + len(MOVES))
+INSET, LEAST_SIDE, FINE_SIDE = 2, 16, 64
+"""Pixels that the inner part leaves out at each edge; the least side of a picture that has one; and the side, or up to
+twice that, at which pixels are counted: a larger picture is made smaller by a whole number."""
+
 Hashes = NDArray[np.uint64]
 Thumbnails = NDArray[np.uint8]
 
 
 def fingerprint(pixels: Pixels) -> int:
     """The hash of an image, in [0, 2**64). A picture of one colour has 0."""
-    grey = Image.fromarray(pixels).convert("L").resize((9, 8), Image.Resampling.BOX)
-    cells = np.asarray(grey, np.int64)
+    return _hash(Image.fromarray(pixels).convert("L"))
+
+
+def windows(pixels: Pixels) -> bytes:
+    """The hashes of an image's inner part and of the same part moved by each of `MOVES`: WINDOW_BYTES, little-endian.
+
+    If an image shows what another shows a pixel away, the first hash of either is one of the others of the other. A
+    picture with a side below LEAST_SIDE has 0, and only other numbers besides: it is a moved copy of none.
+    """
+    grey = Image.fromarray(pixels).convert("L")
+    if (times := min(grey.size) // FINE_SIDE) > 1:
+        grey = grey.reduce(times)
+    width, height = grey.size
+    if min(width, height) < LEAST_SIDE:
+        return np.array([0] + [2**BITS - 1] * len(MOVES), "<u8").tobytes()
+    inner = (INSET, INSET, width - INSET, height - INSET)
+    moved = [_hash(grey, (inner[0] + x, inner[1] + y, inner[2] + x, inner[3] + y)) for x, y in ((0, 0), *MOVES)]
+    return np.array(moved, "<u8").tobytes()
+
+
+def _hash(grey: Image.Image, box: tuple[int, int, int, int] | None = None) -> int:
+    cells = np.asarray(grey.resize((9, 8), Image.Resampling.BOX, box=box), np.int64)
     left, right = cells[:, :-1], cells[:, 1:]
     bits = np.where(left == right, left * cells.size > cells.sum(), right > left)
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
@@ -42,12 +72,14 @@ def thumbnail(pixels: Pixels) -> bytes:
     return Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BOX).tobytes()
 
 
-def alike(a: Thumbnails, b: Thumbnails) -> NDArray[np.bool_]:
+def alike(
+    a: Thumbnails, b: Thumbnails, mean: float = MEAN_DIFFERENCE, largest: int = LARGEST_DIFFERENCE
+) -> NDArray[np.bool_]:
     """Of pairs of thumbnails (pairs, THUMBNAIL_BYTES), which are of one picture, that may be lighter in one of them."""
     gap = a.astype(np.int32) - b
     beside = np.abs(gap * THUMBNAIL_BYTES - gap.sum(axis=1, keepdims=True))  # of the mean gap, times the levels
-    near = beside.max(axis=1, initial=0) <= LARGEST_DIFFERENCE * THUMBNAIL_BYTES
-    same: NDArray[np.bool_] = near & (beside.sum(axis=1) <= MEAN_DIFFERENCE * THUMBNAIL_BYTES**2)
+    near = beside.max(axis=1, initial=0) <= largest * THUMBNAIL_BYTES
+    same: NDArray[np.bool_] = near & (beside.sum(axis=1) <= mean * THUMBNAIL_BYTES**2)
     return same
 
 

@@ -1,4 +1,4 @@
-"""What a shard keeps of its draws while it is made: what became of each, and the images that may become rows.
+"""What a shard keeps of its draws while it is made: the outcome of each, and the images that may become rows.
 
 An image of a failure that is a near-duplicate of an earlier one of the shard, or beyond its caption's cap within the
 shard, is not kept: the second pass leaves it out, or, where it does not after all, has it drawn again. So a shard never
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.schemas.dataset import CANDIDATE, DROPS
-from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, Thumbnails
+from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, WINDOW_BYTES, Thumbnails
 from c2b_ray.steps.dataset.plan import Ints
 from c2b_ray.steps.dataset.repeats import Marks, repeated_among
 from c2b_ray.steps.dataset.shard import CODE, REASONS, Candidate, Outcome
@@ -28,6 +28,7 @@ class ShardDraws:
         self._codes = np.zeros(draws, np.uint8)
         self._hashes, self._labels = np.zeros(draws, np.uint64), np.zeros(draws, np.int32)
         self._thumbnails = np.zeros((draws, THUMBNAIL_BYTES), np.uint8)  # no memory until failures write theirs
+        self._windows = np.zeros((draws, WINDOW_BYTES), np.uint8)
         self._ids: dict[int, str] = {}
         self._details: dict[int, str] = {}
         self._failures: list[int] = []
@@ -44,6 +45,7 @@ class ShardDraws:
         for candidate in outcome.candidates:
             self._hashes[first + candidate.index] = candidate.hash
             self._thumbnails[first + candidate.index] = np.frombuffer(candidate.thumbnail, np.uint8)
+            self._windows[first + candidate.index] = np.frombuffer(candidate.windows, np.uint8)
             self._ids[first + candidate.index] = candidate.image_id
         new = [first + candidate.index for candidate in outcome.candidates]
         repeated = self._repeated(new)
@@ -56,7 +58,7 @@ class ShardDraws:
         """A row per draw, of `schemas.dataset.DROPS`, whose reason is `CANDIDATE` where it may become a row."""
         count = len(self._codes)
         failed = self._codes == CODE[CANDIDATE]
-        thumbnails = thumbnail_column(self._thumbnails[failed])
+        of_failures = pa.array(np.cumsum(failed) - 1, pa.int64(), mask=~failed)
         columns = {
             "caption_number": pa.array(caption_numbers, pa.int32()),
             "draw": pa.array(draws, pa.int64()),
@@ -64,7 +66,8 @@ class ShardDraws:
             "detail": pa.array([self._details.get(index) for index in range(count)], pa.string()),
             "image_id": pa.array([self._ids.get(index) for index in range(count)], pa.string()),
             "fingerprint": pa.array(self._hashes, pa.uint64(), mask=~failed),
-            "thumbnail": thumbnails.take(pa.array(np.cumsum(failed) - 1, pa.int64(), mask=~failed)),
+            "thumbnail": thumbnail_column(self._thumbnails[failed]).take(of_failures),
+            "windows": thumbnail_column(self._windows[failed]).take(of_failures),
         }
         return pa.table(columns, schema=DROPS)
 
@@ -79,8 +82,8 @@ class ShardDraws:
         repeated = repeated_among(self._marks(new), self._marks(self._failures), self._distance)
         return [bool(again) for again in repeated]
 
-    def _marks(self, places: list[int]) -> Marks:
-        rows = np.array(places, np.int64)
+    def _marks(self, indices: list[int]) -> Marks:
+        rows = np.array(indices, np.int64)
         return Marks(rows, self._labels[rows], self._hashes[rows], self._thumbnails[rows])
 
     def _within_cap(self, candidate: Candidate) -> bool:
@@ -89,14 +92,19 @@ class ShardDraws:
         return self._kept[number] <= self._cap
 
 
-def thumbnail_column(thumbnails: Thumbnails) -> pa.Array:
-    """Thumbnails (images, THUMBNAIL_BYTES) as a column of a table."""
-    data = pa.py_buffer(np.ascontiguousarray(thumbnails).tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(THUMBNAIL_BYTES), len(thumbnails), [None, data])
+def thumbnail_column(levels: Thumbnails) -> pa.Array:
+    """Thumbnails, or other bytes (images, bytes), as a column of a table."""
+    data = pa.py_buffer(np.ascontiguousarray(levels).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(levels.shape[1]), len(levels), [None, data])
 
 
 def thumbnails_of(column: pa.ChunkedArray) -> Thumbnails:
     """The reverse of `thumbnail_column`; the column has no nulls."""
+    return levels_of(column, THUMBNAIL_BYTES)
+
+
+def levels_of(column: pa.ChunkedArray, width: int) -> Thumbnails:
+    """The bytes of a column of `width` bytes a row, without nulls: (rows, width)."""
     whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
-    levels = np.frombuffer(whole.buffers()[1] or b"", np.uint8)[: len(whole) * THUMBNAIL_BYTES]
-    return levels.reshape(len(whole), THUMBNAIL_BYTES)
+    levels = np.frombuffer(whole.buffers()[1] or b"", np.uint8)[: len(whole) * width]
+    return levels.reshape(len(whole), width)

@@ -1,4 +1,4 @@
-"""captions × draws → numbered shards: arithmetic alone, so that nobody has to hold a list of draws or of rows.
+"""captions × draws → numbered shards: arithmetic alone, so that no process holds a list of draws or of rows.
 
 Every draw has a position: the captions stand in the order of their numbers, the draws of each in the order of theirs. A
 shard is a range of positions, a batch a range within a shard; none of them depends on who makes it or when. It knows
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.steps.dataset.fingerprint import MOVES
 
 Ints = NDArray[np.int64]
 
@@ -65,9 +66,10 @@ class Plan:
         firsts = [self.shards_of_group(group).start * self.shard_draws for group in range(self.groups)]
         return np.searchsorted(np.array(firsts, np.int64), positions, side="right") - 1
 
-    def buckets(self, distance: int) -> int:
-        """Into how many buckets the second pass spreads the bands of all fingerprints."""
-        return max(1, -(-self.draws * (distance + 1) // BUCKET_ENTRIES))
+    def buckets(self, distance: int, format: int) -> int:
+        """Into how many buckets the second pass spreads the bands of all fingerprints, and since format 3 windows."""
+        entries = distance + 1 + (1 + len(MOVES) if format >= 3 else 0)
+        return max(1, -(-self.draws * entries // BUCKET_ENTRIES))
 
 
 def caption_of(firsts: Ints, positions: Ints) -> tuple[Ints, Ints]:

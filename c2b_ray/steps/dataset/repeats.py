@@ -18,7 +18,7 @@ from c2b_ray.steps.dataset.fingerprint import Hashes, Thumbnails, alike, bands, 
 from c2b_ray.steps.dataset.plan import Ints
 
 NONE = np.iinfo(np.int64).max
-"""In place of the position of an earlier failure, where there is none."""
+"""The position where there is no earlier failure."""
 
 _LONG = 64
 """Entries with one band in common that are compared all at once rather than in step with all others."""

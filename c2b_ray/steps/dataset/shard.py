@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,8 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Captioner, Classifier, Floats, Pixels, Question
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.dataset import CANDIDATE, DATASET_ROWS
-from c2b_ray.steps.dataset.fingerprint import fingerprint, thumbnail
+from c2b_ray.schemas.dataset_rows import AnswerOfRow, DatasetRow
+from c2b_ray.steps.dataset.fingerprint import fingerprint, thumbnail, windows
 from c2b_ray.steps.dataset.sources import Drawn, DrawSource, Wanted
 from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
 from c2b_ray.steps.verify import OTHER, THING, weighed
@@ -32,7 +32,7 @@ REASONS = (CANDIDATE, NOT_FAILED, NO_IMAGE, NO_ANSWER, NOT_VERIFIED, NEAR_DUPLIC
 CODE = {reason: code for code, reason in enumerate(REASONS)}
 
 OnStage = Callable[[str, int, float], None]
-"""Is told what was done (`generate`, `classify`, …), to how many images, in how many seconds."""
+"""Gets the stage (`generate`, `classify`, …), the number of images and the seconds."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ class Candidate:
     verified: str | None
     hash: int
     thumbnail: bytes
+    windows: bytes
 
     @property
     def image_id(self) -> str:
@@ -111,7 +112,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a batch of draws: a code of `REASONS` for each, details by their places, and the candidates."""
+    """The outcome of a batch of draws: a code of `REASONS` for each, details by their indices, and the candidates."""
 
     codes: NDArray[np.uint8]
     details: dict[int, str]
@@ -150,8 +151,8 @@ class _Batch:
         codes[usable[silent]] = CODE[NO_ANSWER]
         candidates = []
         rows = np.flatnonzero(failed).tolist()
-        places = usable[rows].tolist()
-        for row, index, verified in zip(rows, places, self._verify(drawn, places), strict=True):
+        indices = usable[rows].tolist()
+        for row, index, verified in zip(rows, indices, self._verify(drawn, indices), strict=True):
             if verified is not None and verified != self.wanted[index].caption.label:
                 codes[index], self.details[index] = CODE[NOT_VERIFIED], verified
                 continue
@@ -159,7 +160,7 @@ class _Batch:
             source = self.crew.sources[self.wanted[index].draw % len(self.crew.sources)]
             image = drawn[index]
             assert image.pixels is not None
-            marks = fingerprint(image.pixels), thumbnail(image.pixels)
+            marks = fingerprint(image.pixels), thumbnail(image.pixels), windows(image.pixels)
             candidates.append(Candidate(index, self.wanted[index], image, source, verdicts, row, verified, *marks))
         return Outcome(codes, self.details, candidates)
 
@@ -170,17 +171,17 @@ class _Batch:
         else:
             in_turn: dict[int, Drawn] = {}
             for number, source in enumerate(sources):
-                places = [index for index, one in enumerate(self.wanted) if one.draw % len(sources) == number]
-                of_source = source.draw([self.wanted[index] for index in places]) if places else []
-                in_turn.update(zip(places, of_source, strict=True))
+                indices = [index for index, one in enumerate(self.wanted) if one.draw % len(sources) == number]
+                of_source = source.draw([self.wanted[index] for index in indices]) if indices else []
+                in_turn.update(zip(indices, of_source, strict=True))
             drawn = [in_turn[index] for index in range(len(self.wanted))]
         self.on_stage("generate", len(drawn), time.monotonic() - began)
         return drawn
 
-    def _judge(self, drawn: Sequence[Drawn], places: NDArray[np.int64]) -> list[Verdict]:
+    def _judge(self, drawn: Sequence[Drawn], indices: NDArray[np.int64]) -> list[Verdict]:
         began = time.monotonic()
         pixels, keys = [one.pixels for one in drawn if one.pixels is not None], [one.key for one in drawn]
-        labels = [self.wanted[index].caption.label for index in places.tolist()]
+        labels = [self.wanted[index].caption.label for index in indices.tolist()]
         verdicts = []
         for judge in self.crew.judges:
             logits = judge.classifier.logits(pixels, keys)
@@ -194,14 +195,14 @@ class _Batch:
         self.on_stage("classify", len(drawn) * len(self.crew.judges), time.monotonic() - began)
         return verdicts
 
-    def _verify(self, drawn: Sequence[Drawn], places: Sequence[int]) -> list[str | None]:
+    def _verify(self, drawn: Sequence[Drawn], indices: Sequence[int]) -> list[str | None]:
         """What the verifier sees in these images: a label, or why it sees none; None where there is no verifier."""
-        if self.crew.verifier is None or not places:
-            return [None] * len(places)
+        if self.crew.verifier is None or not indices:
+            return [None] * len(indices)
         began = time.monotonic()
-        images = [pixels for index in places if (pixels := drawn[index].pixels) is not None]
+        images = [pixels for index in indices if (pixels := drawn[index].pixels) is not None]
         seen = self.crew.verifier.seen(images)
-        self.on_stage("verify", len(places), time.monotonic() - began)
+        self.on_stage("verify", len(indices), time.monotonic() - began)
         return [label or f"no answer: {error}" for label, error in seen]
 
 
@@ -215,7 +216,7 @@ def rows(candidates: Sequence[Candidate], rule: FailureRule) -> pa.Table:
     return pa.Table.from_pylist([_row(candidate, rule) for candidate in candidates], DATASET_ROWS)
 
 
-def _row(candidate: Candidate, rule: FailureRule) -> dict[str, Any]:
+def _row(candidate: Candidate, rule: FailureRule) -> DatasetRow:
     answers = [_answer(verdict, candidate.row) for verdict in candidate.verdicts]
     first = next(answer for answer in answers if answer["failed"])
     taken = "several labels alike" if first["predicted"] is None else first["predicted"]
@@ -232,7 +233,9 @@ def _row(candidate: Candidate, rule: FailureRule) -> dict[str, Any]:
         "classifier": first["classifier"],
         "classifier_revision": first["revision"],
         "rule": rule,
-        **{name: first[name] for name in ("predicted", "top3", "probabilities")},
+        "predicted": first["predicted"],
+        "top3": first["top3"],
+        "probabilities": first["probabilities"],
         "answers": answers,
         "kept_because": f"{rule}: taken for {taken} by {first['classifier']}",
         "verified": candidate.verified,
@@ -242,7 +245,7 @@ def _row(candidate: Candidate, rule: FailureRule) -> dict[str, Any]:
     }
 
 
-def _answer(verdict: Verdict, row: int) -> dict[str, Any]:
+def _answer(verdict: Verdict, row: int) -> AnswerOfRow:
     judge, decisions = verdict.judge, verdict.decisions
     position = int(decisions.predicted[row])
     top3 = [index for index in decisions.top3[row].tolist() if index >= 0]

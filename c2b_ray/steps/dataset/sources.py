@@ -1,6 +1,6 @@
 """Where a dataset's images come from: a generator, the nearest images of an index, or rows of a labelled table.
 
-All give draws: image number `draw` of a caption, the same one whenever it is asked for. It does not know what is done
+All give draws: image number `draw` of a caption, always the same one. It does not know what is done
 with the images.
 """
 

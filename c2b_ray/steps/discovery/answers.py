@@ -6,12 +6,12 @@ It knows images, labels and deciders; not what else the images show.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.roles import Classifier, Floats
 from c2b_ray.schemas import ANSWERS
+from c2b_ray.schemas.failure_rows import AnswerRow, Outcome
 from c2b_ray.steps.discovery.rounds import Decider
 from c2b_ray.steps.draw import ImageSource
 from c2b_ray.steps.encoded import DecodedOnce
@@ -39,7 +39,7 @@ def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
     files = DecodedOnce([None if e else data for data, e in zip(images["bytes"].to_pylist(), errors, strict=True)])
     keys, ids = images["key"].to_pylist(), [set(wanted) for wanted in batch["answer_id"].to_pylist()]
     names = batch["name"].to_pylist()
-    result = []
+    result: list[AnswerRow] = []
     for classifier, decider in models.classifiers:
         logits, undecoded = files.logits(range(len(rows)), keys, classifier)
         for index, (row, name, label) in enumerate(zip(rows, names, labels, strict=True)):
@@ -50,7 +50,7 @@ def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
     return pa.Table.from_pylist(result, ANSWERS)
 
 
-def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> dict[str, Any]:
+def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> Outcome:
     if error is not None:
         return {"failed": None, "predicted": None, "top3": [], "confidence": None, "error": error}
     decisions = decider.decide(logits, label)

@@ -66,7 +66,7 @@ def table(candidates: Iterable[Candidate]) -> pa.Table:
 def written(text: str, labels: Sequence[str], origin: Origin, field: str = "caption") -> Candidate:
     """A caption as a person or a file has it, word for word, of the one label that it contains.
 
-    ConfigError of `field` where it contains none of the labels, or several: which is meant cannot be told. Of "sea
+    ConfigError of `field` where it contains none of the labels, or several: it is ambiguous which is meant. Of "sea
     lion" and "lion" the longer one counts.
     """
     line = " ".join(text.split())

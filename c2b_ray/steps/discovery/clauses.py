@@ -1,8 +1,8 @@
-"""What a captioner says of an image, as short sentences about it: "a photo of a bus, in red" → "it is in red".
+"""A captioner's description as short sentences about the image: "a photo of a bus, in red" → "it is in red".
 
 The grammar of captions, no more: a lead ("a photo of"), a noun with adjectives before it, phrases behind it, commas and
-"and" between them. A phrase keeps its words, so that whoever reads captions understands the sentence as he understood
-the phrase. It knows English; which sentences may be used is `sentences`'.
+"and" between them. A phrase keeps its words, so that a model that reads captions understands
+the sentence as it understood the phrase. It knows English; which sentences may be used is `sentences`'.
 """
 
 from __future__ import annotations

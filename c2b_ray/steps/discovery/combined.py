@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from c2b_ray.errors import ImageError
 from c2b_ray.roles import CaptionScorer, Floats, Pixels, TextImageEncoder
+from c2b_ray.schemas.failure_rows import ClusterRow, CombinationRow
 from c2b_ray.schemas.failures import COMBINATIONS
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.discovery.clusters import Cluster, clusters, combine
@@ -61,8 +62,8 @@ def described(sentences: Sequence[Sequence[str]]) -> Floats:
         return np.asarray(result / norms, np.float32)
 
 
-def _row(group: dict[str, Any], models: Scoring) -> dict[str, Any]:
-    row = {"combination_id": group["combination_id"], "clusters": [], "error": None}
+def _row(group: Mapping[str, Any], models: Scoring) -> CombinationRow:
+    row: CombinationRow = {"combination_id": group["combination_id"], "clusters": [], "error": None}
     if models.scorer is None:
         return {**row, "error": "the captioner gives captions no scores, and no encoder was named"}
     images = [_pixels(data) for data in group["images"]]
@@ -85,7 +86,7 @@ def _combined(
     scores: Callable[[Sequence[str]], Floats],
     against: Callable[[Sequence[str]], Floats] | None,
     numbers: Sequence[int],
-) -> dict[str, Any]:
+) -> ClusterRow:
     common = Counter(sentence for i in cluster.members for sentence in dict.fromkeys(said[i]))
     tried = [sentence for sentence, _ in common.most_common(MOST_TEXTS)]
     chosen = combine(prompt, tried, scores, against)

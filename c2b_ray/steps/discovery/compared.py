@@ -6,17 +6,53 @@ Hypotheses are the same where label, target, caption and generator are. It knows
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from c2b_ray.metrics.rate_differences import rate_difference_p_values, rate_differences
-from c2b_ray.metrics.rates import Trials, rate_ratios
+from c2b_ray.metrics.rate_differences import (
+    rate_difference_p_values,
+    rate_difference_ratios,
+    rate_differences,
+)
+from c2b_ray.metrics.rates import RateEstimate, Trials
+from c2b_ray.metrics.scores import Floats
 from c2b_ray.metrics.testing import benjamini_hochberg
 from c2b_ray.schemas.failures import FAILURES_COMPARISON
 
+
+class ComparedRow(TypedDict):
+    """A row of `schemas.FAILURES_COMPARISON`."""
+
+    label: str
+    target: str | None
+    caption: str
+    generator: str
+    failures_a: int
+    failures_b: int
+    draws_a: int
+    draws_b: int
+    rate_a: float | None
+    rate_b: float | None
+    verdict_a: str | None
+    verdict_b: str | None
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    p_value: float | None
+    q_value: float | None
+    change: str
+    doubts: list[str]
+
+
+Side = Mapping[str, Any]
 KEY = ("label", "target", "caption", "generator")
-ENDS = ("", "_low", "_high")
 _NOTHING: Mapping[str, Any] = {"failures": 0, "draws": 0, "rate": None, "q_value": None, "verdict": None, "doubts": []}
 
 
@@ -24,7 +60,8 @@ def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alph
     """A table of `schemas.FAILURES_COMPARISON`, those that changed first, the largest difference first.
 
     `a`, `b`: rows with `KEY`, `failures`, `draws`, `rate`, `q_value`, `verdict`, `doubts`: hypotheses of confirmation
-    and baselines of one classifier each. q is over all that both have (Benjamini & Hochberg 1995); worse and better
+    and baselines of one classifier each, on images that may be the same: p-values and limits hold however the failures
+    of both go together. q is over all that both have (Benjamini & Hochberg 1995); worse and better
     where it is at most alpha and nothing is in doubt.
     """
     of_a, of_b = _by_key(a), _by_key(b)
@@ -35,28 +72,57 @@ def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alph
         rate_differences(trials_a, trials_b, 1 - alpha),
         rate_difference_p_values(trials_a, trials_b),
     )
-    ratios = rate_ratios(trials_b, trials_a, 1 - alpha)
+    ratios = rate_difference_ratios(trials_a, trials_b, 1 - alpha)
     both = (trials_a.draws > 0) & (trials_b.draws > 0)
     q_values = p_values.copy()
     q_values[both] = benjamini_hochberg(p_values[both])
-    rows: list[dict[str, Any]] = []
-    for at, (key, (left, right)) in enumerate(zip(keys, pairs, strict=True)):
-        limits = {"difference": differences, "ratio": ratios}
-        numbers = {
-            f"{name}{end}": float(side[at]) for name, of in limits.items() for end, side in zip(ENDS, of, strict=True)
-        }
-        numbers |= {"p_value": float(p_values[at]), "q_value": float(q_values[at])}
-        doubts = list(dict.fromkeys([*left["doubts"], *right["doubts"]]))
-        known = dict.fromkeys(numbers) if not both[at] else numbers
-        change = "undetermined"
-        if both[at] and not doubts and numbers["q_value"] <= alpha:
-            change = "worse" if numbers["difference"] > 0 else "better"
-        rows.append(
-            dict(zip(KEY, key, strict=True)) | _named(left, "a") | _named(right, "b") | known
-            | {"change": change, "doubts": doubts}
-        )  # fmt: skip
+    numbers = _Numbers(differences, ratios, p_values, q_values, both)
+    rows = [numbers.row(at, key, pair, alpha) for at, (key, pair) in enumerate(zip(keys, pairs, strict=True))]
     rows.sort(key=lambda row: (row["change"] == "undetermined", -abs(row["difference"] or 0.0)))
     return pa.Table.from_pylist(rows, FAILURES_COMPARISON)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Of all pairs; `both`: those in which both sides have draws, without which nothing of a pair is known."""
+
+    differences: RateEstimate
+    ratios: RateEstimate
+    p_values: Floats
+    q_values: Floats
+    both: NDArray[np.bool_]
+
+    def row(self, at: int, key: tuple[Any, ...], sides: tuple[Side, Side], alpha: float) -> ComparedRow:
+        (a, b), (label, target, caption, generator) = sides, key
+        doubts = list(dict.fromkeys([*a["doubts"], *b["doubts"]]))
+        changed = self.both[at] and not doubts and self.q_values[at] <= alpha
+        return {
+            "label": label,
+            "target": target,
+            "caption": caption,
+            "generator": generator,
+            "failures_a": a["failures"],
+            "failures_b": b["failures"],
+            "draws_a": a["draws"],
+            "draws_b": b["draws"],
+            "rate_a": a["rate"],
+            "rate_b": b["rate"],
+            "verdict_a": a["verdict"],
+            "verdict_b": b["verdict"],
+            "difference": self._known(self.differences.value, at),
+            "difference_low": self._known(self.differences.low, at),
+            "difference_high": self._known(self.differences.high, at),
+            "ratio": self._known(self.ratios.value, at),
+            "ratio_low": self._known(self.ratios.low, at),
+            "ratio_high": self._known(self.ratios.high, at),
+            "p_value": self._known(self.p_values, at),
+            "q_value": self._known(self.q_values, at),
+            "change": "undetermined" if not changed else "worse" if self.differences.value[at] > 0 else "better",
+            "doubts": doubts,
+        }
+
+    def _known(self, values: Floats, at: int) -> float | None:
+        return float(values[at]) if self.both[at] else None
 
 
 def _by_key(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
@@ -66,7 +132,3 @@ def _by_key(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], Mapping[
 
 def _trials(rows: list[Mapping[str, Any]]) -> Trials:
     return Trials.of([row["failures"] for row in rows], [row["draws"] for row in rows])
-
-
-def _named(row: Mapping[str, Any], side: str) -> dict[str, Any]:
-    return {f"{name}_{side}": row[name] for name in ("failures", "draws", "rate", "verdict")}

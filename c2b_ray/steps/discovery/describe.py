@@ -1,4 +1,4 @@
-"""failures → descriptions: what the captioner says of each image that was kept. It knows bytes and texts alone."""
+"""failures → descriptions: the captioner's text on each image that was kept. It knows bytes and texts alone."""
 
 from __future__ import annotations
 

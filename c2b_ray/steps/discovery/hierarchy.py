@@ -1,4 +1,4 @@
-"""Which labels share a parent, and what a prompt calls a label's kind: a hierarchy asked about a classifier's labels.
+"""Which labels share a parent, and what a prompt calls a label's kind: a hierarchy applied to a classifier's labels.
 
 A label may have several parents, and a name may be that of several things ("crane"): then all their parents are the
 label's, so that an answer that may be akin never counts as one that is not. It knows names, not where they are read.

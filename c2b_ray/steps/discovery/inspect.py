@@ -1,4 +1,4 @@
-"""images of a label → what a verifier sees in them, for `reliability`. It knows bytes and answers alone."""
+"""images of a label → a verifier's answers about them, for `reliability`. It knows bytes and answers alone."""
 
 from __future__ import annotations
 

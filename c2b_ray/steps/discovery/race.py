@@ -131,7 +131,7 @@ class Race:
         A failure stays one: its evidence stays as it was, and what e-BH rejects it goes on to reject whatever the
         others become.
         """
-        hopeless = np.where(self.evidence.given_up, "hopeless", "open")
+        hopeless = np.where(self.evidence.abandoned, "hopeless", "open")
         return np.where(self.q_values <= self.terms.alpha, "failure", hopeless)
 
 

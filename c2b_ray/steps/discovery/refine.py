@@ -1,16 +1,15 @@
 """A caption that fails often → shorter ones that may fail as often (Wiles et al. 2022, "Caption refinement").
 
 By rule: each sentence alone, each left out, pairs, adjectives dropped. By a language model, as the paper proposes: it
-is asked for shorter captions, and what adds a word that the caption lacks is refused. Which of them is as good as the
+writes shorter captions, and one with a word that the caption lacks is refused. Which of them is as good as the
 caption is measured elsewhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
@@ -22,7 +21,7 @@ from c2b_ray.steps.discovery.sentences import Dropped, behind, finished, noun, s
 from c2b_ray.steps.replies import parse_reply
 
 MOST_REWRITES = 3
-SHORTEN_SCHEMA: dict[str, Any] = {
+SHORTEN_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {
         "captions": {
@@ -67,7 +66,7 @@ def without_adjectives(candidate: Candidate) -> list[Candidate]:
 
 
 def rewrite_request(candidate: Candidate, seed: int) -> ChatRequest:
-    """What a language model is asked, for shorter captions of the same label; greedy."""
+    """The request to a language model for shorter captions of the same label; greedy."""
     values = {"label": noun(candidate.label), "caption": candidate.text, "prompt": finished(candidate.prompt)}
     messages = prompts.messages("shorten", most=str(MOST_REWRITES), **values)
     return ChatRequest(messages, SHORTEN_SCHEMA, max_tokens=256, seed=seed_of("shorten", seed, candidate.caption_id))

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.metrics.intervals import wilson_interval
 from c2b_ray.names import normalise
 from c2b_ray.roles import Answer, Question
+from c2b_ray.schemas.failure_rows import ReliabilityRow
 from c2b_ray.schemas.failures import RELIABILITY
 from c2b_ray.steps import words
 from c2b_ray.steps.discovery.hierarchy import Hierarchy
@@ -29,7 +29,7 @@ LEAST_RATE = 0.9
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a verifier is asked about images of one label: what they show, and the value of each attribute."""
+    """The questions to a verifier about images of one label: what they show, and the value of each attribute."""
 
     label: str
     shown: Question
@@ -77,7 +77,7 @@ def reliability(
     for nor against; a rate of no answers is null. Intervals are Wilson's, of 95 %. ConfigError where the hierarchy
     lacks a label.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[ReliabilityRow] = []
     for inspection, images in zip(inspections, answers, strict=True):
         shown = [weighed(image[0], inspection.shown).choice for image in images]
         rows.append(_row(generator, inspection.label, None, Counter(shown), hierarchy))
@@ -88,8 +88,8 @@ def reliability(
 
 
 def doubts(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
-    """Label → why it is not to be trusted, of those that the images show less often than `least` for certain, or that
-    no image could be asked about."""
+    """Label → why it is not to be trusted, of those that the images show less often than `least` for certain, or of
+    which no image could be checked."""
     result = {}
     for row in table.to_pylist():
         if row["attribute"] is not None:
@@ -107,7 +107,7 @@ def _row(
     value: tuple[str, str] | None,
     counted: Counter[str | None],
     hierarchy: Hierarchy | None,
-) -> dict[str, Any]:
+) -> ReliabilityRow:
     counts = {name: n for name, n in counted.items() if name is not None}
     images, shown = sum(counts.values()), counts.get(label if value is None else value[1], 0)
     low, high = wilson_interval(shown, images) if images else (None, None)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from c2b_ray.config.failure_rule import FailureRule
 from c2b_ray.errors import ImageError, ServiceError, SourceError
 from c2b_ray.roles import Classifier, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.schemas import ROUNDS, content_id, seed_of
+from c2b_ray.schemas.failure_rows import ExampleRow, RoundRow
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
 from c2b_ray.steps.draw import ImageSource, checked, png
@@ -56,6 +57,24 @@ ORDERS = pa.schema(
 )
 
 
+class OrderRow(TypedDict):
+    """`ORDERS`."""
+
+    round_id: list[str]
+    order_id: str
+    caption_id: str
+    label: str
+    text: str
+    stage: str
+    part: str
+    generator: str
+    first: int
+    draws: int
+    examples: int
+    enough: list[str]
+    rows: list[int] | None
+
+
 @dataclass(frozen=True)
 class Drawn:
     """One draw: its seed (of labelled images, its row), what its source calls it, and pixels or the reason for none."""
@@ -67,7 +86,7 @@ class Drawn:
 
 
 class Draws(Protocol):
-    def draw(self, order: Mapping[str, Any], numbers: Sequence[int]) -> list[Drawn]:
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
         """The draws of these numbers of the order's caption."""
         ...
 
@@ -79,7 +98,7 @@ class GeneratedDraws:
     generator: ImageGenerator
     seed: int
 
-    def draw(self, order: Mapping[str, Any], numbers: Sequence[int]) -> list[Drawn]:
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
         text, stage = order["text"], order["stage"]
         seeds = [seed_of("failures", self.seed, stage, text, number) for number in numbers]
         images = self.generator.generate([GenerationRequest(text, seed) for seed in seeds])
@@ -94,11 +113,12 @@ class GeneratedDraws:
 
 @dataclass(frozen=True)
 class LabelledDraws:
-    """Labelled images in the place of draws: number i of an order is the i-th of its `rows`."""
+    """Labelled images in place of draws: number i of an order is the i-th of its `rows`."""
 
     source: ImageSource
 
-    def draw(self, order: Mapping[str, Any], numbers: Sequence[int]) -> list[Drawn]:
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
+        assert order["rows"] is not None
         rows = [order["rows"][number - order["first"]] for number in numbers]
         images = self.source.fetch(rows)
         errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
@@ -155,7 +175,7 @@ class _Tally:
     draws: int = 0
     failures: int = 0
     taken_for: Counter[str] = field(default_factory=Counter)
-    examples: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[ExampleRow] = field(default_factory=list)
     kept: Counter[str | None] = field(default_factory=Counter)
     reasons: dict[str, None] = field(default_factory=dict)
 
@@ -175,7 +195,7 @@ def draw_rounds(orders: pa.Table, models: RoundModels) -> pa.Table:
     return pa.Table.from_pylist(rows, ROUNDS)
 
 
-def _round(order: dict[str, Any], models: RoundModels) -> list[dict[str, Any]]:
+def _round(order: OrderRow, models: RoundModels) -> list[RoundRow]:
     began = time.monotonic()
     tallies = [_Tally() for _ in models.classifiers]
     end = order["first"] + order["draws"]
@@ -195,9 +215,7 @@ def _round(order: dict[str, Any], models: RoundModels) -> list[dict[str, Any]]:
     ]
 
 
-def _count(
-    usable: list[Drawn], classifier: Classifier, decider: Decider, order: Mapping[str, Any], tally: _Tally
-) -> None:
+def _count(usable: list[Drawn], classifier: Classifier, decider: Decider, order: OrderRow, tally: _Tally) -> None:
     pixels = [one.pixels for one in usable if one.pixels is not None]
     decisions = decider.decide(classifier.logits(pixels, [one.key for one in usable]), order["label"])
     tally.draws += int(decisions.answered.sum())
@@ -217,7 +235,7 @@ def _count(
             tally.examples.append(_example(usable[index], name, decisions, index, decider))
 
 
-def _example(drawn: Drawn, name: str | None, decisions: Decisions, index: int, decider: Decider) -> dict[str, Any]:
+def _example(drawn: Drawn, name: str | None, decisions: Decisions, index: int, decider: Decider) -> ExampleRow:
     assert drawn.pixels is not None
     return {
         "seed": drawn.seed,
@@ -228,7 +246,7 @@ def _example(drawn: Drawn, name: str | None, decisions: Decisions, index: int, d
     }
 
 
-def _row(order: Mapping[str, Any], decider: Decider, tally: _Tally, seconds: float) -> dict[str, Any]:
+def _row(order: OrderRow, decider: Decider, tally: _Tally, seconds: float) -> RoundRow:
     reasons = list(tally.reasons)[:_MOST_REASONS]
     if tally.draws == 0 and order["draws"] >= FEW:
         why = "; ".join(reasons)
@@ -240,7 +258,11 @@ def _row(order: Mapping[str, Any], decider: Decider, tally: _Tally, seconds: flo
     taken_for = dict(sorted(tally.taken_for.items()))
     return {
         "round_id": decider.round_id(order["order_id"], order["label"]),
-        **{name: order[name] for name in ("caption_id", "stage", "part", "generator", "first")},
+        "caption_id": order["caption_id"],
+        "stage": order["stage"],
+        "part": order["part"],
+        "generator": order["generator"],
+        "first": order["first"],
         "classifier": decider.classifier,
         "draws": tally.draws,
         "unusable": order["draws"] - tally.draws,

@@ -22,7 +22,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.steps.right import SAME
 
 TOP = 3
-_PLACES: dict[FailureRule, int] = {"top1": 1, "top1_parent": 1, "top3": TOP, "top3_parent": TOP}
+_TOP_K: dict[FailureRule, int] = {"top1": 1, "top1_parent": 1, "top3": TOP, "top3_parent": TOP}
 
 Mask = NDArray[np.bool_]
 
@@ -60,11 +60,11 @@ def check_rule(rule: FailureRule, truth: Truth, name: str) -> None:
     """ConfigError where no answer about class `name` could fail: too few labels, or all of them are right or akin."""
     if needs_parents(rule) and truth.kin is None:
         raise ConfigError("hierarchy", f"the rule {rule} needs one: world, imagenet, a file or a WordNet folder")
-    places, labels = _PLACES[rule], truth.members.shape[-1]
-    if labels <= places:
+    k, labels = _TOP_K[rule], truth.members.shape[-1]
+    if labels <= k:
         raise ConfigError("rule", f"{rule} is always right among {labels} labels; use top1")
     wrong = int((~_good(rule, truth)).sum())
-    if wrong < places:
+    if wrong < k:
         why = "are of the class or share a parent with it" if needs_parents(rule) else "are of the class"
         raise ConfigError("rule", f"{rule} can never fail for {name!r}: all but {wrong} of {labels} labels {why}")
 
@@ -93,7 +93,7 @@ def decide(
     best = rows.max(axis=1, initial=-np.inf)
     likeliest, several = rows.argmax(axis=1), (rows == best[:, None]).sum(axis=1) > 1
     sure, true = _probabilities(rows, best, truth.members)
-    failed = answered & ~_hit(rows, _good(rule, truth), _PLACES[rule])
+    failed = answered & ~_hit(rows, _good(rule, truth), _TOP_K[rule])
     failed &= (sure >= confidence - SAME) & (true <= true_below + SAME)
     return Decisions(
         failed,
@@ -110,26 +110,26 @@ def _good(rule: FailureRule, truth: Truth) -> Mask:
     return truth.members | truth.kin if needs_parents(rule) and truth.kin is not None else truth.members
 
 
-def _hit(rows: NDArray[np.float64], good: Mask, places: int) -> Mask:
-    """Whether a good label is among the likeliest, whichever of the tied ones are taken for the last places."""
-    last = _last(rows, places)
+def _hit(rows: NDArray[np.float64], good: Mask, k: int) -> Mask:
+    """Whether a good label is among the likeliest, however ties at the last rank are broken."""
+    last = _last(rows, k)
     above = rows > last
     tied = (rows == last) & (last > -np.inf)
-    free = places - above.sum(axis=1)
-    all_places = tied.any(axis=1) & ((tied & ~good).sum(axis=1) < free)
-    return np.asarray((above & good).any(axis=1) | all_places)
+    free = k - above.sum(axis=1)
+    all_tied_hit = tied.any(axis=1) & ((tied & ~good).sum(axis=1) < free)
+    return np.asarray((above & good).any(axis=1) | all_tied_hit)
 
 
-def _last(rows: NDArray[np.float64], places: int) -> NDArray[np.float64]:
-    """The logit of the last place, (images, 1); −inf where fewer labels have any probability."""
-    at = max(rows.shape[1] - places, 0)
+def _last(rows: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """The logit of the last of the `k` ranks, (images, 1); −inf where fewer labels have any probability."""
+    at = max(rows.shape[1] - k, 0)
     return np.partition(rows, at, axis=1)[:, at : at + 1]
 
 
 def _top3(rows: NDArray[np.float64]) -> NDArray[np.int64]:
     last = _last(rows, TOP)
     certain = rows > last
-    fit = certain.sum(axis=1) + (rows == last).sum(axis=1) == TOP  # the tied ones fill the last places
+    fit = certain.sum(axis=1) + (rows == last).sum(axis=1) == TOP  # the tied ones fill the last ranks
     certain |= fit[:, None] & (rows == last)
     certain &= rows > -np.inf
     result = np.full((len(rows), TOP), -1, np.int64)

@@ -59,12 +59,13 @@ def name_pattern(label: str) -> re.Pattern[str]:
 
 
 def check_prompt(template: str) -> None:
-    """ConfigError of the field `prompt` where it has no {label}, or a place that is neither {label} nor {parent}."""
+    """ConfigError of the field `prompt` where it has no {label}, or a placeholder that is neither {label} nor
+    {parent}."""
     try:
-        places = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        placeholders = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
     except ValueError as error:
         raise ConfigError("prompt", f"{template!r} is no template: {error}") from error
-    if "label" not in places or not set(places) <= {"label", "parent"}:
+    if "label" not in placeholders or not set(placeholders) <= {"label", "parent"}:
         raise ConfigError(
             "prompt", f"{template!r} must hold {{label}}, and may hold {{parent}}; nothing else in braces"
         )

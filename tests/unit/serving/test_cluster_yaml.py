@@ -15,7 +15,7 @@ from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
 from c2b_ray.serving.app import LAPTOP, OneModel
-from c2b_ray.serving.gather import BatchSettings
+from c2b_ray.serving.gather import CachedSettings
 from c2b_ray.serving.limits import MOST_REQUESTS, limits
 
 CLUSTER = LAPTOP.with_name("cluster.yaml")
@@ -52,7 +52,7 @@ def test_queues_are_bounded_and_batches_can_fill(name: str) -> None:
     assert deployment.max_queued_requests > 0
     assert SCALING[name].target_ongoing_requests <= deployment.max_ongoing_requests
     assert SCALING[name].min_replicas < SCALING[name].max_replicas
-    rows = 1 if name == "language-model" else BatchSettings.model_validate(deployment.user_config).max_batch_size
+    rows = 1 if name == "language-model" else CachedSettings.model_validate(deployment.user_config).max_batch_size
     target, replicas = SCALING[name].target_ongoing_requests, SCALING[name].max_replicas
     of_one_caller = limits(rows, 1, target, replicas)
     # One audit's requests bring every replica to its target, and with it to a full batch and one that waits.

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from c2b_ray.errors import ConfigError, ServiceError
-from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
+from c2b_ray.serving.gather import BatchSettings, CachedSettings, Gather, settings_of
 
 
 class Model:
@@ -18,7 +18,8 @@ class Model:
         self.batches: list[list[int]] = []
         self.most = self.running = 0
         self.gate = asyncio.Event()
-        self.gather: Gather[int, int] = Gather(self.answer, lambda: settings, at_once)
+        self.fills: list[float] = []
+        self.gather: Gather[int, int] = Gather(self.answer, lambda: settings, at_once, self.fills.append)
 
     async def answer(self, items: list[int]) -> list[int]:
         self.batches.append(items)
@@ -38,6 +39,7 @@ def test_a_batch_is_filled_by_rows_and_not_by_requests() -> None:
         replies = [asyncio.create_task(model.gather.ask(item, 32)) for item in range(6)]
         assert await asyncio.gather(*replies) == [0, 2, 4, 6, 8, 10]
         assert model.batches == [[0, 1], [2, 3], [4, 5]]
+        assert model.fills == [1.0, 1.0, 1.0]
 
     asyncio.run(many())
 
@@ -96,4 +98,10 @@ def test_an_error_is_that_of_its_batch_alone_and_a_caller_that_left_is_left_out(
 @pytest.mark.parametrize("config", [{"max_batch": 4}, {"max_batch_size": 0}])
 def test_settings_that_are_wrong_are_named(config: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=rf"user_config\.{next(iter(config))}"):
-        settings_of(config)
+        settings_of(config, BatchSettings)
+
+
+def test_only_what_keeps_answers_takes_their_size() -> None:
+    assert settings_of({"answers_mb": 5}, CachedSettings).answers_mb == 5
+    with pytest.raises(ConfigError, match=r"user_config\.answers_mb"):
+        settings_of({"answers_mb": 5}, BatchSettings)

@@ -15,7 +15,7 @@ from ray.serve.schema import DeploymentSchema, ServeApplicationSchema, ServeDepl
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
 from c2b_ray.serving.app import LAPTOP, ManyModels, OneModel
-from c2b_ray.serving.gather import BatchSettings
+from c2b_ray.serving.gather import BatchSettings, CachedSettings
 from c2b_ray.serving.limits import limits
 
 APPS = {app.name: app for app in ServeDeploySchema.model_validate(yaml.safe_load(LAPTOP.read_text())).applications}
@@ -36,9 +36,15 @@ def arguments(app: ServeApplicationSchema) -> tuple[Any, OneModel | ManyModels]:
     return builder, parameter.annotation.model_validate(app.args)
 
 
+def settings_of(deployment: DeploymentSchema) -> BatchSettings:
+    """As the deployment itself reads them."""
+    kind = CachedSettings if deployment.name in ("Encoder", "Classifiers") else BatchSettings
+    return kind.model_validate(deployment.user_config)
+
+
 def fills(deployment: DeploymentSchema) -> bool:
     """Whether the requests that a replica holds, as large as callers make them, fill a batch."""
-    rows = BatchSettings.model_validate(deployment.user_config).max_batch_size
+    rows = settings_of(deployment).max_batch_size
     scaling = AutoscalingConfig.model_validate(deployment.autoscaling_config)
     request = limits(rows, 1, scaling.target_ongoing_requests, scaling.max_replicas)
     return request.rows * deployment.max_ongoing_requests >= 2 * rows

@@ -14,6 +14,7 @@ from ray import serve
 from c2b_ray.errors import SourceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, Pixels
+from c2b_ray.serving.answers import OWNER
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.encoder import EncoderServer
 from c2b_ray.serving.failures import CannotStart, from_text
@@ -75,6 +76,29 @@ def test_requests_are_as_large_as_the_app_wants_and_gathered_into_one_batch(ther
     served.embeddings_of_files([data for data in files(300) if data][:96])
     assert sum(model.batches) <= 96
     assert len(model.batches) <= 3
+
+
+def test_an_image_that_was_answered_is_not_asked_about_again_but_for_another_tenant(
+    there: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = EncoderServer.options(user_config={"answers_mb": 1}).bind(SPEC)
+    handle = serve.run(app, name="encoder", _local_testing_mode=True)
+    channel = Channel("encoder", handle=handle)
+    # Serve's local mode, unlike a replica, takes requests before it has called `reconfigure`.
+    while not handle.statistics.remote().result()["answers"]:
+        ServedEncoder(SPEC, channel).embeddings_of_files(files(2))
+    model = there[1]
+    model.batches.clear()
+    monkeypatch.setenv(OWNER, "tenant_a")
+    first = ServedEncoder(SPEC, channel).embeddings_of_files(files(27))
+    computed = sum(model.batches)
+    again = ServedEncoder(SPEC, channel).embeddings_of_files(files(27)[::-1])
+    assert sum(model.batches) == computed > 0
+    assert again[0][::-1].tobytes() == first[0].tobytes()
+    assert again[1][::-1] == first[1]
+    monkeypatch.setenv(OWNER, "tenant_b")
+    ServedEncoder(SPEC, channel).embeddings_of_files(files(27))
+    assert sum(model.batches) == 2 * computed
 
 
 def test_what_a_request_raises_arrives_with_every_field_and_the_app(there: Any) -> None:

@@ -58,7 +58,7 @@ def test_a_reply_must_name_the_class_and_show_both():
         ("bus/lighting × weather/night, snow", "the caption does not name the class"),
     ]
     assert "not JSON" in reasons[2][1]
-    asked = model.asked[0].messages[-1].content
+    asked = model.requests[0].messages[-1].content
     assert "First caption: a bus by day" in asked
     assert "Second caption: a photo of a bus in the snow." in asked
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import threading
 import warnings
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 
 from c2b_ray.errors import ImageError
-from c2b_ray.steps.decode import decode, decode_batch
+from c2b_ray.steps.decode import decode, decode_batch, decode_reduced
 
 FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]
 
@@ -263,6 +264,31 @@ def test_a_jpeg_decoded_past_pillow_is_pillows_pixel_for_pixel() -> None:
 
 
 def test_damage_is_judged_by_pillow_whoever_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = damaged_jpegs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [outcome(data) for data in damaged]
+    monkeypatch.setattr("c2b_ray.steps.decode._turbo", lambda image, data, factor: None)
+    assert found == [outcome(data) for data in damaged]
+    assert 0.1 < np.mean([len(result) == 1 for result in found]) < 0.9
+
+
+def test_a_reduction_is_refused_where_the_picture_is_and_for_the_same_reason() -> None:
+    reduced = 0
+    for data in damaged_jpegs():
+        whole = outcome(data)
+        if len(whole) == 1:
+            with pytest.raises(ImageError, match=re.escape(whole[0])):
+                decode_reduced(data, 8)
+            continue
+        pixels, size = decode_reduced(data, 8)
+        assert (*size, 3) == whole[0]
+        assert min(pixels.shape[:2]) >= min(8, *size)
+        reduced += pixels.shape[0] < size[0]
+    assert reduced > 20
+
+
+def damaged_jpegs() -> list[bytes]:
     random = np.random.default_rng(5)
     damaged = []
     for data in jpegs() * 8:
@@ -270,9 +296,4 @@ def test_damage_is_judged_by_pillow_whoever_decodes(monkeypatch: pytest.MonkeyPa
         for place in random.integers(2, len(bytes_), random.integers(1, 4)):
             bytes_[place] = random.integers(0, 256)
         damaged += [bytes(bytes_), bytes(bytes_[: random.integers(3, len(bytes_))]), data[:-2], data + b"\0more"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = [outcome(data) for data in damaged]
-    monkeypatch.setattr("c2b_ray.steps.decode._turbo", lambda image, data: None)
-    assert found == [outcome(data) for data in damaged]
-    assert 0.1 < np.mean([len(result) == 1 for result in found]) < 0.9
+    return damaged

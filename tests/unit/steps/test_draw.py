@@ -1,3 +1,4 @@
+import tracemalloc
 from io import BytesIO
 
 import numpy as np
@@ -119,6 +120,23 @@ def test_what_is_fetched_is_looked_at_and_only_pictures_are_kept():
         assert row["bytes"] is row["fingerprint"] is None
         assert said in row["error"]
     assert [row["content"] for row in (picture, text, absent)] == [content_id(good), content_id(secret), None]
+
+
+def test_a_photograph_is_not_decoded_whole_for_its_fingerprint_which_stays_its_own():
+    sides = np.stack(np.mgrid[0:1201, 0:1603, 0:1], -1)[:, :, 0] / (1201, 1603, 1)
+    pixels = np.uint8(127 + 120 * np.sin(sides * (9, 14, 1) + sides[..., ::-1] * (5, 1, 3)))
+    data = BytesIO()
+    Image.fromarray(pixels).save(data, "JPEG", quality=90)
+    tracemalloc.start()
+    (row,) = fetched((data.getvalue(), None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < pixels.nbytes / 4
+    whole = fingerprint(decode(data.getvalue()))
+    assert (
+        np.abs(np.frombuffer(row["fingerprint"], np.uint8)[8:] - np.frombuffer(whole, np.uint8)[8:].astype(int)).max()
+        < 2
+    )
 
 
 def test_an_image_of_too_many_pixels_is_not_decoded():

@@ -23,6 +23,22 @@ def test_a_picture_saved_again_at_another_size_and_coarser_is_found():
     assert all(found[name] == name for name in marks)
 
 
+def test_the_parts_of_a_fingerprint_are_areas_whatever_the_size():
+    # Each pixel of the small one is 72 x 72 of the large one: borders lie within small pixels.
+    small = np.random.default_rng(0).integers(0, 256, (5, 13, 3)).astype(np.uint8)
+    large = small.repeat(72, 0).repeat(72, 1)
+    assert fingerprint(small) == fingerprint(large)
+    means = large.reshape(8, 45, 8, 117, 3).mean(axis=(1, 3))
+    assert np.abs(np.frombuffer(fingerprint(small)[8:], np.uint8).reshape(8, 8, 3) - means).max() <= 0.5
+
+
+def test_the_last_pixels_of_a_reduction_may_be_cut_short():
+    # 19 x 26 by 4: the last row stands for three lines, the last column for two.
+    reduced = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
+    whole = reduced.repeat(4, 0).repeat(4, 1)[:19, :26]
+    assert fingerprint(reduced, (19, 26)) == fingerprint(whole) != fingerprint(reduced)
+
+
 def test_scenes_of_one_kind_are_no_duplicates():
     alike = sample(200, 4, target_class="boat", lighting="night", weather="fog")
     marks = {f"{i:03d}": fingerprint(render(scene)) for i, scene in enumerate(alike)}

@@ -106,6 +106,7 @@ def test_the_false_discovery_rate_is_over_all_classifiers():
     assert "among 82 tests" in among[0]["undetermined_because"] or among[0]["undetermined_because"] == "too few images"
 
 
+@pytest.mark.long
 def test_intervals_of_findings_hold_the_truth_although_they_were_selected():
     """A true φ of −.12 at 100 images is found when it happens to look larger: 95 % intervals of the found ones then
     held it in none of them."""

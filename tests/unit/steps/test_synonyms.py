@@ -93,7 +93,7 @@ def test_antonyms_are_not_merged_however_near_and_whatever_is_said():
     judge = Judge(encoder, model)
     assert same(judge, "day", "night", "sunset") == []
     assert same(judge, "small", "large") == []
-    assert model.asked == []  # not even asked
+    assert model.requests == []  # not even asked
 
 
 def test_a_model_that_says_yes_in_one_order_alone_does_not_confirm():
@@ -104,7 +104,7 @@ def test_a_model_that_says_yes_in_one_order_alone_does_not_confirm():
 def test_below_the_threshold_or_not_each_others_nearest_is_not_asked():
     model = says(True)
     assert same(Judge(Encoder(["road", "street"], near=0.89), model), "road", "street") == []
-    assert model.asked == []
+    assert model.requests == []
     # three that are equally near: only one pair is each other's nearest
     assert same(Judge(Encoder(["road", "street", "lane"]), says(True)), "road", "street", "lane") == [
         ("road", "street", "language model")
@@ -176,4 +176,4 @@ def test_classes_share_what_was_said():
     model = says(True)
     given = [hypothesis("place", "road", "street", "beach")]
     merge_all([given, given, given], Judge(Encoder(["road", "street"]), model))
-    assert len(model.asked) == 2  # one pair, in either order
+    assert len(model.requests) == 2  # one pair, in either order

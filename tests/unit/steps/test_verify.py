@@ -85,7 +85,7 @@ def test_an_image_is_asked_for_its_class_and_every_attribute_of_it():
     assert (b["class_shown"], b["values"]) == ("boat", ["snow", "small"])
     assert a["certainties"] == [0.75, 0.75]
     assert a["error"] is b["error"] is None
-    questions = captioner.asked[:3]
+    questions = captioner.requests[:3]
     assert [question.choices for question in questions] == [
         ("bus", "boat", "something else"),
         ("snow", "rain"),
@@ -111,7 +111,7 @@ def test_bad_images_are_errors_of_their_rows_and_ask_nothing():
     for row in (none, cut, told):
         assert (row["class_shown"], row["values"], row["certainties"]) == (None, [None], [None])
         assert row["attributes"] == ["weather"]
-    assert len(captioner.asked) == 2
+    assert len(captioner.requests) == 2
 
 
 def test_a_captioner_without_probabilities_and_one_that_names_nothing():
@@ -283,13 +283,13 @@ def test_the_stage_counts_the_same_and_goes_on_where_it_stopped(tmp_path):
     rest = see(0.9)
     assert answers_counted(ask(questions, rest)).equals(whole)
     readable = sum(row["error"] is None for row in read_stage(out).to_pylist())
-    assert 0 < len(rest.asked) < readable
+    assert 0 < len(rest.requests) < readable
     # Other weights are asked anew, beside what is there.
     other = see(0.9)
     newer = replace(asked, revision="other")
     asked_anew = to_ask(labels, source.revision, newer, seed=0)
     assert stage(Here(), asked_anew, lambda: Beholder(other, source), newer, out).num_rows == questions.num_rows
-    assert len(other.asked) == readable
+    assert len(other.requests) == readable
 
 
 def test_a_null_is_not_the_value_none():

@@ -91,8 +91,8 @@ def test_a_directory_keeps_its_kind(counts, tmp_path):
 
 def test_a_kind_of_another_release_is_named(counts):
     manifest = json.loads((counts / "run.json").read_text())
-    (counts / "run.json").write_text(json.dumps({**manifest, "kind": "prompts"}))
-    with pytest.raises(RunError, match="of the kind 'prompts', which this release does not know"):
+    (counts / "run.json").write_text(json.dumps({**manifest, "kind": "poems"}))
+    with pytest.raises(RunError, match="of the kind 'poems', which this release does not know"):
         load_run(counts)
 
 

@@ -201,3 +201,14 @@ def test_a_table_reads_regular_files_below_its_folder_and_nothing_else(tmp_path)
         else:
             assert row["bytes"] is None
             assert expected in row["error"]
+
+
+def test_labels_of_many_rows_take_a_byte_each_and_a_table_keeps_its_revision(tmp_path):
+    """The revision names a run's images: by another one, no run of an earlier release would go on."""
+    rows = [f"{i:05}.png,{('bus', 'boat')[i % 2]},{('fog', '', 'rain')[i % 3]},{i}\n" for i in range(40_000)]
+    write(tmp_path, t_dot_csv="image,target_class,weather,number\n" + "".join(rows))
+    table = LabelledTable(str(tmp_path / "t.csv"))
+    assert table.revision == "9e5f8561806e90978498"
+    assert table.labels["weather"].nbytes < 1.2 * len(rows)
+    assert table.labels["weather"].to_pylist()[:4] == ["fog", None, "rain", "fog"]
+    assert table.labels["number"].to_pylist() == [str(i) for i in range(len(rows))]

@@ -4,7 +4,8 @@
     OUT/metadata.jsonl        file_name, and all that is known of the image
     OUT/README.md             so that load_dataset(OUT) makes one split of all folders, whatever the labels are called
 
-Hugging Face's loader takes folders named like `bullet train` for a split unless it is told which files belong together.
+Hugging Face's loader takes folders named like `bullet train` for a split unless its README says which files belong
+together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all formats of an export share: the folder they write into, names for files, and a row as JSON.
+"""Helpers of all export formats: the folder that they write into, names for files, and a row as JSON.
 
 Knows rows of `schemas.dataset` and file systems; knows no format.
 """

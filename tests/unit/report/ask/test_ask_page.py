@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 
 from c2b_ray import schemas
-from c2b_ray.report.ask.page import asked_page, asked_view
+from c2b_ray.report.ask.page import answers_page, answers_view
 from c2b_ray.steps.ask import SentenceAnswer, answer
 
 EVIL = '<script>alert("x")</script>'
@@ -31,7 +31,7 @@ def answered(labels: list[str | None], others: list[str]) -> SentenceAnswer:
 def test_what_was_found_is_said_in_words() -> None:
     labels = ["bus"] * 4 + ["boat"] * 16 + [None]
     told = answered(labels, ["bus"] * 90 + ["boat"] * 10)
-    (view,) = asked_view("a bus in the snow", "bus", [told], tables(labels), 0.05).answers
+    (view,) = answers_view("a bus in the snow", "bus", [told], tables(labels), 0.05).answers
     said = [line.replace("\u202f", " ") for line in (view.right, *view.lines)]
     # Wilson's limits of 4 of 20: 8.07 % and 41.6 %; 94 of 120 are right in all; 0.2 − 0.9 = −0.7
     assert said[0] == "4 of 20 right: 20 % (8–42 %)"
@@ -47,7 +47,7 @@ def test_what_was_found_is_said_in_words() -> None:
 
 def test_the_page_runs_nothing_and_escapes_what_it_was_given() -> None:
     labels: list[str | None] = [EVIL, "bus"]
-    html = asked_page(f"a bus {EVIL}", "bus", [answered(labels, [])], tables(labels), 0.05)
+    html = answers_page(f"a bus {EVIL}", "bus", [answered(labels, [])], tables(labels), 0.05)
     assert html.count("<script") == html.count("</script") == 1  # the page's own
     assert "&lt;script&gt;" in html
     assert " style=" not in html
@@ -56,5 +56,5 @@ def test_the_page_runs_nothing_and_escapes_what_it_was_given() -> None:
 
 
 def test_no_image_is_said() -> None:
-    (view,) = asked_view("a bus", "bus", [answered([], [])], tables([]), 0.05).answers
+    (view,) = answers_view("a bus", "bus", [answered([], [])], tables([]), 0.05).answers
     assert (view.right, view.lines, view.galleries) == ("No image has an answer.", (), ())

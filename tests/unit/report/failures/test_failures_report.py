@@ -69,10 +69,13 @@ def test_which_draws_chose_and_which_measured_is_said(shown: tuple[Run, str]) ->
 
 
 def test_what_was_expected_and_what_could_not_be_said_stand_beside_what_was_spent(tmp_path: Path) -> None:
-    told = {"estimate": {"draws": [240_000, 640_000], "seconds": [2_000.0, 5_400.0]}}
+    least = [{"share": 0.1, "rate": 0.0005}, {"share": 0.02, "rate": 0.0009}]
+    told = {"estimate": {"draws": [240_000, 640_000], "seconds": [2_000.0, 5_400.0], "least_rates": least}}
     told |= {"dropped_sentences": {"names_class": 7, "says_nothing": 2}}
     html = text_of(html_of(make_run(tmp_path / "run", Recipe(pictures=False, manifest=told)))).replace("\u202f", " ")
     assert "before the run 240 000 to 640 000 images and 33 min 20 s to 1 h 30 min of one process were expected" in html
+    assert "With this budget a failure is found 4 times in 5, at best, if it happens on at least 0.050 % of the" in html
+    assert "where 1 in 10 images of the label shows that; 0.090 % where 1 in 50 does." in html
     assert "7 sentences that name another label, which would ask for images of it and 2 that say nothing." in html
 
 

@@ -61,6 +61,7 @@ def test_lists_counts_and_times() -> None:
         ("/srv/data/x.jpg: truncated", "x.jpg: truncated"),
         ("cannot read file:///home/me/x.jpg", "cannot read x.jpg"),
         ("s3://bucket/a/b.parquet", "s3://bucket/a/b.parquet"),
+        (f"s3://b/c/tenants/tenant_{'0a' * 12}/uploads/x.parquet: no rows", "uploads/x.parquet: no rows"),
         ("https://host/v1/chat answered 500", "https://host/v1/chat answered 500"),
         ("24 / 30 and/or this", "24 / 30 and/or this"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer [removed]"),

@@ -56,7 +56,7 @@ def test_a_language_model_may_shorten_but_say_nothing_new():
         ("says_more", texts[1]),
         ("names_label", "the background is green, the fly is in focus"),
     }
-    asked = model.asked[0].messages[-1].content
+    asked = model.requests[0].messages[-1].content
     assert FLY.text in asked
     assert rewrites(FLY, ChatReply("no idea"))[1][0].reason == "no_reply"
 

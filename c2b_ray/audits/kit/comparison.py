@@ -1,0 +1,103 @@
+"""Two things of two runs compared, B against A: a table, its gates, its page. What audits of several kinds share.
+
+It knows neither what is compared nor how; a kind brings the table, what a page says of it, and its gates' cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from c2b_ray.audits.kit.classifiers import one_of, two_of
+from c2b_ray.errors import RunError
+from c2b_ray.filesystems import resolve
+from c2b_ray.report.kit.comparison import Pages, tally
+from c2b_ray.report.kit.summary import Summary
+from c2b_ray.steps import gate as gates
+from c2b_ray.store import files
+from c2b_ray.store.run import Run
+
+R = TypeVar("R", bound=Run)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` finds. `paths`: of both runs; `names`: of classifiers or models, A's first; `cells`: a table of
+    the kind's schema, with a column `change`; `gated`: its rows as gates see them."""
+
+    paths: tuple[str, str]
+    names: tuple[str, str]
+    alpha: float
+    cells: pa.Table
+    pages: Pages
+    gated: Sequence[gates.GateCell]
+
+    def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
+        """Gates on how B changed against A, and on B's own numbers."""
+        return gates.check(fail_on, list(self.gated), allow_unchecked)
+
+    def page(self) -> str:
+        """The comparison as one HTML page."""
+        return self.pages.page(self.names, self.cells, self.alpha)
+
+    def write(self, out: str | Path) -> str:
+        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        files.make_directory(out)
+        directory = str(out).rstrip("/")
+        files.write_table(f"{directory}/comparison.parquet", self.cells)
+        files.write_bytes(f"{directory}/comparison.html", self.page().encode())
+        return f"{directory}/comparison.html"
+
+    def properties(self) -> dict[str, str]:
+        return {"classifier_a": self.names[0], "classifier_b": self.names[1], "alpha": str(self.alpha)}
+
+    def summaries(self) -> list[Summary]:
+        return self.pages.summaries(self.names, self.cells)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = self.cells.to_pylist()
+        return {
+            "a": self.paths[0],
+            "b": self.paths[1],
+            "classifier_a": self.names[0],
+            "classifier_b": self.names[1],
+            "alpha": self.alpha,
+            "changes": tally(rows),
+            "cells": rows,
+        }
+
+
+def sides(
+    runs: tuple[R, R],
+    names: tuple[str | None, str | None],
+    known: Callable[[R], Sequence[str]],
+    check: Callable[[R, R], None],
+) -> tuple[str, str]:
+    """The names of A and B: two of one run, or one of each of two runs that `check` finds alike.
+
+    `names`: what the user called them, needed where a run has several. `known`: the names in a run.
+
+    ConfigError where it is not plain which are meant; what `check` raises.
+    """
+    run_a, run_b = runs
+    if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
+        return two_of(known(run_a), *names, run_a.path)
+    a = one_of(known(run_a), names[0], "--classifier-a", run_a.path)
+    b = one_of(known(run_b), names[1], "--classifier-b", run_b.path)
+    check(run_a, run_b)
+    return a, b
+
+
+def differing(run_a: Run, run_b: Run, fields: Sequence[str]) -> list[str]:
+    """Those of the config's fields in which the runs differ."""
+    return [name for name in fields if run_a.config.get(name) != run_b.config.get(name)]
+
+
+def refuse(run_a: Run, run_b: Run, different: Sequence[str], why: str) -> None:
+    """RunError where anything is different. `why`: what follows from that, and what to do."""
+    if different:
+        raise RunError(f"{run_a.path} and {run_b.path} differ in {', '.join(different)}, so {why}")

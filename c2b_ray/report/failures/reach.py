@@ -1,0 +1,27 @@
+"""What a budget of draws is likely to find, in words: said before a run, and on its page.
+
+Knows least rates as an estimate has them; knows nothing of how they come about, or of pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from c2b_ray.report.kit import words
+
+
+def reach_sentence(least_rates: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence of rows with `share` and `rate`; empty where there is none, or where one is not a number."""
+    rows = [(one.get("share"), one.get("rate")) for one in least_rates]
+    known = [(share, rate) for share, rate in rows if isinstance(share, float) and share > 0]
+    reached = [(share, rate) for share, rate in known if isinstance(rate, float)]
+    if not reached:
+        return "this budget is not likely to find any failure: give it more draws" if known else ""
+    (first, least), *others = reached
+    more = "".join(f"; {words.rate(rate)} where 1 in {round(1 / share)} does" for share, rate in others)
+    return (
+        f"with this budget a failure is found 4 times in 5, at best, if it happens on at least {words.rate(least)} of "
+        f"the images that show what it needs, where 1 in {round(1 / first)} images of the label shows that{more}. "
+        "Rarer failures want draws in proportion"
+    )

@@ -1,0 +1,125 @@
+"""Answers that a replica has computed, kept in memory for requests about the same image: of other runs, or other cells.
+
+An answer is found by the SHA-256 of who asks, the model's spec and revision, and the image as it was sent: a file's
+bytes, or pixels and their shape. Spec and revision stand for weights and preprocessing: a changed model finds nothing.
+Who asks is a tenant of the shared endpoint (`OWNER`): no tenant learns from how fast an answer comes what another has
+sent. Answers are rows of numbers, bit for bit as they were computed once; a model's arithmetic may differ in the last
+bit from batch to batch. What could not be decoded, and what is no finite number, is not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+
+import numpy as np
+
+from c2b_ray.roles import Floats
+from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.meters import answers_cached
+from c2b_ray.serving.payload import Packed, PackedFiles, chosen, unpack, unpack_files
+from c2b_ray.serving.pictures import Rows
+
+OWNER = "C2B_ANSWERS_OF"
+"""The variable of a job's process that names whose answers it may get; without it, those of all who have none."""
+_OVERHEAD = 250
+"""Bytes that an entry takes beside its numbers: its key, two objects and its place in the dictionary."""
+
+Ask = Callable[[Packed, Sequence[int]], Awaitable[Rows]]
+"""From some images of a request and their positions in it, to their answers."""
+
+
+def owner() -> str:
+    return os.environ.get(OWNER, "")
+
+
+class Answers:
+    """At most so many bytes of answers; those unused for longest make room. One event loop uses it."""
+
+    def __init__(self, most_bytes: int = 0) -> None:
+        self._most = most_bytes
+        self._rows: OrderedDict[bytes, Floats] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take."""
+        return self._bytes
+
+    def limit(self, most_bytes: int) -> None:
+        """From now on; 0 keeps nothing."""
+        self._most = most_bytes
+        self._make_room()
+
+    async def of(self, identity: Sequence[str], hands: Hands, packed: Packed, ask: Ask) -> Rows:
+        """The answers to a request's images: those that are kept, and from `ask` the others, which are kept then.
+
+        `identity`: who asks, the model's spec, its revision.
+        """
+        if not self._most:
+            return await ask(packed, range(len(packed)))
+        keys = await hands.decode(_keys, identity, packed)
+        kept = [self._get(key) for key in keys]
+        rest = [i for i, row in enumerate(kept) if row is None]
+        answers_cached("hit", len(keys) - len(rest))
+        answers_cached("miss", len(rest))
+        if len(rest) == len(keys):
+            rows, errors = await ask(packed, rest)
+        else:
+            rows, errors = await self._joined(kept, rest, packed, ask)
+        for i in rest:
+            self._put(keys[i], rows[i], errors[i])
+        return rows, errors
+
+    async def _joined(self, kept: list[Floats | None], rest: list[int], packed: Packed, ask: Ask) -> Rows:
+        errors: list[str | None] = [None] * len(kept)
+        width = next(len(row) for row in kept if row is not None)
+        rows = np.empty((len(kept), width), np.float32)
+        if rest:
+            rows[rest], computed = await ask(chosen(packed, rest), rest)
+            for i, error in zip(rest, computed, strict=True):
+                errors[i] = error
+        for i, row in enumerate(kept):
+            if row is not None:
+                rows[i] = row
+        return rows, errors
+
+    def _get(self, key: bytes | None) -> Floats | None:
+        if key is None or key not in self._rows:
+            return None
+        self._rows.move_to_end(key)
+        return self._rows[key]
+
+    def _put(self, key: bytes | None, row: Floats, error: str | None) -> None:
+        if key is None or error is not None or key in self._rows or not np.isfinite(row).all():
+            return
+        self._rows[key] = row.astype(np.float32, copy=True)
+        self._bytes += row.nbytes + _OVERHEAD
+        self._make_room()
+
+    def _make_room(self) -> None:
+        evicted = 0
+        while self._bytes > self._most:
+            _, row = self._rows.popitem(last=False)
+            self._bytes -= row.nbytes + _OVERHEAD
+            evicted += 1
+        answers_cached("evicted", evicted)
+
+
+def _keys(identity: Sequence[str], packed: Packed) -> list[bytes | None]:
+    begun = hashlib.sha256(repr(tuple(identity)).encode())
+    if isinstance(packed, PackedFiles):
+        return [None if data is None else _key(begun, ("file",), data) for data in unpack_files(packed)]
+    return [_key(begun, ("pixels", *image.shape), image.tobytes()) for image in unpack(packed)]
+
+
+def _key(begun: hashlib._Hash, form: tuple[object, ...], data: bytes) -> bytes:
+    whole = begun.copy()
+    whole.update(repr(form).encode())
+    whole.update(data)
+    return whole.digest()

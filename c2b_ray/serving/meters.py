@@ -1,0 +1,39 @@
+"""What a replica counts for Prometheus; Ray exports it beside its own metrics, with the app, deployment and replica.
+
+Names are a contract with deployments/monitoring, where they stand as Ray exports them: with `ray_` before. It knows
+numbers, and nothing of the requests.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import ray
+from ray.serve.metrics import Counter, Histogram
+
+NAMES = ("c2b_batch_fill", "c2b_cached_answers")
+FILL = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+Outcome = Literal["hit", "miss", "evicted"]
+
+
+def batch_filled(share: float) -> None:
+    """A batch goes to the model; `share`: its rows over the most that one takes, above 1 where one request has more."""
+    if ray.is_initialized():  # not in Serve's local testing mode, where nobody exports anything
+        _fill().observe(share)
+
+
+def answers_cached(outcome: Outcome, images: int) -> None:
+    """How many answers came from memory, were computed, or made room for others."""
+    if images and ray.is_initialized():
+        _cached().inc(images, {"outcome": outcome})
+
+
+@cache
+def _fill() -> Histogram:
+    return Histogram(NAMES[0], "Rows of a batch over the most that the model takes at once.", list(FILL))
+
+
+@cache
+def _cached() -> Counter:
+    return Counter(NAMES[1], "Images by whether their answer came from memory.", ("outcome",))

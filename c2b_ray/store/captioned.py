@@ -1,0 +1,112 @@
+"""Images with captions and attributes, a row each of a table; and tables of models' outputs for these images.
+
+It hands out captions and attributes at once, as text, and the images' bytes by row. It does not know what they mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.schemas import content_id
+from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.labelled_rows import open_rows
+
+
+class CaptionedTable:
+    """The table at `location`. SourceError where it cannot be read or is empty; ConfigError names a missing column.
+
+    `field`: of the config that names the table. `columns`: what the table calls `image`, `caption` and `key`, where
+    otherwise. `attributes`: the columns that are attributes.
+    """
+
+    def __init__(self, location: str, field: str, columns: Mapping[str, str], attributes: Sequence[str]) -> None:
+        self.location, self.attributes = location, tuple(attributes)
+        self._field, self._columns = field, dict(columns)
+        self._rows = open_rows(location, f"{field}.table")
+        there = self._rows.schema.names
+        for attribute in attributes:
+            if attribute not in there:
+                known = nearest(attribute, there)
+                raise ConfigError(f"{field}.attributes", f"{location} has no column {attribute!r}; {known}")
+        caption = self._columns.get("caption", "caption")
+        if "caption" in self._columns and caption not in there:
+            raise ConfigError(
+                f"{field}.columns", f"caption: {location} has no column {caption!r}; {nearest(caption, there)}"
+            )
+        self._caption = caption if caption in there else None
+        named: dict[str, str] = {name: self._columns[name] for name in ("image", "key") if name in self._columns}
+        # The images are those of a labelled table, whose class is of no interest here.
+        self._images = LabelledTable(location, f"{field}.table", {**named, "target_class": attributes[0]})
+        self._refuse_repeats()
+
+    def __reduce__(self) -> tuple[type[CaptionedTable], tuple[str, str, dict[str, str], tuple[str, ...]]]:
+        return CaptionedTable, (self.location, self._field, self._columns, self.attributes)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """How each image is named: its key, its path, or its row where the bytes are in the table."""
+        names: list[str] = self._images.keys.to_pylist()
+        return names
+
+    @cached_property
+    def captions(self) -> list[list[str]] | None:
+        """The captions of each image, blank ones left out; None where the table has none."""
+        if self._caption is None:
+            return None
+        return [_texts(value) for value in self._rows.columns([self._caption])[self._caption].to_pylist()]
+
+    def check_column(self, name: str, field: str) -> None:
+        """ConfigError of `field` where the table has no such column."""
+        if name not in self._rows.schema.names:
+            raise ConfigError(
+                field, f"{self.location} has no column {name!r}; {nearest(name, self._rows.schema.names)}"
+            )
+
+    def values(self, attribute: str) -> list[str | None]:
+        """The attribute's value of each image as text; None where there is none."""
+        return [_text(value) for value in self._rows.columns([attribute])[attribute].to_pylist()]
+
+    @cached_property
+    def revision(self) -> str:
+        return content_id("captioned", self.keys, self._rows.size)
+
+    def fetch(self, rows: Sequence[int]) -> pa.Table:
+        """Columns `key`, `bytes`, `error` of these rows, in their order."""
+        return self._images.fetch(rows)
+
+    def _refuse_repeats(self) -> None:
+        again = [name for name, count in Counter(self.keys).items() if count > 1]
+        if again:
+            raise SourceError(f"{self.location}: the image {again[0]!r} stands in two rows; give an image one row")
+
+
+def read_results(location: str, field: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
+    """The columns of a table of results, those of `optional` where they are there. ConfigError for a missing one."""
+    rows = open_rows(location, field)
+    there = rows.schema.names
+    if lacking := [name for name in columns if name not in there]:
+        raise ConfigError(field, f"{location} has no column {lacking[0]!r}; expected {', '.join(columns)}")
+    table = rows.columns([*columns, *(name for name in optional if name in there)])
+    if table["image"].null_count:
+        raise ConfigError(field, f"{location}: {table['image'].null_count} row(s) name no image")
+    return table.set_column(table.schema.get_field_index("image"), "image", pc.cast(table["image"], pa.string()))
+
+
+def _texts(value: object) -> list[str]:
+    several = value if isinstance(value, list) else [value]
+    return [text for one in several if (text := _text(one)) is not None]
+
+
+def _text(value: object) -> str | None:
+    if value is None or (isinstance(value, float) and value != value):
+        return None
+    return " ".join(str(value).split()) or None

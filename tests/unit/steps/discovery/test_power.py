@@ -1,0 +1,46 @@
+"""The least rate that a budget is likely to find, against the test itself and against arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from c2b_ray.metrics import RateBatch, more_evidence, no_evidence
+from c2b_ray.steps.discovery.costs import baseline_share
+from c2b_ray.steps.discovery.power import Reach, least_rate
+
+MANY = 1e12
+
+
+@pytest.mark.parametrize(("rate", "share", "tested"), [(1e-2, 0.1, 1_200), (1e-2, 0.1, 4_000), (1e-2, 0.02, 2_800)])
+def test_it_is_about_how_often_the_test_itself_decides_in_time(rate: float, share: float, tested: int) -> None:
+    repeats, hypotheses, random = 400, 15, np.random.default_rng(3)
+    captions = int(tested / (1 + baseline_share(1)))
+    evidence = no_evidence(repeats)
+    for _ in range(20):
+        sides = captions // 20, (tested - captions) // 20
+        failures = random.binomial(sides[0], rate, repeats), random.binomial(sides[1], rate * share, repeats)
+        batch = RateBatch.of(failures[0], np.full(repeats, sides[0]), failures[1], np.full(repeats, sides[1]))
+        evidence = more_evidence(evidence, batch, hypotheses / 0.05)
+    decided = float((evidence.e_values >= hypotheses / 0.05).mean())
+    said = float(Reach(None, MANY, tested, hypotheses).power(rate, share))
+    assert said == pytest.approx(decided, abs=0.12)
+
+
+def test_a_failure_that_no_baseline_image_shows_is_not_found_however_many_draws_confirm() -> None:
+    # 450,000 baseline images, 1e-4 of the 1 in 100 that show what it needs: 0.45 failures on average.
+    reach = Reach(seen=450_000, screened=MANY, tested=MANY, hypotheses=15)
+    assert float(reach.power(1e-4, 0.01)) == pytest.approx(1 - np.exp(-0.45))
+
+
+def test_what_is_said_to_be_found_is_and_a_tenth_of_it_is_not() -> None:
+    reach = Reach(seen=90_000, screened=30_000, tested=64_000, hypotheses=3)
+    rate = least_rate(reach, 0.1)
+    assert rate is not None
+    assert reach.power(rate, 0.1) >= 0.8 > reach.power(rate / 10, 0.1)
+    more = least_rate(Reach(900_000, 300_000, 640_000, 3), 0.1)
+    assert more == pytest.approx(rate / 10, rel=0.05)  # draws in proportion
+
+
+def test_a_budget_that_decides_nothing_says_so() -> None:
+    assert least_rate(Reach(seen=45, screened=5, tested=4, hypotheses=300), 0.1) is None
