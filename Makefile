@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 export RAY_USAGE_STATS_ENABLED = 0
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo test test-unit test-vllm check format lock lock-gpu clean
+.PHONY: help setup demo test test-long test-unit test-vllm check format lock lock-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -28,8 +28,11 @@ demo: $(STAMP)  ## audit planted classifiers of the embedded world, end to end
 	$(BIN)/c2b demo
 
 # A process for each kind: what one starts (a Ray cluster, Serve apps) is gone before the next of its lane begins.
-test: $(STAMP)  ## all tests, in two lanes beside each other
-	$(BIN)/python tests/lanes.py
+test: $(STAMP)  ## the tests of steps, models, audits, Ray and Serve, in two lanes beside each other
+	$(BIN)/python tests/lanes.py everyday
+
+test-long: $(STAMP)  ## those that kill processes, nodes, pods and servers, in a browser, of shipped models, papers and the install
+	$(BIN)/python tests/lanes.py long
 
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
 	$(BIN)/python -m pytest tests/unit

@@ -76,11 +76,15 @@ class Planted:
 
     def true_rate(self, label: str, target: str | None, said: dict[str, str]) -> float:
         wrong, noise = self.noise.get(label, ("", 0.0))
-        total = noise if target in (None, wrong) else 0.0
-        for plant in self.plants:
-            if plant.label == label and target in (None, plant.target):
-                total += (1 - noise if target == wrong else 1.0) * plant.true_rate(said)
-        return total
+        planted = sum(
+            plant.true_rate(said)
+            for plant in self.plants
+            if plant.label == label and (target is None or plant.target == target)
+        )
+        if target is None:
+            return 1 - (1 - noise) * (1 - planted)
+        others = sum(plant.true_rate(said) for plant in self.plants if plant.label == label) - planted
+        return planted + (noise * (1 - planted - others) if target == wrong else 0.0)  # plants come after the noise
 
 
 def _chances(codes: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:

@@ -109,8 +109,9 @@ def through_deaths(folder: Path, cluster: Raylets, kills: int, rng: random.Rando
                 break
             time.sleep(rng.uniform(0, 1))
             flying = driver.under_way()
-            if not kill_one(kind, driver, cluster, rng):
-                continue
+            while not kill_one(kind, driver, cluster, rng):  # no actor is up yet
+                time.sleep(0.2)
+                flying = driver.under_way()
             done[kind] += 1
             under_way += flying
             print(json.dumps({"kill": sum(done.values()), "of": kind, "shards": driver.shards()}), flush=True)

@@ -1,10 +1,13 @@
 """Peak memory of the process that starts an audit, for so many images and for a hundredth of them, step by step.
 
-    python bench/driver_memory.py [1000000] [--via actors]
+    python bench/driver_memory.py [10000 1000000] [--via actors] [--place FOLDER] [--minutes M]
 
 A labelled table of tiny pictures of noise, no two of them alike, and a table of predictions in place of a classifier:
 what is left is what the framework itself holds. Each size runs in a process of its own; the peak is that of this
 process, without the workers of Ray. `before` is what it holds when the audit begins.
+
+With --place, tables, runs and peaks are kept there; with --minutes, an audit is interrupted after so long, and the same
+command goes on with it. The peaks are then those of all its processes, each of which resumed what the last had left.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -104,25 +108,43 @@ class Peaks:
         thread.join()
 
 
-def one(images: int, via: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        place, peaks = Path(folder), Peaks()
-        write_in_another_process(place, images)
-        config = {
-            "task": "Tell buses from boats.",
-            "classes": list(CLASSES),
-            "classifier": f"table:{place / 'predictions.parquet'}",
-            "images": {"source": "labelled", "table": str(place / "labels.parquet")},
-        }
-        began = time.perf_counter()
-        with peaks.watched():
-            audit(config, place / "run", via, peaks.listen)
-        seconds = round(time.perf_counter() - began, 1)
-        print(json.dumps({"images": images, "seconds": seconds, "peaks": peaks.peaks}), flush=True)
+def one(images: int, via: str, place: Path, minutes: float) -> None:
+    """Goes on with the audit at `place`; prints the peaks of all its processes, and whether it has ended."""
+    write_in_another_process(place, images)
+    config = {
+        "task": "Tell buses from boats.",
+        "classes": list(CLASSES),
+        "classifier": f"table:{place / 'predictions.parquet'}",
+        "images": {"source": "labelled", "table": str(place / "labels.parquet")},
+    }
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C
+    signal.setitimer(signal.ITIMER_REAL, minutes * 60)
+    began, peaks, ended = time.perf_counter(), Peaks(), False
+    with peaks.watched(), suppress(KeyboardInterrupt):
+        audit(config, place / "run", via, peaks.listen)
+        ended = True
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(json.dumps(added(place, time.perf_counter() - began, peaks.peaks, ended) | {"images": images}), flush=True)
+
+
+def added(place: Path, seconds: float, peaks: dict[str, float], ended: bool) -> dict[str, Any]:
+    """What is known of the audit by now, this process included."""
+    kept = place / "peaks.json"
+    before = json.loads(kept.read_text()) if kept.is_file() else {"seconds": 0.0, "peaks": {}, "processes": 0}
+    whole = {
+        "seconds": round(before["seconds"] + seconds, 1),
+        "peaks": {step: max(peaks.get(step, 0), before["peaks"].get(step, 0)) for step in {**before["peaks"], **peaks}},
+        "processes": before["processes"] + 1,
+        "ended": ended,
+    }
+    kept.write_text(json.dumps(whole))
+    return whole
 
 
 def write_in_another_process(place: Path, images: int) -> None:
-    subprocess.run([sys.executable, __file__, str(images), "--write", str(place)], check=True)
+    if not (place / "written").is_file():
+        subprocess.run([sys.executable, __file__, str(images), "--write", str(place)], check=True)
+        (place / "written").touch()
 
 
 def main() -> None:
@@ -131,21 +153,36 @@ def main() -> None:
     parser.add_argument("--via", default="actors")
     parser.add_argument("--one", action="store_true")
     parser.add_argument("--write", type=Path)
-    asked = parser.parse_args()
-    if asked.write:
-        write_tables(asked.write, asked.images[0])
-    elif asked.one:
-        one(asked.images[0], asked.via)
+    parser.add_argument("--place", type=Path)
+    parser.add_argument("--minutes", type=float, default=0.0)
+    args = parser.parse_args()
+    if args.write:
+        write_tables(args.write, args.images[0])
+    elif args.one:
+        one(args.images[0], args.via, args.place, args.minutes)
+    elif args.place:
+        report(args.images, args.via, args.place, args.minutes)
     else:
-        report(asked.images, asked.via)
+        with tempfile.TemporaryDirectory() as folder:
+            report(args.images, args.via, Path(folder), 0.0)
 
 
-def report(sizes: list[int], via: str) -> None:
+def report(sizes: list[int], via: str, folder: Path, minutes: float) -> None:
     found = []
     for images in sizes:
-        command = [sys.executable, __file__, str(images), "--via", via, "--one"]
+        place = folder / f"{via}-{images}"
+        place.mkdir(parents=True, exist_ok=True)
+        kept = place / "peaks.json"
+        if kept.is_file() and (known := json.loads(kept.read_text()))["ended"]:
+            found.append(known | {"images": images})
+            continue
+        options = ["--via", via, "--one", "--place", str(place), "--minutes", str(minutes)]
+        command = [sys.executable, __file__, str(images), *options]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found.append(json.loads(done.stdout.strip().splitlines()[-1]))
+        if not found[-1]["ended"]:
+            print(f"{images:,} images: interrupted after {minutes:g} minutes; the same command goes on")
+            return
     steps = list(dict.fromkeys(step for run in found for step in run["peaks"]))
     print("MiB at most, of the driver".ljust(34), *(f"{run['images']:>12,}" for run in found))
     for step in steps:

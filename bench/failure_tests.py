@@ -59,7 +59,7 @@ def decide(test: Test, p1: float, p0: float, random: np.random.Generator) -> Dec
         sides = failed[:, : block[0]].sum(axis=1), failed[:, block[0] :].sum(axis=1)
         counts = [np.where(going, side, 0) for side in (sides[0], block[0], sides[1], block[1])]
         evidence = more_evidence(evidence, RateBatch.of(*counts), 1 / ALPHA)
-        going = (evidence.e_values < 1 / ALPHA) & ~evidence.given_up
+        going = (evidence.e_values < 1 / ALPHA) & ~evidence.abandoned
     return Decided(float((evidence.e_values >= 1 / ALPHA).mean()), float(draws.mean()))
 
 

@@ -1,6 +1,7 @@
 """Planted failures: how many `c2b failures` finds, how many of its findings are false, and what its intervals hold.
 
     python bench/failures.py [--plants 28] [--controls 12] [--together 5] [--draws 1000000] [--misread 0.03] [--seed 0]
+    python bench/failures.py --keep runs.jsonl --most 2      (again and again: goes on where it ended)
 
 Each plant makes a classifier answer a wrong label on a share (1e-1 to 1e-4) of those images of a label that show two or
 three attribute values; most classifiers have an ordinary confusion besides, which has nothing to do with what images
@@ -14,6 +15,7 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -63,13 +65,43 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1_000_000, help="Of each run.")
     parser.add_argument("--misread", type=float, default=0.03)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", help="A file of the runs that are done, which are not done again.")
+    parser.add_argument("--most", type=int, default=10**6, help="Runs that are done now.")
     options = parser.parse_args()
-    everything = planted(options)
+    everything, kept, new = planted(options), Kept(options), 0
     tally = Tally()
     for number, start in enumerate(range(0, len(everything), options.together)):
         group = {one.name: one for one in everything[start : start + options.together]}
-        tally.add(group, *measured(group, CLASSES[number % len(CLASSES)], options))
+        if number not in kept.runs:
+            if new == options.most:
+                return
+            new += 1
+            kept.add(number, measured(group, CLASSES[number % len(CLASSES)], options))
+        tally.add(group, *kept.runs[number])
     tally.show(options.rates)
+
+
+Run = tuple[list[dict[str, Any]], dict[str, int], float]
+
+
+class Kept:
+    """Runs by their numbers, of the same options, in a file of a line each."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._path = None if options.keep is None else Path(options.keep)
+        self._about = {name: value for name, value in vars(options).items() if name not in ("keep", "most")}
+        self.runs: dict[int, Run] = {}
+        lines = self._path.read_text().splitlines() if self._path is not None and self._path.exists() else []
+        for line in map(json.loads, lines):
+            if line["options"] != json.loads(json.dumps(self._about)):
+                raise SystemExit(f"{self._path} is of other options: {line['options']}")
+            self.runs[line["number"]] = tuple(line["run"])
+
+    def add(self, number: int, run: Run) -> None:
+        self.runs[number] = run
+        if self._path is not None:
+            with open(self._path, "a") as file:
+                file.write(json.dumps({"options": self._about, "number": number, "run": run}) + "\n")
 
 
 def planted(options: argparse.Namespace) -> list[Planted]:
@@ -88,9 +120,7 @@ def planted(options: argparse.Namespace) -> list[Planted]:
     return result
 
 
-def measured(
-    classifiers: dict[str, Planted], label: str, options: argparse.Namespace
-) -> tuple[list[dict[str, Any]], dict[str, int], float]:
+def measured(classifiers: dict[str, Planted], label: str, options: argparse.Namespace) -> Run:
     """The hypotheses of one run, what it spent, and the seconds it took."""
     config = read_failures_config(
         {

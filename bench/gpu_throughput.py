@@ -59,7 +59,7 @@ def rates(spec: str, seconds: float, files: list[bytes]) -> dict[str, float]:
     classifier = catalog.classifier(spec)
     assert isinstance(classifier, TorchClassifier)
     runtime = runtime_of(catalog.parse(spec))
-    module, prepare, device = classifier._module, classifier._prepare, runtime.device
+    module, prepare, device = classifier.module, classifier.preparation, runtime.device
     transfer = Transfer(device)
     pixels = [decode(data) for data in files]
     stacked = prepare.stacked([pixels[i % len(pixels)] for i in range(runtime.batch)], pinned=transfer.pinned)

@@ -102,7 +102,8 @@ def ask_raw(made: Site, name: str, data: bytes, tally: Tally) -> None:
         pass  # it waits for more of a body, or has hung up in the middle of ours
     lines = [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.")]
     statuses = [int(line[9:12]) for line in lines if line[9:12].isdigit()]
-    through = any(status < 400 and status >= 200 for status in statuses) or SECRET.encode() in answer
+    home = b"\r\nlocation: /ui/\r\n" in answer.lower()  # where the pages are, whatever host was named
+    through = any(200 <= status < (300 if home else 400) for status in statuses) or SECRET.encode() in answer
     through |= b"\r\nx-injected" in answer.lower()
     error = any(status >= 500 for status in statuses) or not _lives(made)
     tally.note("raw bytes", f"{name} -> {statuses}", through, error)
