@@ -5,6 +5,7 @@ Knows which model needs which, where each goes and what is measured of it; does 
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -70,14 +71,13 @@ def train_reader(out: Path, seed: int, associations: Associations) -> dict[str, 
 
 
 def _share(out: Path, base: Path, part: str) -> None:
-    """The weights of a part that did not change are a link to the base's, where that lies beside it.
+    """The weights of a part that did not change are the base's bytes, which a repository then keeps once.
 
-    A link to the file: those who build wheels visit a linked directory once, under one of its names.
+    No link to them: a checkout, an archive or a package may turn one into a file that holds its text.
     """
     (mine,), (theirs,) = (list((directory / part).glob("*.safetensors")) for directory in (out, base))
-    if base.resolve().parent == out.resolve().parent and _same(mine, theirs):
-        mine.unlink()
-        mine.symlink_to(Path("..") / ".." / base.name / part / theirs.name)
+    if _same(mine, theirs):
+        shutil.copyfile(theirs, mine)
 
 
 def _same(one: Path, other: Path) -> bool:

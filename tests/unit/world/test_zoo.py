@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from c2b_ray.models import weights
 from c2b_ray.world import zoo
 
 
@@ -26,3 +27,11 @@ def test_whether_a_name_is_known_is_asked_of_its_own_files_alone(monkeypatch):
         asked.clear()
         assert zoo.has(name) == (name in known), name
         assert {path.parent for path in asked} <= {zoo.WEIGHTS / name}
+
+
+def test_every_file_of_weights_that_ships_is_whole() -> None:
+    files = sorted(zoo.WEIGHTS.rglob("*.safetensors"))
+    assert len(files) > 40
+    assert not [file for file in files if file.is_symlink()], "a checkout may turn a link into a file of its text"
+    for file in files:
+        weights.checked(file)
