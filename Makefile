@@ -29,10 +29,10 @@ demo: $(STAMP)  ## audit planted classifiers of the embedded world, end to end
 
 # A process for each kind: what one starts (a Ray cluster, Serve apps) is gone before the next of its lane begins.
 test: $(STAMP)  ## the tests of steps, models, audits, Ray and Serve, in two lanes beside each other
-	$(BIN)/python tests/lanes.py everyday
+	$(BIN)/python tests/lanes.py everyday $(RETRY)
 
 test-long: $(STAMP)  ## those that kill processes, nodes, pods and servers, in a browser, of shipped models, papers and the install
-	$(BIN)/python tests/lanes.py long
+	$(BIN)/python tests/lanes.py long $(RETRY)
 
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
 	$(BIN)/python -m pytest tests/unit

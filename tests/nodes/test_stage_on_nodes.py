@@ -30,6 +30,7 @@ from c2b_ray.pipelines.stage import Rows, StageConfig, StageResult
 SCHEMA = pa.schema([("id", pa.string()), ("node", pa.string()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=20, min_actors=3, max_actors=3), rows_per_file=20)
 ROWS = 1200
+ATTEMPTS = 3
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -78,13 +79,8 @@ def rows_by_node(out: Path) -> Counter[str]:
 EACH_ONCE = Counter({f"r{i}": 1 for i in range(ROWS)})
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "stage"
-
-
 class Once:
-    """Calls `action` at the first progress after all three nodes have written rows; when that was."""
+    """Calls `action` at the first progress after all three nodes have written rows; `rows`: how many were done then."""
 
     def __init__(self, out: Path, action: Callable[[], object]) -> None:
         self.out, self.action = out, action
@@ -96,42 +92,63 @@ class Once:
             self.action()
 
 
-def test_a_node_dies(nodes: Raylets, third: str, out: Path, meeting: str) -> None:
-    killing = Once(out, lambda: nodes.kill(third))
-    result = stage(out, meeting, killing)
-    assert killing.rows is not None
+def stage_with(action: Callable[[], object], tmp_path: Path) -> tuple[Once, StageResult]:
+    """A stage in which `action` was called, or the last of some in which it was not.
+
+    Ray does not promise to spread three actors over three nodes: on a busy machine two may share one."""
+    for attempt in range(ATTEMPTS):
+        out, meeting = tmp_path / f"stage-{attempt}", tmp_path / f"meeting-{attempt}"
+        meeting.mkdir()
+        once = Once(out, action)
+        result = stage(out, str(meeting), once)
+        if once.rows is not None:
+            break
+    return once, result
+
+
+def test_a_node_dies(nodes: Raylets, third: str, tmp_path: Path) -> None:
+    killing, result = stage_with(lambda: nodes.kill(third), tmp_path)
+    assert killing.rows is not None, f"nodes with rows: {rows_by_node(killing.out)}"
     assert killing.rows < ROWS / 2, "the node was killed too late to lose much"
-    assert written(out) == EACH_ONCE
+    assert written(killing.out) == EACH_ONCE
     assert (result.rows, result.resumed) == (ROWS, 0)
 
 
-def test_a_worker_dies_on_another_node(nodes: Raylets, third: str, out: Path, meeting: str) -> None:
+def test_a_worker_dies_on_another_node(nodes: Raylets, third: str, tmp_path: Path) -> None:
     def kill_actor() -> None:
         actors = nodes.nodes[third].processes("MapWorker")
         assert actors
         kill(actors)
 
-    killing = Once(out, kill_actor)
-    assert stage(out, meeting, killing).rows == ROWS
-    assert killing.rows is not None
+    killing, result = stage_with(kill_actor, tmp_path)
+    assert result.rows == ROWS
+    assert killing.rows is not None, f"nodes with rows: {rows_by_node(killing.out)}"
     assert killing.rows < ROWS / 2
-    assert written(out) == EACH_ONCE
+    assert written(killing.out) == EACH_ONCE
 
 
-def test_the_driver_dies(nodes: Raylets, third: str, out: Path, meeting: str) -> None:
-    command = [sys.executable, __file__, str(out), meeting]
+def killed_driver(out: Path, meeting: Path) -> bool:
+    """Whether a driver of its own was killed after all three nodes had written rows, before it ended."""
+    meeting.mkdir()
+    command = [sys.executable, __file__, str(out), str(meeting)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=program_environment()) as driver:
         assert driver.stdout is not None
         for _ in driver.stdout:
             if len(rows_by_node(out)) == 3:
-                break
-        else:
-            pytest.fail("the driver ended before all nodes had written rows")
-        driver.send_signal(signal.SIGKILL)
+                driver.send_signal(signal.SIGKILL)
+                return True
+    return False
+
+
+def test_the_driver_dies(nodes: Raylets, third: str, tmp_path: Path) -> None:
+    tries = ((tmp_path / f"stage-{attempt}", tmp_path / f"meeting-{attempt}") for attempt in range(ATTEMPTS))
+    killed = next((paths for paths in tries if killed_driver(*paths)), None)
+    assert killed is not None, "no driver's actors were on three nodes"
+    out, meeting = killed
     before = written(out)
     assert 0 < len(before) < ROWS / 2
     assert max(before.values()) == 1
-    result = stage(out, meeting)
+    result = stage(out, str(meeting))
     assert result.resumed >= len(before)
     assert written(out) == EACH_ONCE
     assert [name for name in os.listdir(out) if not name.startswith("part-")] == [".lock"]
