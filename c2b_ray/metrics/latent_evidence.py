@@ -49,7 +49,7 @@ class Evidence:
     p_value: float
     count: int
 
-    def is_found(self, level: float) -> bool:
+    def passes(self, level: float) -> bool:
         return bool(self.p_value <= level)
 
 

@@ -219,7 +219,7 @@ def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
 
 
 def _judged(order: Order, normal: Vectors, evidence: Evidence, trial: Trial, config: LatentConfig) -> dict[str, Any]:
-    ties = [] if evidence.is_found(config.evidence.level) else _ties(order, trial, config)
+    ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, config)
     verdict, reason = decide(evidence, ties, config.evidence)
     cosines: tuple[float | None, float | None, float | None] = (None, None, None)
     if order.target is not None:

@@ -39,7 +39,7 @@ def decide(evidence: Evidence, ties: list[Tie], config: EvidenceConfig) -> tuple
     """The verdict on one direction, and what it rests on."""
     change = f"P(label) changes by {evidence.effect:.3f} ({evidence.low:.3f} to {evidence.high:.3f})"
     said = f"{change} from one standard deviation below the mean to one above, the target held fixed:"
-    if evidence.is_found(config.level):
+    if evidence.passes(config.level):
         return FOUND, f"{said} more than {evidence.margin:.3f}"
     reason = f"{said} not shown to be more than {evidence.margin:.3f}"
     if blind := _blind(evidence, config):

@@ -31,7 +31,7 @@ from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.memory import give_back
 
-TOLD = 20
+WARNINGS_SHOWN = 20
 """Warnings that are shown one by one; the manifest has all."""
 
 
@@ -74,7 +74,10 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         run.write("proposals", proposals)
         run.write("captions", captions)
         warnings = _warnings(config, table, proposals)
-        for warning in [*warnings[:TOLD], *([f"and {len(warnings) - TOLD} more"] if len(warnings) > TOLD else [])]:
+        for warning in [
+            *warnings[:WARNINGS_SHOWN],
+            *([f"and {len(warnings) - WARNINGS_SHOWN} more"] if len(warnings) > WARNINGS_SHOWN else []),
+        ]:
             steps.warn(warning)
         run.update({"models": {"table": {"spec": path, "revision": revision}}, "warnings": warnings})
 

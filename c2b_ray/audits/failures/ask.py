@@ -1,9 +1,9 @@
-"""A person's question to a finished run: does the classifier fail more often on "a fly on a leaf"?
+"""Answers a person's question to a finished run: does the classifier fail more often on "a fly on a leaf"?
 
-The question has draws of its own, for its caption and for the baseline, which nothing of the run was decided on. It is
-a family of its own, too: question number t has the share 1/(t(t + 1)) of alpha, so that all questions ever put to a
-run, each in the light of earlier answers, give any wrong finding with probability alpha at most. What the run has
-decided stays as it is, and so do earlier answers.
+The question gets draws of its own, of its caption and of the baseline; no decision of the run used them. Questions form
+a family of their own: question number t is tested at 1/(t(t + 1)) of alpha, so that all questions to a run together,
+each asked in the light of earlier answers, give a false finding with probability alpha at most. The run's own decisions
+and earlier answers do not change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOOK = 0.05
 
 @dataclass(frozen=True)
 class Answered:
-    """`rows`: of `schemas.HYPOTHESES`, those of the question's caption."""
+    """`rows`: the rows of `schemas.HYPOTHESES` about the question's caption."""
 
     run: FailuresRun
     caption: str
@@ -60,11 +60,11 @@ def ask(
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
 ) -> Answered:
-    """Whether the run's classifiers fail more often on images of the sentence than on the label's baseline.
+    """Tests whether the run's classifiers fail more often on images of the sentence than on the label's baseline.
 
-    `sentence`: a caption with one of the run's labels. `draws`: images at most, those of the baseline included.
-    `target`: a wrong label that is looked for, besides any failure; by default what failures are taken for most. A
-    question that was put before is answered from the run. `classifier`, `labels`: as the run had them in memory.
+    `sentence`: a caption that holds one of the run's labels. `draws`: the most images to draw, those of the baseline
+    included. `target`: the wrong label to test besides any failure; by default the most frequent one. A question that
+    was asked before is answered from the run. `classifier`, `labels`: models in memory, as the run had them.
 
     ConfigError where the sentence names none of the run's labels, or several; RunError for a run that is not finished.
     """

@@ -2,8 +2,8 @@
 
     baselines → failures → descriptions → captions │ tested against the baselines │ measured
 
-Left of the line captions are chosen on one set of seeds; right of it they are tested, and then measured, on others.
-It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
+Left of the line, captions are chosen on one set of seeds; right of it, they are tested and then measured on other
+seeds. This module composes steps, models and a run directory; it knows no formulas and not where models run.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ def find_failures(
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
 ) -> FailuresRun:
-    """Finds the captions that make a classifier fail, or goes on with it, and returns the run.
+    """Finds the captions that make a classifier fail, or resumes such a run, and returns it.
 
-    `config`: a failures file's path, a mapping of its fields, or a `FailuresConfig`; all else as for `c2b_ray.audit`:
-    `out`: the run directory, by default `runs/failures-<run id>`. `via`: where the models run, `here`, `actors`,
-    `serve` or `auto`. `placement`: how many processes run each stage. `classifier`, `labels`: models in memory.
+    `config`: the path of a failures file, a mapping of its fields, or a `FailuresConfig`. The other arguments are those
+    of `c2b_ray.audit`: `out`: the run directory, by default `runs/failures-<run id>`. `via`: where the models run:
+    `here`, `actors`, `serve` or `auto`. `placement`: how many processes run each stage. `classifier`, `labels`: models
+    in memory.
 
-    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    Raises InputError for what the user can correct. After an interruption the same call resumes the run.
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
     session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
@@ -67,7 +68,7 @@ def find_failures(
 
 
 def find(config: FailuresConfig, out: str | Path | None, session: Session, costs: Sequence[Cost] = ()) -> FailuresRun:
-    """As `find_failures`. `costs`: what was said before the run of what it would cost; its manifest keeps it."""
+    """Does the work of `find_failures`. `costs`: the estimate made before the run; the manifest keeps it."""
     config = checked(config, session.via)
     via = session.chosen(lambda: config.budget.draws)
     fields = config.model_dump(mode="json")
@@ -85,7 +86,7 @@ def find(config: FailuresConfig, out: str | Path | None, session: Session, costs
 
 
 def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
-    """The whole protocol, from the baselines to the table of hypotheses."""
+    """Runs the whole protocol, from the baselines to the table of hypotheses."""
     models.runner.check_paths(run.path, paths_read(config))
     if config.images.labelled is not None:
         find_labelled(config, run, models, steps)

@@ -1,6 +1,7 @@
-"""The beginning of a run, and of a person's question to it: models, draws, captions; and where they write results.
+"""Starts a run, or a person's question to one: loads its models, prepares its draws and captions, and writes its
+results.
 
-Rows of questions stay when the run itself is done again: they are no part of what it decides.
+Rows of questions stay when the run itself is done again: they take no part in its decisions.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ PERSON = "person"
 
 
 def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps, seed: int) -> Work:
-    """What the run works with: its models, noted in its manifest, and the captions that it begins with.
+    """Returns what the run works with: its models, which its manifest then names, and its first captions.
 
-    `seed`: from which the seeds of its draws follow.
+    `seed`: the seeds of the run's draws derive from it.
     """
     assert config.images.generate is not None
     source = generated(config.images.generate.model, models, seed)
@@ -62,7 +63,7 @@ def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps
 
 
 def write_candidates(work: Work) -> None:
-    """The captions of the run, and of questions that were put to it."""
+    """Writes the captions of the run and of the questions to it."""
     mine = table(work.candidates.values())
     questions = of_persons(work.run.candidates)
     others = questions.filter(pc.invert(pc.is_in(questions["caption_id"], mine["caption_id"].combine_chunks())))
@@ -70,10 +71,10 @@ def write_candidates(work: Work) -> None:
 
 
 def write_hypotheses(run: FailuresRun, rows: pa.Table) -> None:
-    """The hypotheses of the run, and of questions that were put to it."""
+    """Writes the hypotheses of the run and of the questions to it."""
     run.write("hypotheses", pa.concat_tables([rows, of_persons(run.hypotheses)]))
 
 
 def of_persons(rows: pa.Table) -> pa.Table:
-    """The rows that a person's questions made, of candidates or of hypotheses."""
+    """Returns the rows that a person's questions made, of candidates or of hypotheses."""
     return rows.filter(pc.equal(rows["origin"], PERSON))

@@ -1,6 +1,6 @@
-"""The failure rates of real, labelled images, beside those of the baselines: rows of `schemas.TRANSFERS`.
+"""Failure rates of real, labelled images, next to those of the baselines: rows of `schemas.TRANSFERS`.
 
-Their caption is the label's baseline, and what they are held against is what was drawn of it in discovery.
+The caption of a row is the label's baseline; the rate is compared with the baseline's draws of discovery.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from c2b_ray.store.labelled import LabelledTable
 
 
 def beside(work: Work) -> list[TransferRow]:
-    """A row per label and classifier; none without `labelled`."""
+    """Returns a row per label and classifier; no rows without `labelled`."""
     if work.config.labelled is None:
         return []
     images = LabelledTable(work.config.labelled, "labelled")

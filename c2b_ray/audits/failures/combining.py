@@ -1,4 +1,5 @@
-"""Clusters of failures and what describes each best: combined once, and read again by a run that goes on."""
+"""Finds clusters of failures and the sentences that describe each best. The result is written once; a resumed run reads
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _AT_ONCE = 32  # groups whose images the driver holds twice
 
 @dataclass(frozen=True)
 class Group:
-    """Failures of one kind: their encoded images, what is said of each, and ordinary images of the label."""
+    """Failures of one kind: their encoded images, the sentences about each, and ordinary images of the label."""
 
     prompt: str
     images: Sequence[bytes]
@@ -31,7 +32,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Combining:
-    """By a captioner, and an encoder where there is one, of these `revisions`."""
+    """Combines sentences by a captioner, and by an encoder where there is one. `revisions`: of these models."""
 
     run: FailuresRun
     runner: Runner
@@ -41,7 +42,8 @@ class Combining:
     steps: Steps
 
     def sentences(self, groups: Sequence[Group]) -> list[list[Sentences]]:
-        """Of each group the sentences of its clusters, of the largest first; [] where nothing scores captions."""
+        """Returns for each group the sentences of its clusters, largest cluster first; [] where no model scores
+        captions."""
         ids = [self._id(group) for group in groups]
         known = self._known()
         missing = {one: group for one, group in zip(ids, groups, strict=True) if one not in known}

@@ -1,6 +1,6 @@
-"""Two classifiers compared by their failures: captions and baselines that both were measured on, B against A.
+"""Compares two classifiers by their failures, B against A, on captions and baselines that both were measured on.
 
-It composes runs, the comparing step, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+It composes runs, the comparing step, gates and a page, and knows no formulas. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SAME = ("rule", "confidence", "true_below", "hierarchy", "alpha")
 def compare(
     run_a: FailuresRun, run_b: FailuresRun, classifier_a: str | None = None, classifier_b: str | None = None
 ) -> Comparison:
-    """Compares two classifiers by their failures: B against A, or two of one run.
+    """Compares two classifiers by their failures: B against A, from two runs or from one.
 
-    `classifier_a`, `classifier_b`: names, needed where a run has several and it is not plain which is meant.
+    `classifier_a`, `classifier_b`: names; needed where a run has several classifiers.
 
-    ConfigError where it is not plain which classifiers are meant; RunError for runs in which a failure means something
-    else, or that have no caption and no baseline in common.
+    ConfigError where a name is missing or unknown; RunError for runs whose failure rules differ, or that share no
+    caption and no baseline.
     """
     a, b = sides((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
     alpha = float(run_a.config.get("alpha", 0.05))

@@ -1,8 +1,8 @@
-"""Confirmation: hypotheses are tested against their baselines on fresh seeds, and the rates of all measured on others.
+"""Confirmation: tests hypotheses against their baselines on fresh seeds, then measures all rates on further seeds.
 
-    hypotheses → test, until e-BH has decided or draws end → measure, so many draws as are fixed before → a table
+    hypotheses → test, until e-BH has decided or the draws end → measure, with draws fixed in advance → a table
 
-What was seen in discovery has no part in it, save how many draws are worth beginning with.
+Draws of discovery take no part in it; they only set how many draws the test begins with.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Confirmation:
     """The hypotheses of a run, in a fixed order, with the captions and labels that they share."""
 
     def __init__(self, work: Work, hypotheses: Sequence[Hypothesis], share: float = 1.0) -> None:
-        """`share`: of the run's alpha, which these hypotheses have to themselves."""
+        """`share`: the share of the run's alpha that these hypotheses have to themselves."""
         self._work, self._share = work, share
         self.hypotheses = list(dict.fromkeys(hypotheses))
         self.captions = list(dict.fromkeys(one.caption for one in self.hypotheses))
@@ -43,7 +43,7 @@ class Confirmation:
         self.race = Race.start(caption, label, RaceTerms(alpha=work.config.alpha * share), expected)
 
     def test(self, draws: int) -> None:
-        """Draws captions beside their baselines until all is decided or the draws end."""
+        """Draws captions and their baselines until every hypothesis is decided or the draws end."""
         left = draws
         while self.hypotheses:
             plan = next_draws(self.race, left)
@@ -58,31 +58,32 @@ class Confirmation:
             self.race = self.race.after(*(after - before).T)
 
     def measure(self, draws: int) -> None:
-        """Draws so many of each caption that its rate is known, a number that is fixed before the first of them.
+        """Draws each caption often enough to know its rate; the number is fixed before the first of these draws.
 
-        What is left beyond a few of each goes to the findings, whose rates may be rare, and to their baselines.
+        Each caption gets a few draws. The rest goes to the findings, whose rates may be rare, and to their baselines.
         """
         if not self.hypotheses:
             return
         least = self._least(draws)
-        left = draws - least * self._places
+        left = draws - least * self._arms
         plan = measure_draws(self.race, left, left)
         captions, baselines = np.maximum(plan.captions, least), np.maximum(plan.baselines, least)
         self._draw(captions.tolist(), baselines.tolist(), MEASURE, "measure rates")
 
     def spare(self, draws: int) -> int:
-        """Of so many draws those that measuring does not take, while a hypothesis is open that they may decide."""
+        """Returns how many of these draws measuring does not need; 0 where no hypothesis is open that they might
+        decide."""
         if not (self.race.standing == "open").any():
             return 0
-        needed = self._least(draws) * self._places + measure_draws(self.race, draws).total
+        needed = self._least(draws) * self._arms + measure_draws(self.race, draws).total
         return max(draws - needed, 0)
 
     @property
-    def _places(self) -> int:
+    def _arms(self) -> int:
         return len(self.captions) + len(self.labels)
 
     def _least(self, draws: int) -> int:
-        return min(LEAST_MEASURED, draws // self._places)
+        return min(LEAST_MEASURED, draws // self._arms)
 
     @property
     def findings(self) -> list[Hypothesis]:
@@ -90,7 +91,7 @@ class Confirmation:
         return [one for one, standing in zip(self.hypotheses, self.race.standing, strict=True) if standing == "failure"]
 
     def table(self) -> pa.Table:
-        """Rows of `schemas.HYPOTHESES` of the stage confirmation."""
+        """Returns the rows of `schemas.HYPOTHESES` for the stage confirmation."""
         standing, q_values = self.race.standing.tolist(), self.race.q_values.tolist()
         e_values = self.race.evidence.e_values.tolist()
         rows = []
@@ -113,7 +114,7 @@ class Confirmation:
         work.drawing.draw(wanted, work.steps, doing)
 
     def _counts(self, part: str) -> np.ndarray[Any, Any]:
-        """Of each hypothesis: failures and draws of its caption, failures and draws of its baseline."""
+        """For each hypothesis: failures and draws of its caption, failures and draws of its baseline."""
         rows = []
         for one in self.hypotheses:
             sides = (one.caption, self._work.baselines[one.kind.label])
@@ -123,7 +124,7 @@ class Confirmation:
 
 
 def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> HypothesisRow:
-    """What is known of a hypothesis from these parts of a stage, without evidence."""
+    """Returns what these parts of a stage show of a hypothesis: counts, rates and intervals, but no evidence."""
     mine, base = (
         _together(work, one, caption, stage, parts) for caption in (one.caption, work.baselines[one.kind.label])
     )
@@ -165,7 +166,7 @@ def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> Hypoth
 
 
 def discovered(work: Work, hypotheses: Sequence[Hypothesis]) -> pa.Table:
-    """Rows of `schemas.HYPOTHESES` of the stage discovery: of all that was drawn, with no claim about any of it."""
+    """Returns rows of `schemas.HYPOTHESES` for the stage discovery: counts of all that was drawn, without a verdict."""
     once = dict.fromkeys(one for one in hypotheses if seen(work, one)[1])
     return pa.Table.from_pylist([row(work, one, DISCOVERY, (SEARCH,)) for one in once], HYPOTHESES)
 

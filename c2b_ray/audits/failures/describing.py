@@ -1,4 +1,4 @@
-"""The captioner's descriptions of the images that rounds kept: written once, and read again by a run that resumes."""
+"""The captioner's descriptions of the images that rounds kept. Each is written once; a resumed run reads it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Describing:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """By reason, how many sentences were said of a label's images and stand in no caption."""
+        """Counts by reason the sentences about a label's images that were not used in a caption."""
         return dict(sorted(Counter(reason for _, _, reason in self._dropped).items()))
 
     def drop(self, label: str, sentence: str, reason: str) -> None:
         self._dropped.add((label, sentence, reason))
 
     def sentences(self, images: Sequence[Image]) -> list[tuple[str, ...]]:
-        """Of each image, what is said besides its label; () where the captioner had nothing usable to say."""
+        """Returns the sentences about each image besides its label; () where the captioner said nothing usable."""
         ids = [content_id("describe", self._revision, label, data) for label, data in images]
         known = self._read()
         missing = {one: image for one, image in zip(ids, images, strict=True) if one not in known}

@@ -1,6 +1,6 @@
-"""Discovery: which captions may make a classifier fail, from failures of the baseline, on seeds of its own.
+"""Discovery: finds captions that may make a classifier fail, from failures of the baseline, on its own seeds.
 
-baselines → failures → descriptions → sets of sentences → captions, drawn → shorter ones → hypotheses
+baselines → failures → descriptions → sets of sentences → captions, drawn → shorter captions → hypotheses
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SEVERAL = 4
 """Failures of a kind from which on what they have in common is drawn before a whole description."""
 SEEN = 3
 """Failures with which a kind's first caption is left for its other captions to be drawn."""
-OWN = 1_000
+DRAWS_OF_CONFIG = 1_000
 """Draws at most of each caption of the config, before what they are taken for is known."""
 FEWEST = 2
 """Failures with which a caption is confirmed that fails more often than the baseline."""
@@ -44,10 +44,10 @@ SURPRISE = 0.2
 
 
 def discover(work: Work, draws: int) -> list[Hypothesis]:
-    """The hypotheses to confirm, found with so many draws.
+    """Returns the hypotheses to confirm, found with this many draws.
 
-    Where captions take few of the draws that are left for them, most of the rest go to the baselines, whose rarer
-    failures are then looked at too.
+    Where captions use few of the draws meant for them, most of the rest go to the baselines, whose rarer failures are
+    then examined too.
     """
     at_baseline = int(draws * BASELINE_SHARE)
     draw_baselines(work, at_baseline)
@@ -66,7 +66,7 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
 
 
 def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
-    """Captions that the baselines' failures suggest, drawn, and shorter ones and other wordings of them."""
+    """Draws captions that the baselines' failures suggest, then shorter forms and other wordings of them."""
     kinds = kinds_of(work)
     most = max(at_baseline // len(work.baselines) // 2, 1)
     describe_at_once(work, [(kind, work.baselines[kind.label]) for kind in kinds], work.baselines)
@@ -82,10 +82,11 @@ def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
 
 
 def _surest(work: Work, group: Sequence[Hypothesis]) -> Hypothesis:
-    """The caption of a kind that is drawn first.
+    """Returns the caption of a kind to draw first.
 
-    A whole description holds whatever made its image fail, so that rare failures need one caption drawn to be seen;
-    unless the captioner was wrong about it. What several failures have in common is no such mistake.
+    For a rare failure only one caption may be affordable, and a whole description is the safest: it holds whatever made
+    its image fail, unless the captioner was wrong about it. Where there are several failures, what they have in common
+    is safer, because a captioner's mistake is not shared.
     """
     kind = group[0].kind
     if len(described(work, kind, work.baselines[kind.label])) >= SEVERAL:
@@ -94,7 +95,7 @@ def _surest(work: Work, group: Sequence[Hypothesis]) -> Hypothesis:
 
 
 def draw_baselines(work: Work, draws: int) -> None:
-    """The baseline of each label, in equal parts, and a sample of its images whether they fail or not."""
+    """Draws the baseline of each label, in equal parts, and keeps a random sample of its images."""
     each = max(draws // len(work.baselines), 1)
     sampled = min(SAMPLED, max(each // 10, 1))
     captions = list(work.baselines.values())
@@ -109,7 +110,7 @@ def draw_baselines(work: Work, draws: int) -> None:
 
 
 def kinds_of(work: Work) -> list[Kind]:
-    """What baseline failures were taken for, the most frequent first; and any failure."""
+    """Returns the wrong labels given to baseline images, most frequent first, and then any failure."""
     kinds = []
     for decider in work.drawing.deciders:
         for label, caption in work.baselines.items():
@@ -125,11 +126,12 @@ def kinds_of(work: Work) -> list[Kind]:
 
 
 def _of_the_config(work: Work, purse: Purse) -> list[Hypothesis]:
-    """The config's own captions, confirmed whatever they come to: for any failure, and for what most are taken for."""
+    """Returns the config's own captions, which are confirmed whatever discovery shows: for any failure, and for the
+    most frequent wrong label."""
     captions = [work.register(written(text, work.config.labels, "file", "captions")) for text in work.config.captions]
     names = [decider.classifier for decider in work.drawing.deciders]
     of_any = [Hypothesis(Kind(name, caption.label, None), caption) for caption in captions for name in names]
-    screen(work, of_any, purse, OWN)
+    screen(work, of_any, purse, DRAWS_OF_CONFIG)
     result = []
     for one in of_any:
         counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
@@ -139,8 +141,8 @@ def _of_the_config(work: Work, purse: Purse) -> list[Hypothesis]:
 
 
 def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[Hypothesis]:
-    """Captions that failures of a kind suggest: what they have in common, and what describes clusters of them best;
-    where nothing tells that, whole descriptions."""
+    """Returns captions that failures of a kind suggest: what the failures have in common, and the best descriptions of
+    clusters of them; whole descriptions where no model scores captions."""
     if work.describing is None:
         return []
     base = work.baselines[kind.label]
@@ -154,7 +156,7 @@ def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[H
 
 
 def promising(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Those that failed often enough on the seeds of discovery."""
+    """Returns the hypotheses that failed often enough on the seeds of discovery."""
     return [one for one in hypotheses if _is_promising(work, one)]
 
 
@@ -167,8 +169,8 @@ def _is_promising(work: Work, one: Hypothesis) -> bool:
 
 
 def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis]]:
-    """Of each kind the shortest caption that may fail as often as the one that fails most for certain, this, and the
-    next ones."""
+    """Returns for each kind the captions to confirm: the shortest whose rate may equal the highest, then those with the
+    highest lower limits."""
     by_kind: dict[Kind, list[Hypothesis]] = {}
     for one in promising(work, hypotheses):
         by_kind.setdefault(one.kind, []).append(one)
@@ -183,9 +185,10 @@ def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis
 
 
 def affordable(work: Work, groups: Sequence[Sequence[Hypothesis]], draws: float) -> list[Hypothesis]:
-    """The first of each kind; the others while the draws of the test are likely to decide about all.
+    """Returns the first caption of each kind, and further ones while the draws of the test are likely to decide all of
+    them.
 
-    More hypotheses than that would leave all of them undecided: each takes draws, and more evidence from the others.
+    More hypotheses would leave all undecided: each takes draws, and raises the evidence that the others need.
     """
     result = [group[0] for group in groups]
     rest = sorted(((rank, one) for group in groups for rank, one in enumerate(group[1:])), key=lambda pair: pair[0])
@@ -197,7 +200,7 @@ def affordable(work: Work, groups: Sequence[Sequence[Hypothesis]], draws: float)
 
 
 def _to_decide(work: Work, hypotheses: Sequence[Hypothesis]) -> float:
-    """Draws that a test of all takes, those of the baselines included, if rates are as seen."""
+    """Returns how many draws a test of all hypotheses takes, baselines included, if the rates are as seen."""
     rates, bases = [rate(work, one) for one in hypotheses], [baseline_rate(work, one.kind) for one in hypotheses]
     share = baseline_share(len({one.caption for one in hypotheses}))
     needed = expected_draws(rates, bases, share, len(hypotheses) / work.config.alpha)
@@ -210,6 +213,6 @@ def _to_decide(work: Work, hypotheses: Sequence[Hypothesis]) -> float:
 
 
 def _certain(work: Work, one: Hypothesis) -> float:
-    """A lower limit of the rate: a standard error below it."""
+    """Returns a lower limit of the rate: one standard error below the estimate."""
     failures, draws = seen(work, one)
     return max(failures - failures**0.5, 0.1) / draws if draws else 0.0

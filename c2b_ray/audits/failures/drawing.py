@@ -1,7 +1,7 @@
-"""The rounds of a run: those that its decisions want are drawn where the models are, and counted here.
+"""The rounds of a run: draws what its decisions ask for, where the models are, and counts the outcomes.
 
-A round that the run holds already is not drawn again, so that a run goes on after any death, and its decisions, which
-look at rounds alone, come out the same. It knows orders and counts, not why a caption is drawn.
+A round that the run already holds is not drawn again. A run therefore resumes after any death, and its decisions, which
+depend on rounds alone, come out the same. This module knows orders and counts, not why a caption is drawn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENOUGH = 24
 
 
 class Source(Protocol):
-    """Where the draws of a caption come from. `name`: as tables call it; `revision`: of its weights or rows."""
+    """Where the draws of a caption come from. `name`: as tables call it. `revision`: of its weights or rows."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ class Source(Protocol):
 
 @dataclass
 class Counts:
-    """What the rounds of one caption came to, of one classifier."""
+    """The outcomes of one caption's rounds, for one classifier."""
 
     draws: int = 0
     failures: int = 0
@@ -61,13 +61,13 @@ class Counts:
         self.taken_for.update(other.taken_for)
 
     def towards(self, target: str | None) -> int:
-        """Failures that were taken for the target; all where it is None."""
+        """Returns the failures whose wrong label is the target; all failures where it is None."""
         return self.failures if target is None else self.taken_for[target]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """So many more draws of a caption. `examples`: images kept of each kind of failure in a round."""
+    """A number of draws of a caption. `examples`: how many images a round keeps of each kind of failure."""
 
     caption: Candidate
     stage: str
@@ -77,7 +77,7 @@ class Wanted:
 
 
 class Drawing:
-    """Draws rounds of one source, and counts them. `most`: draws of the whole run at most, for its progress."""
+    """Draws rounds of one source and counts them. `most`: the most draws of the whole run, for its progress."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Drawing:
         self.spent: Counter[tuple[str, str]] = Counter()
 
     def draw(self, wanted: Sequence[Wanted], steps: Steps, doing: str) -> None:
-        """Draws and counts; of an index so many as there are."""
+        """Draws and counts. An index gives as many draws as it has images."""
         orders = [order for one in wanted for order in self._orders(one)]
         if not orders:
             return
@@ -138,21 +138,21 @@ class Drawing:
         return self._counts[caption.caption_id, stage, part, classifier]
 
     def rates(self, caption: Candidate, classifier: str, part: str, target: str | None) -> list[float]:
-        """The failure rate of each round of a part, in their order; of those that have images."""
+        """Returns the failure rate of each round of a part, in order; rounds without images are left out."""
         rounds = sorted(self._rounds[caption.caption_id, part, classifier], key=lambda item: item[0])
         return [one.towards(target) / one.draws for _, one in rounds if one.draws]
 
     def examples(self, caption: Candidate, classifier: str) -> list[ExampleRow]:
-        """Failures of discovery whose images were kept (`schemas.EXAMPLE`)."""
+        """Returns the failures of discovery whose images were kept (`schemas.EXAMPLE`)."""
         return self._examples[caption.caption_id, classifier]
 
     def sample(self, caption: Candidate) -> list[ExampleRow]:
-        """The images of the part `sample` (`schemas.EXAMPLE`), failures and others."""
+        """Returns the images of the part `sample` (`schemas.EXAMPLE`), failures and others."""
         rounds = self._samples[caption.caption_id]
         return [image for first in sorted(rounds) for image in rounds[first]]
 
     def left(self, caption: Candidate, stage: str) -> int | None:
-        """How many draws of an index a caption still has; None where they have no end."""
+        """Returns how many draws an index still has for a caption; None where draws have no end."""
         rows = self._source.rows(caption, stage)
         return None if rows is None else len(rows) - self._next[caption.caption_id, stage]
 
@@ -197,7 +197,7 @@ class Drawing:
         return sorted(kind for kind, kept in kinds.items() if kept >= ENOUGH)
 
     def _read_new(self) -> None:
-        """The rounds that the run holds and this process has not read."""
+        """Reads the rounds that the run holds and this process has not read."""
         if not self._run.has("rounds"):
             return
         parts = opened(self._run.location("rounds"))
@@ -219,7 +219,7 @@ class Drawing:
 
 
 def _outcomes(rounds: Sequence[RoundRow]) -> Counter[str]:
-    """Draws by stage and outcome, those of each classifier: "discovery failed", "discovery passed", …"""
+    """Counts draws by stage and outcome for each classifier: "discovery failed", "discovery passed", …"""
     counts: Counter[str] = Counter()
     for row in rounds:
         failed, unusable = row["failures"], row["unusable"]

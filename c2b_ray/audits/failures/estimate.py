@@ -1,4 +1,5 @@
-"""What a run would cost, before it is run: draws at most, and how long they take, by a short trial of each model."""
+"""Estimates the cost of a run before it starts: the most draws, and how long they take, from a short trial of each
+model."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ SHARES = (0.1, 0.02)
 
 
 def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cost]:
-    """The cost of a run, line by line; raises what reading its config and loading its models would."""
+    """Returns the cost of a run, line by line. Raises what reading its config and loading its models would raise."""
     config = checked(read_failures_config(config), via)
     least, most = images(config)
     costs = []
@@ -39,7 +40,7 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
 
 
 def images(config: FailuresConfig) -> tuple[int, int]:
-    """At least and at most: of a generator the baselines, where nothing fails, and the whole budget."""
+    """Returns the least and the most images: the baselines alone, where nothing fails, and the whole budget."""
     if (labelled := config.images.labelled) is not None:
         rows = LabelledTable(labelled.table, "images.labelled.table", labelled.columns).labels.num_rows
         return rows, rows
@@ -48,7 +49,7 @@ def images(config: FailuresConfig) -> tuple[int, int]:
 
 
 def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> Expected:
-    """What a manifest says of it: seconds only where the models were tried."""
+    """Returns what the manifest keeps of the estimate. It holds seconds only where the models were tried."""
     timed = [cost.seconds for cost in costs]
     known = [one for one in timed if one is not None]
     seconds = [sum(one[0] for one in known), sum(one[1] for one in known)] if timed and len(known) == len(timed) else []
@@ -60,7 +61,8 @@ def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> Expected:
 
 
 def least_rates(config: FailuresConfig) -> list[LeastRate] | None:
-    """What the budget is likely to find, if each label has one failure; None for labelled images, which are counted."""
+    """Returns the failure rates that the budget is likely to find if each label has one failure; None for labelled
+    images, which are counted."""
     if config.images.labelled is not None:
         return None
     labels, discovery = max(len(config.labels), 1), config.budget.draws * config.budget.discovery

@@ -1,4 +1,4 @@
-"""A run of `c2b failures` as one document for other programs. It composes runs and formats, and knows neither."""
+"""Exports a run of `c2b failures` as a document for other programs. It composes runs and formats, and knows neither."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parquet(run: FailuresRun, classifier: str | None) -> bytes:
 
 
 def _tested(run: FailuresRun, classifier: str | None) -> tuple[FailuresRun, str | None]:
-    """The run and the classifier that is meant; None: all. RunError for a run without hypotheses."""
+    """Returns the run, and the classifier to export; None: all. RunError for a run without hypotheses."""
     if not run.has("hypotheses"):
         raise RunError(f"{run.path}: the run has no hypotheses yet; run its c2b failures to the end", run=run.path)
     known = run.hypotheses["classifier"].unique().to_pylist()

@@ -1,4 +1,4 @@
-"""What the images that failed show, and what a label's ordinary images show: sentences of the captioner."""
+"""What failing images show, and what a label's ordinary images show: sentences of the captioner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from c2b_ray.steps.discovery.sentences import names
 
 
 def describe_at_once(work: Work, hypotheses: Iterable[tuple[Kind, Candidate]], labels: Iterable[str] = ()) -> None:
-    """Has all that `described` and `background` will say of these described in one go."""
+    """Describes in one pass all images that `described` and `background` will need."""
     if work.describing is None:
         return
     images = [(kind.label, data) for kind, caption in hypotheses for data in _images(work, kind, caption)]
@@ -26,7 +26,7 @@ def describe_at_once(work: Work, hypotheses: Iterable[tuple[Kind, Candidate]], l
 
 
 def described(work: Work, kind: Kind, caption: Candidate) -> list[Sentences]:
-    """What is said of those of a caption's failures of this kind whose images were kept."""
+    """Returns the sentences about the kept images of a caption's failures of this kind."""
     assert work.describing is not None
     return _without(
         work, kind, work.describing.sentences([(kind.label, data) for data in _images(work, kind, caption)])
@@ -34,7 +34,7 @@ def described(work: Work, kind: Kind, caption: Candidate) -> list[Sentences]:
 
 
 def combined(work: Work, kinds: Sequence[Kind]) -> list[list[Sentences]]:
-    """Of each kind, the sentences that describe clusters of its baseline failures best; [] where nothing does."""
+    """Returns for each kind the sentences that describe clusters of its baseline failures best; [] where none do."""
     combining = _combining(work)
     if combining is None:
         return [[] for _ in kinds]
@@ -63,7 +63,7 @@ def _images(work: Work, kind: Kind, caption: Candidate) -> list[bytes]:
 
 
 def _without(work: Work, kind: Kind, said: Sequence[Sentences]) -> list[Sentences]:
-    """Without sentences that name another label: "it looks like a bee" asks the generator for bees."""
+    """Leaves out sentences that name another label: "it looks like a bee" would ask the generator for bees."""
     others = {*work.baselines, *([kind.target] if kind.target else [])} - {kind.label}
     assert work.describing is not None
     result = []
@@ -76,7 +76,7 @@ def _without(work: Work, kind: Kind, said: Sequence[Sentences]) -> list[Sentence
 
 
 def background(work: Work, label: str) -> Background:
-    """How often each sentence is said of the label's sample, whose images were kept whether they fail or not."""
+    """Counts how often the captioner says each sentence of the label's sample, which holds failures and others."""
     assert work.describing is not None
     sample = work.drawing.sample(work.baselines[label])
     return Background(work.describing.sentences([(label, example["image"]) for example in sample]))

@@ -1,8 +1,8 @@
 """Gates on a run of `c2b failures`: `failure`, `fly/bee/*:failure`, `rate>0.01`, `fly/*:rate_low>0.01`.
 
-A cell is label/target/caption of a classifier: each hypothesis of confirmation, and each label's baseline, whose
-verdict is `baseline` and whose target is `any label`. `findings>3` is about how many captions a classifier fails on.
-It composes runs and gates, and knows no formulas.
+A cell is label/target/caption of a classifier. Cells are the hypotheses of confirmation and the baseline of each label,
+whose verdict is `baseline` and whose target is `any label`. `findings>3` bounds the number of captions that a
+classifier fails on. This module composes runs and gates, and knows no formulas.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ALL = "all labels/all targets/all captions"
 def check(
     run: FailuresRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Gates on all classifiers of the run, or on one. What a hypothesis's doubts are about is not checked.
+    """Checks the gates on all classifiers of the run, or on one. Hypotheses with doubts are not checked.
 
-    A gate that could be checked on nothing fails, unless `allow_unchecked`.
+    A gate that no cell could be checked against fails, unless `allow_unchecked`.
     """
     rows = measured(run)
     if classifier is not None:
@@ -42,7 +42,7 @@ def classifiers_of(run: FailuresRun) -> list[str]:
 
 
 def measured(run: FailuresRun) -> list[Mapping[str, Any]]:
-    """Each hypothesis of confirmation, and each label's baseline: its key, `verdict`, counts and rates, `doubts`."""
+    """Returns each hypothesis of confirmation and each baseline: its key, `verdict`, counts, rates and `doubts`."""
     return [*(row for row in run.hypotheses.to_pylist() if row["stage"] == CONFIRMATION), *_baselines(read_facts(run))]
 
 
@@ -52,7 +52,7 @@ def _cell(row: Mapping[str, Any]) -> gates.GateCell:
 
 
 def _numbers(rows: Sequence[Mapping[str, Any]]) -> Iterator[gates.GateCell]:
-    """How many findings each classifier has: captions count once, whatever they are taken for."""
+    """Counts the findings of each classifier. A caption counts once, whatever the wrong labels are."""
     for classifier in dict.fromkeys(row["classifier"] for row in rows):
         mine = [row for row in rows if row["classifier"] == classifier]
         of = {(row["label"], row["caption"]) for row in mine if row["verdict"] == FAILURE}

@@ -1,7 +1,7 @@
-"""The captions of findings elsewhere: with other classifiers, from other generators, among the images of an index.
+"""Tests the captions of findings elsewhere: with other classifiers, other generators, and the images of an index.
 
-Of each source some runs of a caption are compared with as many of its baseline, by Mann and Whitney's exact test (Wiles
-et al. 2022, Table 6). Their draws are new ones, of the run's own generator too.
+From each source, some runs of a caption are compared with as many of its baseline by Mann and Whitney's exact test
+(Wiles et al. 2022, Table 6). All of these draws are new, also those of the run's own generator.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RUNS = "runs"
 
 
 def generalise(work: Work, findings: Sequence[Hypothesis]) -> None:
-    """Writes `schemas.TRANSFERS`: with a section `generalise`, runs of every source; else the other classifiers on the
-    draws that measured the findings."""
+    """Writes `schemas.TRANSFERS`. With a section `generalise`: runs of every source; without one: the other classifiers
+    on the draws that measured the findings."""
     rows: list[TransferRow] = []
     if work.config.generalise is None:
         rows += [row for one in findings for row in _rows(work, one, work.drawing, MEASURE, is_elsewhere=False)]
@@ -40,7 +40,7 @@ def generalise(work: Work, findings: Sequence[Hypothesis]) -> None:
 
 
 def _elsewhere(work: Work, captions: Sequence[Candidate]) -> Iterator[Drawing]:
-    """Every source, the run's own first, after its runs of these captions are drawn."""
+    """Draws the runs of these captions and returns every source, the run's own first."""
     section, models = work.config.generalise, work.models
     assert section is not None
     seed = seed_of("generalise", work.config.seed)
@@ -63,7 +63,7 @@ def _drawing(work: Work, source: Source, load: Any, seed: int, size: int) -> Dra
 
 
 def _rows(work: Work, one: Hypothesis, drawing: Drawing, part: str, is_elsewhere: bool) -> Iterator[TransferRow]:
-    """A row of each classifier; of the finding's own only where the images are others than it was found on."""
+    """Returns a row per classifier; the finding's own classifier only where the images are new to it."""
     base = work.baselines[one.kind.label]
     for decider in drawing.deciders:
         name, target = decider.classifier, one.kind.target

@@ -1,4 +1,5 @@
-"""Runs of `c2b failures`: their tables, and what writes their report, summary and exports, and checks gates."""
+"""The run kind `failures`: its tables, and the functions that write its report, summary and exports and check its
+gates."""
 
 from __future__ import annotations
 

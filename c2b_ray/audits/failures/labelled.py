@@ -1,8 +1,9 @@
-"""Labelled images in place of a generator's draws: all are answered once, captions are values of columns.
+"""Failures among labelled images instead of a generator's draws: each image is answered once; captions are column
+values.
 
     images → answers │ one half: conditions that go with failures │ the other half: tested and measured
 
-Which half an image is in follows from its row and the run's seed. It composes steps, models and a run directory.
+The half of an image follows from its row and the run's seed. This module composes steps, models and a run directory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from c2b_ray.store.parts import writing
 
 
 def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
-    """The whole protocol on labelled images, from their answers to the table of hypotheses."""
+    """Runs the whole protocol on labelled images, from the answers to the table of hypotheses."""
     assert config.images.labelled is not None
     baselines(config)  # refuses a hierarchy that lacks a label
     images = LabelledTable(config.images.labelled.table, "images.labelled.table", config.images.labelled.columns)
@@ -64,7 +65,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
 
 @dataclass(frozen=True)
 class Output:
-    """Where answers go, and who runs the stage that makes them."""
+    """Where answers are written, and who runs the stage that makes them."""
 
     run: FailuresRun
     runner: Runner
@@ -72,7 +73,7 @@ class Output:
 
 
 def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str]) -> tuple[list[int], Answered]:
-    """The rows of the run's labels, and what they show in these columns."""
+    """Returns the rows of the run's labels, with their values in these columns."""
     labels = images.labels
     spelt = {normalise(name): name for name in config.labels}
     of_row = [None if name is None else spelt.get(normalise(name)) for name in labels["target_class"].to_pylist()]
@@ -87,7 +88,7 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
 def answers_to(
     images: LabelledTable, rows: list[int], answered: Answered, classifiers: tuple[Contender, ...], output: Output
 ) -> Answers:
-    """What the classifiers answer to these rows. SourceError where one answers hardly any of them."""
+    """Returns the classifiers' answers to these rows. SourceError where a classifier answers hardly any of them."""
     names = [f"{images.revision} {row}" for row in rows]
     labels = answered.labels.tolist()
     ids = [

@@ -1,8 +1,9 @@
-"""What the answers to labelled images suggest on one half of them, and what becomes of it on the other.
+"""Claims that the answers to one half of labelled images suggest, and their test on the other half.
 
-Images are taken for a random sample of those that the table stands for: then e-values and intervals are exact, for
-each half is taken whole, and a caption's images and the label's others have none in common. Of the table's own images,
-drawn without being put back, both are conservative. It knows answers and conditions, not images.
+The images are taken as a random sample of the images that the table stands for. Then e-values and intervals are exact:
+each half is taken whole, and a caption's images and the label's other images do not overlap. For statements about the
+table's own images, drawn without replacement, both are conservative. This module knows answers and conditions, not
+images.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FEW = 0.5
 
 @dataclass(frozen=True)
 class Claim:
-    """That a classifier fails more often, towards a target or at all, on images that show a condition."""
+    """That a classifier fails more often, towards a target or at all, on images with a condition."""
 
     classifier: str
     condition: Condition
@@ -37,7 +38,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Answers:
-    """Of each classifier, in the order of the rows: whether there is an answer, whether it fails, what it is."""
+    """For each classifier, in the order of the rows: whether it answered, whether it failed, and the answer."""
 
     tables: dict[str, list[AnswerRow]]
     known: dict[str, Mask]
@@ -73,7 +74,7 @@ class Answers:
 
 
 def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> list[Claim]:
-    """What the half of discovery suggests."""
+    """Returns the claims that the half of discovery suggests."""
     claims = []
     for name, known in answers.known.items():
         half = known & answered.is_discovery
@@ -88,7 +89,7 @@ def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> l
 
 @dataclass(frozen=True)
 class Halves:
-    """What images show, and what was answered."""
+    """The images' values and the answers to them, by half."""
 
     answered: Answered
     answers: Answers
@@ -100,7 +101,7 @@ class Halves:
 
 
 def hypotheses(config: FailuresConfig, source: str, halves: Halves, claims: list[Claim]) -> pa.Table:
-    """Rows of `schemas.HYPOTHESES` of both halves. The whole half of confirmation is one batch of evidence."""
+    """Returns the rows of `schemas.HYPOTHESES` of both halves. The half of confirmation is one batch of evidence."""
     if not claims:
         return HYPOTHESES.empty_table()
     seen, tested = ([halves.sides(claim, is_discovery) for claim in claims] for is_discovery in (True, False))
@@ -120,7 +121,7 @@ def hypotheses(config: FailuresConfig, source: str, halves: Halves, claims: list
 
 
 def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_discovery: bool) -> HypothesisRow:
-    """What one half shows of a claim, without evidence: the baseline is the label's other images of the half."""
+    """Returns what one half shows of a claim, without evidence. The baseline: the label's other images of it."""
     counted, caption = halves.sides(claim, is_discovery), claim.condition.caption
     confidence = 1 - config.alpha
     mine, others = (

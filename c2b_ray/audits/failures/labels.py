@@ -1,6 +1,6 @@
 """The labels of a run: in the classifiers' label spaces, in the hierarchy, and in baseline captions.
 
-It reads models' descriptions and loads none that has one.
+It reads models' descriptions, and loads only models that have none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from c2b_ray.steps.predict import classification
 
 
 def with_labels(config: FailuresConfig) -> FailuresConfig:
-    """The config with its labels named, where it asks for all."""
+    """Returns the config with its labels named, where it asks for all of them."""
     if config.labels:
         return config
     if isinstance(config.label_map, dict):
@@ -40,8 +40,8 @@ def ancestry_of(config: FailuresConfig) -> Ancestry | None:
 
 
 def decider(config: FailuresConfig, name: str, known: Description, ancestry: Ancestry | None) -> Decider:
-    """What the answers of a classifier mean. ConfigError where it has no label for one of the run's, or where no answer
-    could fail by the run's rule."""
+    """Returns what decides whether an answer of a classifier is a failure. ConfigError where the classifier lacks one
+    of the run's labels, or where no answer could fail by the run's rule."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     groups = classification(name, known, config.labels, label_map).labels_of_class
     names = list(known.labels)
@@ -86,7 +86,7 @@ def contenders(config: FailuresConfig, models: Backend) -> tuple[Contender, ...]
 
 
 def baselines(config: FailuresConfig) -> dict[str, Candidate]:
-    """The baseline caption of each label. ConfigError where the hierarchy lacks one of them."""
+    """Returns the baseline caption of each label. ConfigError where the hierarchy lacks one of them."""
     check_prompt(config.prompt)
     ancestry = ancestry_of(config)
     hierarchy = None if ancestry is None else Hierarchy(ancestry)
@@ -100,8 +100,8 @@ def baselines(config: FailuresConfig) -> dict[str, Candidate]:
 
 
 def _parent(hierarchy: Hierarchy | None, label: str, stand_for_it: Sequence[int | str]) -> str | None:
-    """What stands behind a label in its prompt: of a label of one's own ("cat") what the classifier's labels that stand
-    for it have in common. ConfigError where the hierarchy has neither."""
+    """Returns the word that follows a label in its prompt. For a user's label ("cat") it is the common parent of the
+    classifier's labels that it maps to. ConfigError where the hierarchy has neither."""
     if hierarchy is None:
         return None
     if label in hierarchy or not stand_for_it:

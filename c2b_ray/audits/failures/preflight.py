@@ -1,6 +1,6 @@
-"""Checks of a run before anything starts: that its models, files, labels and captions exist and fit.
+"""Checks a run before anything starts: its models, files, labels and captions exist and fit.
 
-It loads no weights: a classifier whose labels only the loaded model knows is checked when the run begins.
+It loads no weights. A classifier whose labels only the loaded model knows is checked when the run begins.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from c2b_ray.store.labelled import LabelledTable
 
 
 def checked(config: FailuresConfig, via: str) -> FailuresConfig:
-    """The config with its labels named, once all that can be checked of it has been."""
+    """Checks all that can be checked of the config, and returns it with its labels named."""
     check_via(via)
     check_specs(config)
     config = with_labels(config)
@@ -25,13 +25,13 @@ def checked(config: FailuresConfig, via: str) -> FailuresConfig:
 
 
 def check_specs(config: FailuresConfig) -> None:
-    """Each spec's scheme is known, and the files that it names are there."""
+    """Checks that each spec's scheme is known and that the files it names exist."""
     for field, role, spec in specs_of(config):
         check_spec(field, role, spec)
 
 
 def check(config: FailuresConfig) -> None:
-    """Raises what the run itself would, before anything is started or written."""
+    """Raises what the run itself would raise, before anything is started or written."""
     baselines(config)
     for text in config.captions:
         written(text, config.labels, "file", "captions")
@@ -47,7 +47,7 @@ def check(config: FailuresConfig) -> None:
 
 
 def specs_of(config: FailuresConfig) -> list[tuple[str, str, str]]:
-    """(field, role, spec) of each model."""
+    """Returns (field, role, spec) of each model."""
     specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
     if config.images.generate is not None:
         specs.append(("images.generate.model", "image_generator", config.images.generate.model))
@@ -65,7 +65,7 @@ def specs_of(config: FailuresConfig) -> list[tuple[str, str, str]]:
 
 
 def paths_read(config: FailuresConfig) -> dict[str, str]:
-    """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
+    """Returns the files and folders that stages read, with their fields. On a cluster every node needs them."""
     specs = specs_of(config)
     read = {path: field for field, role, spec in specs if role != "language_model" for _, path in paths(spec)}
     if config.generalise is not None and config.generalise.index is not None:

@@ -1,6 +1,6 @@
-"""Other wordings of captions that fail: adjectives dropped by rule, and what a language model makes shorter.
+"""Other wordings of captions that fail: adjectives dropped by rule, and shorter captions by a language model.
 
-A language model gets each caption once; its reply is kept with the descriptions, for a run that resumes.
+The language model gets each caption once. Its reply is kept beside the descriptions, for a run that resumes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST = 6
 
 
 def rewrite(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int) -> list[Hypothesis]:
-    """Hypotheses on other wordings of the captions that failed most of each kind, drawn."""
+    """Draws other wordings of the captions of each kind that failed most, and returns hypotheses on them."""
     best: dict[Kind, Hypothesis] = {}
     for one in hypotheses:
         if one.caption.sentences and (one.kind not in best or rate(work, one) > rate(work, best[one.kind])):
@@ -39,7 +39,7 @@ def rewrite(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: in
 
 
 def _others(work: Work, caption: Candidate) -> list[str]:
-    """What no wording may name: the other labels that failures can be taken for."""
+    """Returns the words that no wording may hold: the other labels that a failure can be."""
     return [label for label in work.baselines if label != caption.label]
 
 

@@ -1,6 +1,6 @@
-"""Captions that may fail more often are drawn, few images first and more of what fails, on the seeds of discovery.
+"""Draws captions that may fail more often: few images first, more where they fail, on the seeds of discovery.
 
-What it counts decides which captions are worth confirming, and nothing else: rates are measured on other draws.
+The counts decide which captions are worth confirming, and nothing else: rates are measured on other draws.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORTH = 2.0
 
 @dataclass
 class Purse:
-    """Draws that are left."""
+    """The draws that are left."""
 
     left: int
 
@@ -29,13 +29,13 @@ class Purse:
 
 
 def baseline_rate(work: Work, kind: Kind) -> float:
-    """The kind's rate among the label's baseline images of discovery, a little above 0 where none failed."""
+    """Returns the kind's rate among the label's baseline images of discovery; slightly above 0 where none failed."""
     counts = work.drawing.counts(work.baselines[kind.label], kind.classifier, DISCOVERY, SEARCH)
     return (counts.towards(kind.target) + 0.5) / (counts.draws + 1)
 
 
 def seen(work: Work, one: Hypothesis) -> tuple[int, int]:
-    """Failures and draws of a hypothesis on the seeds of discovery."""
+    """Returns failures and draws of a hypothesis on the seeds of discovery."""
     counts: Counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
     return counts.towards(one.kind.target), counts.draws
 
@@ -46,7 +46,7 @@ def rate(work: Work, one: Hypothesis) -> float:
 
 
 def screen(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int, goal: int = GOAL) -> None:
-    """Draws each caption until it has `goal` failures, shows no promise, or has had `most` draws."""
+    """Draws each caption until it has `goal` failures, looks hopeless, or has had `most` draws."""
     draw_while(work, hypotheses, purse, most, lambda one: _worth_more(work, one, goal))
 
 
@@ -58,9 +58,9 @@ def draw_while(
     is_open: Callable[[Hypothesis], bool],
     after_each: Callable[[], None] = lambda: None,
 ) -> None:
-    """Multiplies the draws of every caption with an open hypothesis, what fails most first, while draws are left.
+    """Multiplies the draws of every caption with an open hypothesis, highest failure rate first, while draws are left.
 
-    `after_each` is called after each turn, before `is_open` is called again.
+    Calls `after_each` after each turn, before the next `is_open`.
     """
     by_caption: dict[str, list[Hypothesis]] = {}
     for one in hypotheses:

@@ -1,8 +1,8 @@
-"""Shorter captions: which sentences does one that fails need? Each is left out in turn, on the seeds of discovery.
+"""Finds out which sentences a failing caption needs: leaves out each in turn, on the seeds of discovery.
 
-A sentence that is not needed leaves the rate as it was, and failures show other things in its place. One that is needed
-takes failures away, and those that are left show what it says. Both are weighed: the counts always, what failures show
-where the captioner says the same of other images too.
+Without an unnecessary sentence the rate stays as it was, and failures show other things in its place. Without a
+necessary one failures become fewer, and those that remain show what it says. Both count: the rates always, and what
+failures show where the captioner says the same of other images too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Trial:
 
 
 def shorten(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int) -> list[Hypothesis]:
-    """Hypotheses on shorter captions, drawn; also those that were tried and fail less."""
+    """Draws shorter captions and returns hypotheses on them, also on those that fail less."""
     roots = _roots(work, hypotheses)
     trials = [trial for root in roots for trial in _trials(work, root)]
     odds = _Odds(work)
@@ -64,7 +64,7 @@ def _pairs(hypotheses: Sequence[Hypothesis]) -> list[tuple[Kind, Candidate]]:
 
 
 def _roots(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Of each kind the caption of several sentences that failed most."""
+    """Returns for each kind the caption of several sentences that failed most."""
     best: dict[Kind, Hypothesis] = {}
     for one in hypotheses:
         if len(one.caption.sentences) > 1 and (one.kind not in best or rate(work, one) > rate(work, best[one.kind])):
@@ -85,14 +85,15 @@ def _without(work: Work, root: Hypothesis, sentences: tuple[str, ...]) -> Hypoth
 
 
 class _Odds:
-    """Log odds that sentences are not needed."""
+    """The log odds that sentences are unnecessary."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._backgrounds: dict[str, Background] = {}
 
     def not_needed(self, trial: Trial) -> float:
-        """Above 0 where the counts, and what failures show, are likelier if the sentence is not needed."""
+        """Returns the log odds: above 0 where the counts, and what failures show, favour a caption without the
+        sentence."""
         share = self._background(trial.whole.kind.label).share((trial.sentence,))
         is_common = share * 50 > 1
         usual = min(share, 0.95) if is_common else UNKNOWN

@@ -38,7 +38,7 @@ def _draws(generator: Callable[[], ImageGenerator], seed: int) -> Draws:
 
 @dataclass(frozen=True)
 class Indexed:
-    """The images of an index that are nearest to a caption, in an order without a meaning. `name`: the index's path."""
+    """The images of an index nearest to a caption, in random order. `name`: the index's path."""
 
     name: str
     revision: str

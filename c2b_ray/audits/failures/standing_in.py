@@ -1,4 +1,4 @@
-"""Rounds of labelled images, made from their answers: so that reports read one table, whatever images came from."""
+"""Makes rounds of labelled images from their answers, so that reports read one table whatever the source of images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rounds_of(
     answers: Mapping[str, Sequence[AnswerRow]],
     captions: Sequence[Condition],
 ) -> pa.Table:
-    """A table of `schemas.ROUNDS`: a row per half, classifier and caption, those of labels alone included."""
+    """Returns a table of `schemas.ROUNDS`: a row per half, classifier and caption; labels alone are captions too."""
     with_labels = [*(Condition(label) for label in dict.fromkeys(one.label for one in captions)), *captions]
     result = []
     for condition in dict.fromkeys(with_labels):

@@ -1,6 +1,7 @@
-"""Whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3), and with what.
+"""Measures whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3), and with
+what.
 
-The images are the sample of each label's baseline. What they show besides (Fig. 5b) comes from the captioner's
+The images are the sample of each label's baseline. Their other content (Fig. 5b) comes from the captioner's
 descriptions.
 """
 
@@ -27,7 +28,7 @@ SHOWN = 12
 
 
 def measure_trust(work: Work) -> dict[str, str]:
-    """Writes `schemas.RELIABILITY`; label → why it is not to be trusted."""
+    """Writes `schemas.RELIABILITY`; returns label → why it is not to be trusted."""
     if work.config.verifier is None:
         return {}
     labels = [label for label, caption in work.baselines.items() if work.drawing.sample(caption)]
@@ -42,7 +43,7 @@ def measure_trust(work: Work) -> dict[str, str]:
 
 
 def _seen(work: Work, labels: list[str]) -> dict[str, list[Answer]]:
-    """What the verifier sees in each image of a label's sample."""
+    """Returns what the verifier sees in each image of a label's sample."""
     spec = str(work.config.verifier)
     revision = work.models.describe("captioner", spec).revision
     work.run.update({"models": {"verifier": {"spec": spec, "revision": revision}}})
@@ -76,7 +77,7 @@ def _known(work: Work, ids: list[str]) -> dict[str, tuple[str | None, str | None
 
 
 def _said(work: Work, label: str) -> pa.Table:
-    """How many of a label's images the captioner says a sentence of."""
+    """Counts of how many of a label's images the captioner says each sentence."""
     if work.describing is None:
         return RELIABILITY.empty_table()
     sample = work.drawing.sample(work.baselines[label])

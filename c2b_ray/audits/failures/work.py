@@ -1,5 +1,4 @@
-"""State that the parts of a run share while it works: its config, its tables, where its models are, and its
-captions."""
+"""The state that the parts of a run share: its config, its tables, where its models are, and its captions."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ class Work:
     def caption(
         self, label: str, sentences: Sequence[str], origin: Origin, parent: Candidate | None = None
     ) -> Candidate:
-        """The baseline of a label followed by sentences; the same for the same text, whatever it came from later."""
+        """Returns the caption made of the label's baseline and these sentences. The same text gives the same caption,
+        whatever its origin."""
         base = self.baselines[label]
         return self.register(Candidate(label, base.prompt, tuple(sentences), origin, (parent or base).caption_id))
 
@@ -43,7 +43,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Kind:
-    """Failures of one sort: of a classifier, on images of a label, taken for `target`; None: for whatever."""
+    """One sort of failures: of a classifier, on images of a label, with the answer `target`; None: with any wrong
+    answer."""
 
     classifier: str
     label: str
@@ -52,7 +53,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """That failures of a kind are more frequent on a caption's images than on those of the baseline."""
+    """That failures of a kind are more frequent on a caption's images than on the baseline's."""
 
     kind: Kind
     caption: Candidate

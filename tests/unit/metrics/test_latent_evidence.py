@@ -40,7 +40,7 @@ def found(seed: int, bias: float, off: float = 0.0, labelled: bool = True, angle
     fresh, _, labels, answers = world(seed + 100_000, bias)
     target = Target(fresh @ normal, labels.astype(float) if labelled else None, angle)
     evidence = weigh_direction(answers, fresh @ direction, target, MARGIN)
-    return evidence.is_found(0.05)
+    return evidence.passes(0.05)
 
 
 def test_planted_biases_are_found_and_unbiased_classifiers_have_nothing():
@@ -66,7 +66,7 @@ def bent(seed: int, bias: float, curved: bool) -> bool:
     direction = best_direction(z[half], answers[half], plane.normal)
     scores = curved_scores(z[half], labels[half], z[rest]) if curved else None
     target = Target(z[rest] @ plane.normal, labels[rest].astype(float), plane.angle, scores)
-    return weigh_direction(answers[rest], z[rest] @ direction, target, MARGIN).is_found(0.05)
+    return weigh_direction(answers[rest], z[rest] @ direction, target, MARGIN).passes(0.05)
 
 
 @pytest.mark.long
@@ -85,7 +85,7 @@ def test_an_effect_of_a_few_images_alone_is_found_and_one_without_a_sign_is_none
         answers = expit(3 * z[:, 0] + bias(z[:, -1]))
         direction = best_direction(z[:N], answers[:N], np.eye(D)[0])
         target = Target(z[N:, 0], (z[N:, 0] > 0).astype(float))
-        return weigh_direction(answers[N:], z[N:] @ direction, target, MARGIN).is_found(0.05)
+        return weigh_direction(answers[N:], z[N:] @ direction, target, MARGIN).passes(0.05)
 
     assert all(searched(seed, lambda z: 6.0 * (z > 1)) for seed in range(10))
     assert not any(searched(seed, lambda z: 2.0 * z**2) for seed in range(10))
@@ -113,6 +113,6 @@ def test_what_says_nothing_is_not_found():
     for answers, along in ((np.full(50, 0.4), s), (rng.random(50), np.ones(50)), (rng.random(50)[:6], s[:6])):
         evidence = weigh_direction(answers, along, Target(target[: len(answers)]))
         assert np.isnan(evidence.effect)
-        assert not evidence.is_found(0.05)
+        assert not evidence.passes(0.05)
     with pytest.raises(ValueError, match="answers"):
         weigh_direction(s, s[:-1], Target(target))
