@@ -32,8 +32,10 @@ def calibrate(
     out: str,
     on_progress: OnProgress | None = None,
 ) -> pa.Table:
-    """The verifier's answers to the `questions` (`steps.calibrate.TO_ASK`): written as `schemas.CALIBRATION_ANSWERS`
-    under `out`, and read again."""
+    """Returns the verifier's answers to the `questions` (`steps.calibrate.TO_ASK`).
+
+    The answers are written as `schemas.CALIBRATION_ANSWERS` under `out` and read back from there.
+    """
     count = questions.num_rows
     rows = Rows([questions.slice(start, BATCH) for start in range(0, max(1, count), BATCH)], total=count)
     config, step = replace(CALIBRATE, total=count), partial(_ask, checks=checks)

@@ -1,4 +1,4 @@
-"""A Ray cluster to run on: the one that is there, or a small one on this machine that ends with the work.
+"""Connects to a Ray cluster: the existing one, or a small one on this machine that ends with the work.
 
 It does not know what runs on it. Nothing is printed: what a person should see comes as progress or as an exception.
 """
@@ -24,22 +24,22 @@ ADDRESS = "RAY_ADDRESS"
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no report to Ray's makers
     "RAY_worker_niceness": "0",  # by default 15, with which workers starve beside anything else that runs
-    # Seconds, so many that a busy machine gets there; Ray 2.60 gives up after 30 and 60.
+    # Seconds, enough for a busy machine; Ray 2.60 gives up after 30 and 60.
     "RAY_gcs_server_port_wait_time_s": "180",
     "RAY_worker_register_timeout_seconds": "300",
 }
-"""What a cluster that is started here, and its driver, find in the environment, unless it says otherwise."""
+"""Environment variables for a cluster that is started here and for its driver. Variables that are set win."""
 STARTS = 5
 RETRY_WAIT = wait_exponential(min=1, max=15)
 
 
 @contextmanager
 def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Iterator[bool]:
-    """Runs the body with Ray: as this process is connected, else the cluster at RAY_ADDRESS, else a new one here.
+    """Runs the body with Ray: over this process's connection, else the cluster at RAY_ADDRESS, else a new one here.
 
-    `num_cpus` (all, where None) and `object_store_mb` hold for a new cluster alone. Only what this call connected is
-    disconnected at the end, and only a cluster that it started is stopped. Yields whether it started one, so that what
-    runs on it ends with it. ServiceError where RAY_ADDRESS is silent.
+    `num_cpus` (None: all) and `object_store_mb` apply to a new cluster only. At the end, only a connection made by this
+    call is closed, and only a cluster started by it is stopped. Yields whether it started one, so that what runs on it
+    can end with it. Raises ServiceError where the cluster at RAY_ADDRESS does not answer.
     """
     ours = not ray.is_initialized()
     try:
@@ -50,34 +50,36 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
         yield ours and not _elsewhere()
     finally:
         if ours:
-            # Threads of Serve 2.60 that report to its controller go on, and complain of what has ended.
+            # Threads of Serve 2.60 that report to its controller keep running, and log that it has ended.
             logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
             _stay_down()
             ray.shutdown()
 
 
 def _stay_down() -> None:
-    """Ray 2.60 starts a cluster for any thread that calls it without one. Serve's, which go on, would be such a thread;
-    who wants Ray after this calls `ray.init`."""
+    """Keeps Ray 2.60 from starting a cluster for threads that call it without one, as Serve's remaining threads do.
+
+    Code that needs Ray after this must call `ray.init`.
+    """
     if "ray.serve" in sys.modules:
         auto_init_hook.enable_auto_connect = False
 
 
 def reachable() -> bool:
-    """Whether `ensure_ray` would join a cluster rather than start one."""
+    """Returns whether `ensure_ray` would join a cluster rather than start one."""
     return bool(ray.is_initialized()) or _elsewhere() is not None
 
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Our settings, and nothing on the terminal from Ray's C++ side unless its variable asks for it."""
+    """Applies our settings, and hides the terminal output of Ray's C++ side unless its variable is set."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     if "RAY_BACKEND_LOG_LEVEL" in os.environ:
         yield
         return
     # Ray 2.60 prints an error for every actor pool of Ray Data, about arguments that are Ray's own; with printing off,
-    # it prints that it is off. Past Python's own streams, so the descriptor is what must be closed for the moment.
+    # it prints that it is off. It bypasses Python's streams, so the file descriptor must be redirected meanwhile.
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
     stderr = os.dup(2)
     try:
@@ -92,7 +94,8 @@ def _environment() -> Iterator[None]:
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """The process's own handlers of signals after Ray's start: Ray 2.60 sets one of C++ that prints a stack trace."""
+    """Restores the process's signal handlers after Ray's start: Ray 2.60 sets a C++ handler that prints a stack
+    trace."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -112,8 +115,8 @@ def _connect(num_cpus: int | None, object_store_mb: int) -> None:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ServiceError(_refusal(address, error)) from error
         return
-    # Ray 2.60 raises a bare Exception where a process of its is not up within 30 seconds, a limit that cannot be set.
-    # What is wrong with the arguments stays wrong.
+    # Ray 2.60 raises a bare Exception where one of its processes is not up within 30 seconds; the limit is fixed.
+    # Wrong arguments are not tried again.
     wrong = retry_if_not_exception_type((ValueError, TypeError))
     try:
         for attempt in Retrying(stop=stop_after_attempt(STARTS), wait=RETRY_WAIT, retry=wrong, reraise=True):
@@ -144,7 +147,7 @@ def _start(num_cpus: int | None, object_store_mb: int) -> None:
 
 
 def _refusal(address: str, error: BaseException) -> str:
-    """Why the cluster at the address could not be joined, and what to do."""
+    """Returns why the cluster at the address could not be joined, and what to do."""
     cause: BaseException | None = error
     while cause is not None:
         # Ray 2.60 passes its AuthenticationError on as text. `ray start` asks for a token where the home folder has

@@ -29,7 +29,7 @@ def combine_all(
     out: str,
     on_progress: OnProgress,
 ) -> None:
-    """A row of `schemas.COMBINATIONS` per group (`steps.discovery.combined`) into parts under `out`."""
+    """Writes a row of `schemas.COMBINATIONS` per group (`steps.discovery.combined`) into parts under `out`."""
     count = groups.num_rows
     runner.run(
         Rows([groups.slice(start, 1) for start in range(count)], total=count),

@@ -1,9 +1,9 @@
-"""Stages in this process, without Ray: for runs so small that starting Ray would take longer than they do.
+"""Runs stages in this process, without Ray: for runs so small that starting Ray would take longer.
 
     a thread reads the next rows │ threads are in the step, a batch each │ the caller's thread writes parts
 
-Rows, parts and what may go wrong are those of `ray_stage`; a run that began there goes on here, and the reverse. Only
-a few batches are in memory at any time.
+Rows, parts and possible errors are those of `ray_stage`; a run that began there can continue here, and the reverse.
+Only a few batches are in memory at any time.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ T = TypeVar("T")
 
 
 class Here:
-    """Runs stages in this process. An interrupt ends a stage at the next batch; what was answered by then is kept."""
+    """Runs stages in this process. An interrupt ends a stage at the next batch; answers up to then are kept."""
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self._placement = placement or PlacementConfig()
         self.placements: dict[str, dict[str, Any]] = {}
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
-        """All work is done in this process, which sees what it sees."""
+        """Does nothing: all work is done in this process, so no other node has to see the paths."""
 
     def call(self, function: Callable[[], T], config: StageConfig) -> T:
         return function()
@@ -77,7 +77,7 @@ class Here:
 
 
 def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller) -> Generator[Written, None, None]:
-    """The answers, written in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
+    """Writes the answers in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
     held: list[pa.Table] = []
     rows_held = bytes_held = 0
 
@@ -109,9 +109,9 @@ def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Telle
 
 
 def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, None, None]:
-    """What the step makes of each batch, in their order; a batch in each thread, and the next ones at hand.
+    """Yields the step's answer to each batch, in the order of the batches. Each thread steps one batch at a time.
 
-    Ended early, it waits for the batches that are in the step and begins no other.
+    When closed early, it waits for the batches that are in the step and begins no other.
     """
     threads = threads_of(job.config.placement)
     with closing(_read_ahead(batches)) as read, ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
@@ -132,7 +132,8 @@ def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, No
 
 
 def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
-    """The rows that are not done, as the step takes them: many small tables of a source are joined, large ones cut."""
+    """Yields the rows that are not done in batches for the step: small tables of a source are joined, large
+    ones cut."""
     size = job.config.placement.batch * threads_of(job.config.placement)
     held: list[pa.Table] = []
     for table in rows.tables():
@@ -149,7 +150,7 @@ def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
 
 
 def _read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """The items, the next of which is read in a thread while this one is used."""
+    """Yields the items. A thread reads the next one while this one is used."""
     with ThreadPoolExecutor(1, thread_name_prefix="read") as reader:
         coming = reader.submit(next, items, None)
         while (item := coming.result()) is not None:

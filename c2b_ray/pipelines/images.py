@@ -35,14 +35,14 @@ VERIFY = StageConfig(VERIFICATIONS, stage="verify", rows_per_file=1024, weigh=pi
 CLASSIFY = replace(VERIFY, schema=PREDICTIONS, stage="classify")
 FETCHED_AT_ONCE = 256
 MOST_BLOCKS, MOST_READS = 128, 512
-"""Blocks of row numbers, and of names of parts: each costs a driver on Ray some memory, however little it holds."""
+"""The most blocks of row numbers, and of part names. Each block costs a driver on Ray some memory, however small."""
 
 
 M = TypeVar("M", Captioner, ImageGenerator)
 
 
 def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
-    """The model. WeightsError where it is another than was described."""
+    """Loads and returns the model. Raises WeightsError where its revision differs from the described one."""
     model = factory()
     check_revision(spec, model.revision, revision)
     return model
@@ -50,7 +50,7 @@ def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A classifier of an audit: how it is loaded, and its question."""
+    """A classifier of an audit: how to load it, and what to ask it."""
 
     classifier: Callable[[], Classifier]
     question: Classification
@@ -70,8 +70,10 @@ class ImageStages:
         out: str,
         on_progress: OnProgress,
     ) -> StageResult:
-        """The bytes of the images in the `wanted` rows of `source`, whose revision names them, into Parquet parts under
-        `out`."""
+        """Fetches the `wanted` rows of `source` and writes the images' bytes into Parquet parts under `out`.
+
+        `revision`: of the source; the images' ids contain it.
+        """
         # Ids are made where the rows are fetched: as text they take eight times the memory of the numbers.
         size = max(FETCHED_AT_ONCE, ceil(len(wanted) / MOST_BLOCKS))
         blocks = [pa.table({"row": wanted[start : start + size]}) for start in range(0, max(1, len(wanted)), size)]
@@ -84,7 +86,8 @@ class ImageStages:
     def generate(
         self, wanted: pa.Table, generator: Callable[[], ImageGenerator], out: str, on_progress: OnProgress
     ) -> StageResult:
-        """The `wanted` images (`image_id`, `prompt`, `seed`) of a generator into Parquet parts under `out`."""
+        """Generates the `wanted` images (`image_id`, `prompt`, `seed`) and writes them into Parquet parts under
+        `out`."""
         rows = Rows(_blocks(wanted, GENERATE.rows_per_file), total=wanted.num_rows)
         config, step = replace(GENERATE, total=wanted.num_rows), draw.generate
         return self.runner.run(rows, step, generator, out, id_column="image_id", config=config, on_progress=on_progress)
@@ -98,7 +101,8 @@ class ImageStages:
         out: str,
         on_progress: OnProgress,
     ) -> StageResult:
-        """What the captioner sees in each of the `wanted` images (`image_id`, `target_class`, `verification_id`)."""
+        """Asks the captioner what it sees in each of the `wanted` images (`image_id`, `target_class`,
+        `verification_id`)."""
         parts = opened(images)
         names, _ = _holding(parts, np.unique(digests(wanted["image_id"])))
         expand, ids = partial(_images_to_verify, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
@@ -116,8 +120,11 @@ class ImageStages:
         out: str,
         on_progress: OnProgress,
     ) -> StageResult:
-        """All classifiers' predictions of the `wanted` images (digests of ids, sorted, each once), in one pass: an
-        image is read and decoded once for all of them. Into Parquet parts under `out`."""
+        """Writes all classifiers' predictions of the `wanted` images into Parquet parts under `out`.
+
+        It makes one pass: an image is read and decoded once for all classifiers. `wanted`: digests of ids, sorted, each
+        once.
+        """
         parts, total = opened(images), len(wanted) * len(classifiers)
         questions = [one.question for one in classifiers]
         names, others = _holding(parts, wanted)
@@ -130,7 +137,8 @@ class ImageStages:
 
 
 class _OneAtATime:
-    """A source that one thread at a time reads, for it may keep what it reads; others look at theirs meanwhile."""
+    """A source that serves one thread at a time, because it may keep what it reads. Sources of other processes are not
+    affected."""
 
     def __init__(self, source: ImageSource) -> None:
         self._source = source
@@ -154,7 +162,8 @@ def _loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
 
 
 def prediction_ids(questions: Sequence[Classification], images: Parts, wanted: Digests) -> Iterator[pa.Array]:
-    """The ids of all predictions of the `wanted` images (digests, sorted) that the parts hold, some at a time."""
+    """Yields the ids of all predictions of the `wanted` images (digests, sorted) that the parts hold, a part at
+    a time."""
     for table in images.each(("image_id",)):
         names = table["image_id"].filter(pa.array(~absent(table["image_id"], wanted))).to_pylist()
         for question in questions:
@@ -164,7 +173,7 @@ def prediction_ids(questions: Sequence[Classification], images: Parts, wanted: D
 def _images_to_classify(
     names: pa.Table, parts: Parts, questions: Sequence[Classification], wanted: Digests | None
 ) -> Iterator[pa.Table]:
-    """`wanted`: None where all images of these parts are."""
+    """`wanted`: None where all images of these parts are wanted."""
     for name in names["name"].to_pylist():
         images = parts.read(name)
         if wanted is not None:
@@ -188,7 +197,7 @@ def _images_to_verify(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator
 
 @dataclass(frozen=True)
 class Wanted:
-    """Rows sorted by their image, so that those of a few images are found without looking at all of them."""
+    """Rows sorted by their image, so that a few images' rows are looked up without reading all of them."""
 
     rows: pa.Table
     digests: Digests
@@ -200,7 +209,7 @@ class Wanted:
         return Wanted(rows.take(order).combine_chunks(), marks[order])
 
     def of(self, images: pa.ChunkedArray) -> pa.Table:
-        """The rows of these images."""
+        """Returns the rows of these images."""
         marks = np.unique(digests(images))
         first, last = (np.searchsorted(self.digests, marks, side=side) for side in ("left", "right"))
         ranges = [np.arange(a, b) for a, b in zip(first, last, strict=True)]
@@ -214,8 +223,10 @@ def _with_ids(rows: pa.Table, revision: str) -> Iterator[pa.Table]:
 
 
 def _holding(parts: Parts, wanted: Digests) -> tuple[list[pa.Table], bool]:
-    """The parts that hold any wanted image, so that no other's bytes are read, the first of all where none does; and
-    whether these may hold other images as well."""
+    """Returns the names of the parts that hold any wanted image, and whether they may hold other images too.
+
+    Bytes of other parts are not read. Where no part holds a wanted image, it returns the first part.
+    """
     names, holding, others = parts.names(), [], False
     for name, table in zip(names, parts.each(("image_id",)), strict=True):
         lacking = absent(table["image_id"], wanted)

@@ -1,7 +1,7 @@
-"""From a source of images to an index: read, embed, and build once every embedding is there.
+"""Builds an index from a source of images: reads them, embeds them, and builds once every embedding is there.
 
-It knows the order of the stages and what each was made from; what an index looks like is `models.index.build`'s.
-Embeddings wait in `INDEX.building` until the index is whole, so that an interrupted build goes on.
+It knows the order of the stages and what each was made from; `models.index.build` knows what an index looks like.
+Embeddings wait in `INDEX.building` until the index is whole, so that an interrupted build can continue.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from c2b_ray.store.parts import read_stage
 MADE_BY = "made_by.json"
 ERRORS = "errors.parquet"
 LISTED = "source.parquet"
-"""Names and sizes of the files that an index was made of: how it is known that there are more by now."""
+"""Names and sizes of the files that an index was made from, by which later changes are noticed."""
 
 
 def built(out: str, made_by: dict[str, Any], listed: pa.Table) -> dict[str, Any] | None:
-    """The summary of the index at `out` where it is whole and `made_by` the same, None where there is none.
+    """Returns the summary of the index at `out` if it is whole and has the same `made_by`; None if there is no index.
 
-    `listed`: the source's files now (`files.sizes`). RunError where the index was made from something else, or where
-    files were added, removed or changed since: an index is not added to.
+    `listed`: the source's files now (`files.sizes`). Raises RunError where the index was made from something else, or
+    where files were added, removed or changed since: images cannot be added to an index.
     """
     if not files.exists(f"{out}/{MADE_BY}"):
         return None
@@ -75,9 +75,9 @@ def embed_source(
     out: str,
     on_progress: OnProgress | None = None,
 ) -> None:
-    """The embeddings of all `images` (`sources.datasets.read`) into `out`.building; resumes what an earlier call left.
+    """Writes the embeddings of all `images` (`sources.datasets.read`) into `out`.building; resumes an earlier call.
 
-    RunError where that was begun from something else, SourceError where no image can be used.
+    Raises RunError where that call had another source, SourceError where no image can be used.
     """
     building = _building(out)
     files.make_directory(building)
@@ -92,9 +92,9 @@ def embed_source(
 
 
 def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> dict[str, Any]:
-    """The index at `out` from the embeddings that `embed_source` left, which are removed; returns its summary.
+    """Builds the index at `out` from the embeddings of `embed_source`, removes these, and returns the index's summary.
 
-    `listed`: the files that these were made of.
+    `listed`: the files that the embeddings were made from.
     """
     building = _building(out)
     errors = read_stage(building, ["key", "error"])
@@ -118,9 +118,10 @@ def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> di
 
 
 def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
-    """faiss writes to local disks alone: in a temporary directory, then to an `out` that is elsewhere.
+    """Writes an index to `out`. faiss writes to local disks only, so a remote `out` is written by way of a temporary
+    directory.
 
-    The manifest goes last, so that a reader meets a whole index or none.
+    The manifest goes last, so that a reader sees a whole index or none.
     """
     if not is_remote(out):
         return write(out)
@@ -134,7 +135,7 @@ def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
 def import_folder(
     out: str, made_by: dict[str, Any], wish: Wish, source: Sequence[Partition], listed: pa.Table
 ) -> dict[str, Any]:
-    """The index at `out` of an embedding folder's partitions, whose images stay where they are."""
+    """Builds the index at `out` from an embedding folder's partitions. The images stay where they are."""
     if source[0].dimension != made_by["dimension"]:
         raise SourceError(
             f"{made_by['images']}: embeddings of {source[0].dimension} dimensions, {made_by['encoder']} gives "
@@ -149,7 +150,7 @@ def import_folder(
 
 
 def _summary(out: str, made_by: dict[str, Any], manifest: Manifest, errors: int) -> dict[str, Any]:
-    """What `built` finds."""
+    """Writes the summary that `built` reads, and returns it."""
     of_index = {"kind": manifest.kind, "shards": len(manifest.shards), "memory": manifest.plan.memory}
     summary = {"index": out, "images": manifest.count, "errors": errors, **of_index, "made_by": made_by}
     files.write_bytes(f"{out}/{MADE_BY}", json.dumps(summary, indent=2).encode())

@@ -1,6 +1,6 @@
-"""The stage of `c2b latent`: one search a row, each in a process that holds its generator and its classifier.
+"""The stage of `c2b latent`: one search per row, each in a process that holds its generator and its classifier.
 
-On Ray a search is a task of its own. It leaves reading, writing and resuming to `stage`.
+On Ray each search is a task. Reading, writing and resuming are left to `stage`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=_each_al
 
 @dataclass(frozen=True)
 class Specs:
-    """The models of one problem, and the revisions that they had when the run began, by spec."""
+    """The models of one problem, and by spec the revisions that they had when the run began."""
 
     generator: str
     classifier: str
@@ -45,7 +45,7 @@ class Specs:
 
 @dataclass
 class LatentWork:
-    """What a process holds; implements `steps.latent.Work`. Each model is loaded once."""
+    """The models that a process holds; implements `steps.latent.Work`. Each model is loaded once."""
 
     config: LatentConfig
     orders: Mapping[str, Order]
@@ -105,7 +105,7 @@ def search_all(
     out: str,
     on_progress: OnProgress,
 ) -> None:
-    """A row of `schemas.latent.SEARCHES` per row (`search_id`, `problem`, `method`) into parts under `out`."""
+    """Writes a row of `schemas.latent.SEARCHES` per row (`search_id`, `problem`, `method`) into parts under `out`."""
     schema = pa.schema([SEARCHES.field(name) for name in ("search_id", "problem", "method")])
     blocks = [pa.Table.from_pylist([dict(row)], schema) for row in rows]
     runner.run(
@@ -120,14 +120,15 @@ def search_all(
 
 
 def labelled_by_references(config: LatentConfig, specs: Specs, count: int, seed: int) -> tuple[Floats, Any]:
-    """Latents of the prior, and whether the references' mean P(label) of each image is above one half, bool."""
+    """Returns `count` latents of the prior, and for each whether the references' mean P(label) of its image is above
+    one half (bool)."""
     space = LatentWork(config, {}, {"": specs}).space_of(specs)
     latents = space.sample(count, seed)
     return latents, space.answers(latents)[:, 1:].mean(axis=1) > 0.5
 
 
 def described(spec: str) -> Description:
-    """A latent generator's description; it is loaded where nothing else knows it."""
+    """Returns a latent generator's description. The generator is loaded only if no other source describes it."""
     return catalog.described("latent_generator", spec)
 
 

@@ -1,4 +1,4 @@
-"""The images of a run, looked at once more: embedded, or described. It leaves reading and resuming to `stage`."""
+"""Looks at the images of a run once more, to embed or describe them. Reading and resuming are left to `stage`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ DESCRIBE: StageConfig = replace(VERIFY, schema=SAID)
 def embed_images(
     runner: Runner, images: str, wanted: pa.Table, encoder: Callable[[], TextImageEncoder], out: str, on: OnProgress
 ) -> None:
-    """The embeddings of the `wanted` images (`image_id`, `look_id`) of the parts `images`, as parts of `SEEN`."""
+    """Writes the embeddings of the `wanted` images (`image_id`, `look_id`) of the parts `images`, as parts of
+    `SEEN`."""
     runner.run(
         _rows(images, wanted), embed_seen, encoder, out, id_column="look_id", config=_of(EMBED, wanted), on_progress=on
     )
@@ -33,7 +34,7 @@ def embed_images(
 def describe_images(
     runner: Runner, images: str, wanted: pa.Table, captioner: Callable[[], Captioner], out: str, on: OnProgress
 ) -> None:
-    """Captions of the `wanted` images (`image_id`, `look_id`, `label`), as parts of `SAID`."""
+    """Writes captions of the `wanted` images (`image_id`, `look_id`, `label`), as parts of `SAID`."""
     config = _of(DESCRIBE, wanted)
     runner.run(
         _rows(images, wanted), describe_mistakes, captioner, out, id_column="look_id", config=config, on_progress=on

@@ -1,4 +1,4 @@
-"""What the nodes of the connected Ray cluster have, and what its autoscaler can start; it decides nothing."""
+"""Reads what the nodes of the connected Ray cluster have, and what its autoscaler can start. It decides nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from c2b_ray.pipelines.placement import Cluster, Node
 
 SETTLE_S = 3.0
 MOST_STARTABLE = 1000
-"""Nodes of one group that are counted; autoscalers may be allowed any number."""
+"""The most nodes of one group that are counted; an autoscaler may allow any number."""
 
 
 def cluster() -> Cluster:
-    """The cluster as it is now. Where GPUs are reserved it looks again for a moment: the processes of a stage that has
-    just ended, of an index that was built before its audit, give theirs back within seconds; replicas of Serve do not.
+    """Returns the cluster as it is now.
+
+    Where GPUs are reserved it looks again for a few seconds: processes of a stage that has just ended, or of an index
+    build before the audit, release their GPUs within seconds; replicas of Serve do not.
     """
     deadline = time.monotonic() + SETTLE_S
     while True:
@@ -40,15 +42,15 @@ def _nodes() -> list[Node]:
 
 
 def free_cpus() -> list[float]:
-    """Of each node."""
+    """Returns the free CPUs of each node."""
     free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
     return [float(left.get("CPU", 0.0)) for left in free.values()]
 
 
 def startable(nodes: Sequence[Node], config: Any) -> tuple[Node, ...]:
-    """Nodes that an autoscaler can start besides those that are there, by its `ClusterConfig`; none without one.
+    """Returns nodes that an autoscaler can start besides the present ones, by its `ClusterConfig`; none without one.
 
-    It names groups of nodes by their resources, which is how Ray Data, too, tells which group a node is of.
+    It names groups of nodes by their resources, because Ray Data, too, tells a node's group by them.
     """
     coming: list[Node] = []
     for group in config.node_group_configs if config else ():

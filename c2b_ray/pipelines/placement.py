@@ -1,6 +1,6 @@
-"""How many processes run a stage, and what each takes: from what the nodes have, and what a placement file says.
+"""Decides how many processes run a stage, and what each takes, from the nodes' resources and a placement file.
 
-Pure functions of nodes and numbers: it does not know Ray (`nodes` reads them there), nor what a stage does.
+Pure functions of nodes and numbers: it does not know Ray (`nodes` reads the cluster), nor what a stage does.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from c2b_ray.config.placement import PlacementConfig, Precision, Stage, StagePla
 from c2b_ray.errors import ConfigError
 
 MOST_THREADS = 16
-"""Batches under way in one process. More threads than that wait for Python's lock."""
+"""Batches in progress in one process. More threads would wait for Python's lock."""
 READ_HERE = 64
 """Images that one thread of a process without Ray reads at once."""
 SMALLEST_SHARE = 0.1
-"""Of a GPU. Of a GPU with less of it free no share is taken by default."""
+"""Share of a GPU. By default no process shares a GPU with less than this free."""
 ELASTIC_ACTORS = 16
-"""Processes that a stage grows to where nobody knows yet which nodes an autoscaler can start."""
+"""Processes that a stage may grow to where the nodes that an autoscaler can start are not known."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is there, or that an autoscaler can start; `free_gpus`: those that nobody has reserved."""
+    """A node that is present, or that an autoscaler can start. `free_gpus`: GPUs that nobody has reserved;
+    None: all."""
 
     cpus: float
     gpus: float = 0.0
@@ -41,20 +42,21 @@ class Node:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`nodes` that are there, and those that an autoscaler can start besides, as far as it says which."""
+    """`nodes`: the present ones. `startable`: further ones that an autoscaler can start, as far as it lists them."""
 
     nodes: tuple[Node, ...]
     startable: tuple[Node, ...] = ()
 
     @property
     def elastic(self) -> bool:
-        """Whether nodes are still to come: without CPUs no stage could ever run."""
+        """Whether nodes are still to come. A cluster without CPUs counts as elastic, for no stage could run on it as it
+        is."""
         return bool(self.startable) or not any(node.cpus for node in self.nodes)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The processes of a stage. `threads`: 0 for as many as the process's machine has cores."""
+    """The processes of a stage. `threads`: 0 for one per core of the process's machine."""
 
     batch: int
     threads: int = 1
@@ -66,16 +68,16 @@ class Placement:
     precision: Precision | None = None
 
     def record(self) -> dict[str, Any]:
-        """What a run's manifest says of it."""
+        """Returns the entry in a run's manifest."""
         return {**vars(self), "labels": dict(self.labels)}
 
 
 @dataclass(frozen=True)
 class _Needs:
-    """What a stage needs: rows at once on CPUs and on a GPU, and the most CPUs that one process can keep busy.
+    """What a stage needs: rows per batch on CPUs and on a GPU, and the most CPUs that one process can keep busy.
 
-    `model`: whether it computes, so that it takes CPUs or a GPU for itself. `threads`: whether its roles take several
-    batches at once. `reads`: whether other processes read and write for it, to which CPUs are left.
+    `model`: whether the stage computes, and so takes CPUs or a GPU for itself. `threads`: whether its roles take
+    several batches at once. `reads`: whether other processes read and write for it, and need CPUs.
     """
 
     batch: int
@@ -93,7 +95,7 @@ NEEDS: dict[Stage, _Needs] = {
     "verify": _Needs(batch=64, width=8, gpu_batch=64),
     "classify": _Needs(batch=32, width=MOST_THREADS, gpu_batch=256, threads=True),
     "embed": _Needs(batch=32, width=MOST_THREADS, gpu_batch=256, threads=True),
-    # Each process holds the whole index in memory, so that there is one a node.
+    # Each process holds the whole index in memory, so each node gets one.
     "search": _Needs(batch=256, width=1024, per_node=True),
     # A dataset's generator and classifiers in one process; its batch is the dataset's own.
     "shards": _Needs(batch=1, width=1, gpu_batch=1, reads=False),
@@ -101,10 +103,10 @@ NEEDS: dict[Stage, _Needs] = {
 
 
 def placed(stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool = False) -> Placement:
-    """The stage's placement: what `config` says, and the defaults for what it leaves open.
+    """Returns the stage's placement: the values of `config`, and defaults for the rest.
 
-    `served`: the models answer from Ray Serve, so that the stage's processes only wait for them. ConfigError where
-    `config` asks for nodes that this cluster can never have.
+    `served`: the models answer from Ray Serve, so that the stage's processes only wait for them. Raises ConfigError
+    where `config` requires nodes that this cluster can never have.
     """
     section = config.stage(stage)
     # An autoscaler does not say which labels its nodes will have.
@@ -120,7 +122,7 @@ def placed(stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool
 
 
 def on_this_machine(stage: Stage, config: PlacementConfig, cores: int) -> Placement:
-    """The stage in one process without Ray, for which a file says `batch` and `threads` alone."""
+    """Returns the placement in one process without Ray, for which a file sets only `batch` and `threads`."""
     section = config.stage(stage)
     placement = defaults(stage, Cluster((Node(cpus=cores),)))
     if not NEEDS[stage].model:  # no other process shares the work, and each thread holds a batch of encoded images
@@ -130,10 +132,11 @@ def on_this_machine(stage: Stage, config: PlacementConfig, cores: int) -> Placem
 
 
 def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float | None = None) -> Placement:
-    """What suits a cluster: one process a GPU where the stage has a model and there is one, else CPUs in large lots.
+    """Returns the default placement on a cluster.
 
-    A quarter of the CPUs, and one of each lot, are left to what reads and writes. Pools begin with one process. `gpus`
-    of each process, where that is decided already.
+    A stage with a model gets one process per GPU where there are GPUs, otherwise large lots of CPUs. A quarter of the
+    CPUs, and one CPU of each lot, are left for reading and writing. Pools begin with one process. `gpus`: of each
+    process, where that is already decided.
     """
     needs = NEEDS[stage]
     nodes = [*cluster.nodes, *cluster.startable]
@@ -147,17 +150,18 @@ def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float |
 
 
 def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = False) -> Placement:
-    """The placement with so few CPUs that one node keeps a whole CPU for reads and writes, wherever Ray puts the first
-    `min_actors`. `free_cpus`: of each node.
+    """Returns the placement with `cpus` reduced until one node keeps a whole CPU for reads and writes, wherever Ray
+    puts the first `min_actors`.
 
-    Without a whole one on a single node they wait for ever, as a pool's first processes are never taken away again. How
-    far it grows beyond them is Ray Data's to say, which keeps a share for each other operator; but it bounds only
-    processes that reserve what they take, so a pool without room for its first ones does not grow. Processes of 0 CPUs
-    run too: Ray counts and withholds none. Where nodes are still to come (`elastic`), what is free now says little.
+    `free_cpus`: of each node. Without a whole free CPU on a single node, reads and writes would wait forever, because a
+    pool's first processes are never taken away. How far the pool grows beyond them is decided by Ray Data, which keeps
+    a share for each other operator; but it bounds only processes that reserve what they take, so a pool without room
+    for its first ones does not grow. Processes of 0 CPUs run too: Ray neither counts nor withholds them. With
+    `elastic`, nodes are still to come, and the placement is not reduced.
     """
 
     def leaves_one(cpus: float) -> bool:
-        # So many processes on a node leave less than a CPU there.
+        # The number of processes on a node that leaves less than a CPU there.
         blocking = (math.floor((free - 1) / cpus + 1e-9) + 1 for free in free_cpus if free >= 1)
         return sum(blocking) > placement.min_actors
 
@@ -169,7 +173,7 @@ def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = Fal
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels is one that the label selector of Ray selects."""
+    """Returns whether Ray's label selector `selector` selects a node with these labels."""
     for name, wanted in selector.items():
         negated = wanted.startswith("!")
         listed = re.fullmatch(r"in\((.*)\)", wanted.removeprefix("!"))
@@ -180,20 +184,21 @@ def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def _waiting(needs: _Needs, nodes: Sequence[Node]) -> Placement:
-    """Processes that wait for files or services: a quarter of a CPU each, one for every few CPUs."""
+    """Returns a placement for processes that wait for files or services: a quarter of a CPU each, one per few CPUs."""
     most = max(1, sum(int(node.cpus // needs.width) for node in nodes))
     threads = min(MOST_THREADS, _largest(nodes)) if needs.threads else 1
     return Placement(needs.batch, threads, max_actors=most, cpus=0.25)
 
 
 def _share(nodes: Sequence[Node]) -> float:
-    """Of a GPU for each process: a whole one where one is free, else what others, such as replicas of Serve, leave."""
+    """Returns the share of a GPU for each process: a whole GPU if one is free, else what others, such as replicas of
+    Serve, leave."""
     left = [node.gpus_left for node in nodes if node.gpus_left >= SMALLEST_SHARE]
     return 0.0 if not left else 1.0 if max(left) >= 1 else math.floor(min(left) * 100) / 100
 
 
 def _on_gpus(needs: _Needs, nodes: Sequence[Node], gpus: float) -> Placement:
-    """As many processes as the free GPUs have such shares, each with its part of the CPUs beside them."""
+    """Returns as many processes as the free GPUs have such shares, each with its part of the node's CPUs."""
     able = [node for node in nodes if node.gpus_left >= gpus]
     most = sum(int(node.gpus_left / gpus + 1e-6) for node in able)
     width = min([needs.width, *(node.cpus * gpus / node.gpus for node in able)])
@@ -202,7 +207,8 @@ def _on_gpus(needs: _Needs, nodes: Sequence[Node], gpus: float) -> Placement:
 
 
 def _on_cpus(needs: _Needs, nodes: Sequence[Node]) -> Placement:
-    """Lots of at most `width` CPUs, as large as the largest node gives them; smaller nodes are left to reads."""
+    """Returns lots of at most `width` CPUs, sized to divide the largest node; the CPUs of smaller nodes are left to
+    reads."""
     largest = _largest(nodes)
     width = largest // math.ceil(largest / needs.width)
     most = sum(int(node.cpus // width) for node in nodes)
@@ -211,7 +217,7 @@ def _on_cpus(needs: _Needs, nodes: Sequence[Node]) -> Placement:
 
 
 def _reserved(width: float) -> float:
-    """Of the CPUs that a process can keep busy: most of them, so that Ray puts no second process on the same ones."""
+    """Returns most of the CPUs that a process can keep busy, so that Ray puts no second process on the same ones."""
     return max(0.5, math.floor(0.75 * width * 100) / 100 - 1)
 
 
@@ -220,7 +226,8 @@ def _largest(nodes: Sequence[Node]) -> int:
 
 
 def _check_possible(stage: Stage, section: StagePlacement, nodes: Sequence[Node], file: str | None) -> None:
-    """ConfigError where a stage would wait for ever: for nodes or GPUs that no node has and no autoscaler brings."""
+    """Raises ConfigError where a stage would wait forever for nodes or GPUs that no node has and no autoscaler
+    brings."""
     if section.labels and not nodes:
         labels = ", ".join(f"{name}={value}" for name, value in section.labels.items())
         why = f"no node of this cluster has {labels}; `ray start --labels` gives a node its labels"

@@ -1,4 +1,4 @@
-"""Progress of a stage, reported to a listener from the first batch on. It knows neither rows nor where they are
+"""Reports the progress of a stage to a listener, from the first batch on. It does not know the rows, nor where they are
 computed."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Whole:
-    """`done` of `most`, which a run may end without reaching."""
+    """`done` of at most `most`; a run may end before it reaches `most`."""
 
     done: int
     most: int
@@ -19,11 +19,12 @@ class Whole:
 
 @dataclass(frozen=True)
 class Progress:
-    """`rows` and `errors` written by this call so far; `resumed`: rows of the source that were there when it began.
+    """The progress of a stage. `rows` and `errors`: written by this call so far. `resumed`: rows of the source that
+    earlier calls wrote.
 
-    `answered`: rows that the step has answered, of which the last may still be on their way into a part; the rate is
-    theirs. `total`: rows of the source, where that is known: at the end `resumed` and `rows` make it up. `what`: what
-    rows are. `whole`: how far the whole run is, where the step is one of many.
+    `answered`: rows that the step has answered; the last of them may not be in a part yet. The rate counts these.
+    `total`: rows of the source, where known; at the end it equals `resumed` + `rows`. `what`: what a row is. `whole`:
+    the progress of the whole run, where the step is one of many.
     """
 
     rows: int
@@ -37,19 +38,19 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until `total`, at the rate so far; None before anything is answered, or without a total."""
+        """Seconds until `total` at the rate so far; None before anything is answered, or without a total."""
         if self.total is None or self.rows_per_second <= 0:
             return None
         return max(self.total - self.done, 0) / self.rows_per_second
 
     @property
     def done(self) -> int:
-        """Rows of the source that have an answer, of this process or an earlier one."""
+        """Rows of the source that this process or an earlier one has answered."""
         return self.resumed + self.answered
 
 
 class Teller:
-    """Counts what a stage has done and calls `listener`, one call at a time, from whichever thread learns of it."""
+    """Counts a stage's progress and calls `listener`, one call at a time, from any of the threads that report to it."""
 
     def __init__(self, listener: Callable[[Progress], None] | None, resumed: int, total: int | None) -> None:
         self._listener, self._resumed, self._total = listener, resumed, total
@@ -63,7 +64,7 @@ class Teller:
             self._listener(Progress(self.rows, self.errors, self._resumed, self._total, rate, self._answered))
 
     def wrote(self, rows: int, errors: int) -> None:
-        """Raises what the listener raised since, maybe in another thread."""
+        """Counts written rows. Raises what the listener raised meanwhile, even in another thread."""
         with self._lock:
             self.rows, self.errors = self.rows + rows, self.errors + errors
             self._answered = max(self._answered, self.rows)
@@ -71,14 +72,14 @@ class Teller:
         self.check()
 
     def check(self) -> None:
-        """Raises what the listener raised since."""
+        """Raises what the listener raised meanwhile."""
         if self._failure is not None:
             raise self._failure
 
     def answered(self, written: int, waiting: int) -> None:
-        """`waiting` rows are answered and not written, besides those `written` when these were counted.
+        """Counts rows that are answered: `waiting` that are not written yet, and the `written` when these were counted.
 
-        Never fewer than before: rows that a dead process had answered are answered again.
+        The count never falls: rows that a dead process had answered are answered again.
         """
         with self._lock:
             rows = written + waiting

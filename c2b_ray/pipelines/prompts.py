@@ -1,6 +1,7 @@
-"""The stages of `c2b prompts`: searches, judging, pictures; each row alone, so that they run side by side and resume.
+"""The stages of `c2b prompts`: searches, judging, pictures. Each row is a unit of work, so that rows run side by side
+and resume.
 
-It knows which step runs over which rows, and leaves reading, writing and resuming to `stage`.
+It knows which step runs over which rows; reading, writing and resuming are left to `stage`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class PromptStages:
     def search(
         self, orders: pa.Table, models: Callable[[], SearchModels], plan: SearchPlan, out: str, tell: OnProgress
     ) -> None:
-        """A row of `schemas.prompts.SEARCHES` per order into parts under `out`."""
+        """Writes a row of `schemas.prompts.SEARCHES` per order into parts under `out`."""
         config = replace(SEARCH, total=orders.num_rows)
         self.runner.run(
             _rows(orders, 1), partial(search, plan=plan), models, out, id_column="search_id", config=config,
@@ -43,7 +44,7 @@ class PromptStages:
     def judge(
         self, orders: pa.Table, models: Callable[[], JudgeModels], about: ImageQuestions, out: str, tell: OnProgress
     ) -> None:
-        """A row of `schemas.prompts.JUDGED` per order into parts under `out`."""
+        """Writes a row of `schemas.prompts.JUDGED` per order into parts under `out`."""
         config = replace(JUDGE, total=orders.num_rows)
         self.runner.run(
             _rows(orders, _BLOCK), partial(judge, about=about), models, out, id_column="judged_id", config=config,
@@ -53,7 +54,7 @@ class PromptStages:
     def pictures(
         self, orders: pa.Table, generator: Callable[[], ImageGenerator], name: str, out: str, tell: OnProgress
     ) -> None:
-        """A row of `schemas.prompts.EXAMPLES` per order into parts under `out`."""
+        """Writes a row of `schemas.prompts.EXAMPLES` per order into parts under `out`."""
         config = replace(PICTURES, total=orders.num_rows)
         self.runner.run(
             _rows(orders, _BLOCK), partial(pictures, name=name), generator, out, id_column="example_id", config=config,

@@ -1,6 +1,6 @@
-"""Stages in Ray: rows are read by tasks, stepped by a pool of actors that each hold the role, and written by tasks.
+"""Runs stages in Ray: tasks read the rows, a pool of actors that each hold the role steps them, and tasks write them.
 
-`stage` defines what a stage is and promises; this module knows Ray Data alone.
+`stage` defines what a stage is and promises; this module knows Ray Data only.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from c2b_ray.store.parts import Digests, Parts
 R = TypeVar("R")
 T = TypeVar("T")
 Expand = Callable[[pa.Table], Iterator[pa.Table]]
-# What a task that reads reserves. It waits more than it computes; and Ray 2.60 joins neighbours that reserve the same
-# into one task, whose blocks are then bounded in rows alone (`_plan`), however large the images.
+# CPUs that a reading task reserves. It waits more than it computes; and Ray 2.60 joins neighbouring operators that
+# reserve the same into one task, whose blocks are then bounded in rows only (`_plan`), however large the images.
 READ_CPUS = 0.5
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
@@ -72,7 +72,7 @@ class OnRay:
         labels: Any = dict(placement.labels) or None
         task: Any = ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, label_selector=labels)(_called)
         try:
-            # Put first: what the function holds may be large, and goes to the worker by shared memory then.
+            # Put into the object store first: the function may hold much, and then travels by shared memory.
             result: T = ray.get(task.remote(ray.put(function), placement.precision))
         except ray.exceptions.RayError as error:
             raise as_raised(error) from None
@@ -102,7 +102,7 @@ class OnRay:
         placement = config.placement
         if config.stage is not None:
             placement = placed(config.stage, self._placement, self._cluster, self._served)
-        if config.total is not None:  # a process more than there are blocks would load a model for nothing
+        if config.total is not None:  # more processes than blocks would load a model for nothing
             most = max(placement.min_actors, math.ceil(config.total / config.rows_per_file))
             placement = replace(placement, max_actors=min(placement.max_actors, most))
         return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
@@ -118,7 +118,8 @@ class OnRay:
                 yield Written(summary["rows"], summary["errors"])
 
     def _check_shared(self, parts: Parts) -> None:
-        """RunError where a node does not see what this process has just made in the stage's directory."""
+        """Raises RunError where a node does not see the file that this process has just made in the stage's
+        directory."""
         if not parts.local:
             return
         above = parts.path.rpartition("/")[0]
@@ -130,7 +131,7 @@ class OnRay:
 
 @contextmanager
 def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
-    """Reports answered rows every second, and ends the stage's processes at their next batch when the body ends."""
+    """Reports answered rows every second. When the body ends, the stage's processes end at their next batch."""
     over = threading.Event()
 
     def watch() -> None:
@@ -158,7 +159,7 @@ def _called(function: Callable[[], T], precision: Precision | None) -> T:
 
 
 def dataset(rows: Rows) -> ray.data.Dataset:
-    """The rows as Ray has them; blocks are expanded by its workers."""
+    """Returns the rows as a Ray dataset. Ray's workers expand the blocks."""
     blocks = ray.data.from_arrow(list(rows.blocks))
     if rows.expand is None:
         return blocks
@@ -173,13 +174,13 @@ def _expanded(block: pa.Table, expand: ray.ObjectRef[Expand]) -> Iterator[pa.Tab
 
 
 def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> ray.data.Dataset:
-    """The stage as a lazy dataset of `SUMMARY` rows, one per part written."""
+    """Returns the stage as a lazy dataset of `SUMMARY` rows, one per part written."""
     job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
     if len(done):
         left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
         rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
-    # A block is what an actor finishes before anything of it can be written. Sources fill blocks up to BLOCK_BYTES,
-    # which for small rows is a run's whole work in one block.
+    # An actor finishes a whole block before any of it can be written. Sources fill blocks up to BLOCK_BYTES, which for
+    # small rows would be a run's whole work in one block.
     rows = rows.repartition(target_num_rows_per_block=config.rows_per_file)
     # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
     answers = rows.map_batches_internal(
@@ -206,7 +207,7 @@ def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> r
 
 
 def _pool(placement: Placement) -> ActorPoolStrategy:
-    """Two blocks at once in each actor, for the same `threads`: those that are through with one begin the next."""
+    """Returns a pool whose actors take two blocks each, so that threads that are through with one begin the next."""
     return ActorPoolStrategy(
         min_size=placement.min_actors,
         max_size=placement.max_actors,
@@ -216,9 +217,9 @@ def _pool(placement: Placement) -> ActorPoolStrategy:
 
 
 def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
-    """Runs the stage; errors as they were raised where they arose."""
+    """Runs the stage and yields its summaries. Workers' errors are raised as they were raised there."""
     with warnings.catch_warnings():
-        # Raised by Ray 2.60 as a warning where fewer blocks than actors are left to do.
+        # Ray 2.60 warns where fewer blocks than actors are left.
         warnings.filterwarnings("ignore", message="The minimum number of concurrent actors")
         try:
             batches: Any = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)

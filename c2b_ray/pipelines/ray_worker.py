@@ -1,4 +1,4 @@
-"""An actor of a stage's pool in Ray: it builds the role once and steps blocks, a batch in each of its threads."""
+"""An actor of a stage's pool in Ray: it builds the role once and steps blocks, one batch per thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Assignment(Generic[R]):
-    """What goes to the workers."""
+    """What is sent to the workers."""
 
     job: Job[R]
     parts: Parts
@@ -30,7 +30,8 @@ class Assignment(Generic[R]):
 
 
 def _threads(placement: Placement, role: object) -> int:
-    """As many as the placement says, and at least as many as a role that computes elsewhere takes calls: they wait."""
+    """Returns the placement's threads, or as many as a role that computes elsewhere takes calls, if more: those threads
+    wait."""
     threads = threads_of(placement)
     return max(threads, role.calls_at_once) if isinstance(role, Remote) else threads
 
@@ -72,6 +73,6 @@ class Worker(Generic[R]):
 
 
 def _name(block: pa.Table, id_column: str) -> str:
-    """The same in every process that gets these rows."""
+    """Returns a name for the block that is the same in every process that gets these rows."""
     first = digests(ids_of(block.slice(0, 1), id_column).slice(0, 1))
     return f"{first[0].hex() if len(first) else 'none'}-{block.num_rows}"

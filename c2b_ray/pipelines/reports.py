@@ -1,7 +1,7 @@
-"""Messages between the processes of a stage and its driver while it runs: rows answered, deaths, and to stop.
+"""Messages between a stage's processes and its driver while it runs: answered rows, deaths, and the signal to stop.
 
-It goes through the key-value store of the Ray cluster, which every process is connected to, so that no process is
-started for it and no node's death loses it. It knows neither rows nor models. A call takes about a millisecond, so a
+They go through the key-value store of the Ray cluster, to which every process is connected, so that no extra process is
+needed and no node's death loses them. This module knows neither rows nor models. A call takes about a millisecond, so a
 process reports at most every `EVERY_S`.
 """
 
@@ -24,19 +24,19 @@ LOADING = "loading"
 
 
 class Stopped(Exception):
-    """The driver has ended the stage: nothing more is to be computed."""
+    """Raised where the driver has ended the stage: no more batches are to be computed."""
 
 
 @dataclass(frozen=True)
 class Reports:
-    """The reports of one stage, named `stage`; it can be sent to workers."""
+    """The reports of one stage, named `stage`. It can be sent to workers."""
 
     stage: str
 
     # The driver's side.
 
     def open_rows(self) -> int:
-        """Rows that were answered in blocks that no process has finished yet."""
+        """Returns the number of answered rows in blocks that no process has finished yet."""
         return sum(int(internal_kv._internal_kv_get(key, namespace=NAMESPACE) or 0) for key in self._keys("open"))
 
     def stop(self) -> None:
@@ -44,7 +44,7 @@ class Reports:
         self._put("stop", "")
 
     def clear(self) -> None:
-        """Forgets the stage, but that it was stopped: a process of it may still be at work on another node."""
+        """Deletes the stage's messages except the signal to stop: a process on another node may still be at work."""
         for kind in ("open", "at", "death"):
             internal_kv._internal_kv_del(f"{self.stage}/{kind}/", del_by_prefix=True, namespace=NAMESPACE)
 
@@ -57,15 +57,18 @@ class Reports:
         self._put(f"open/{process}", str(rows))
 
     def begin(self, process: str, what: str) -> None:
-        """Notes what this process is at: if it dies, its successor finds that here."""
+        """Notes what this process works on. If it dies, its successor reads that here."""
         self._put(f"at/{process}/{what}", "")
 
     def end(self, process: str, what: str) -> None:
         internal_kv._internal_kv_del(f"{self.stage}/at/{process}/{what}", namespace=NAMESPACE)
 
     def deaths_before(self, process: str) -> dict[str, int]:
-        """What the predecessor of this process, which Ray started anew under the same name, died of: what it was at,
-        and how often that has now ended a process of the stage, on any node. Empty for a first start."""
+        """Returns what the predecessor of this process worked on when it died, and how often that work has killed a
+        process of the stage, on any node.
+
+        A predecessor is a process that Ray restarted under the same name. Empty at a first start.
+        """
         counts = {}
         for key in self._keys(f"at/{process}"):
             what = key.rpartition("/")[2]
@@ -75,7 +78,7 @@ class Reports:
         return counts
 
     def forgive(self, what: str) -> None:
-        """Forgets deaths at `what`, which has gone well by now."""
+        """Deletes the deaths at `what`, which has succeeded since."""
         internal_kv._internal_kv_del(f"{self.stage}/death/{what}/", del_by_prefix=True, namespace=NAMESPACE)
 
     def _put(self, key: str, value: str) -> None:
@@ -86,10 +89,11 @@ class Reports:
 
 
 class Reporter:
-    """One process's reports: how many rows it has answered, what it is at, and whether it is to stop."""
+    """One process's reports: how many rows it has answered, what it works on, and whether it has to stop."""
 
     def __init__(self, reports: Reports, process: str, most_deaths: int) -> None:
-        """ServiceError where what this process's predecessors died at has ended more than `most_deaths` of them."""
+        """Raises ServiceError where the work at which this process's predecessors died has killed more than
+        `most_deaths` processes."""
         self._reports, self._process = reports, process
         self._lock = threading.Lock()
         self._open, self._reported_at, self._stopped = 0, 0.0, False
@@ -111,7 +115,7 @@ class Reporter:
 
     @contextmanager
     def block(self, name: str, rows: int) -> Iterator[None]:
-        """Around the work on a block; its rows, all answered at the end, are from then on on their way to a part."""
+        """Wraps the work on a block of `rows` rows. When it ends, all are answered and leave the count of open rows."""
         self._look()
         with self._at(name):
             yield
@@ -130,7 +134,7 @@ class Reporter:
             self._reports.end(self._process, what)
 
     def answered(self, rows: int) -> None:
-        """After each batch. Stopped where the driver has ended the stage."""
+        """Counts the rows of a batch that was answered. Raises Stopped where the driver has ended the stage."""
         with self._lock:
             self._open += rows
             if time.monotonic() - self._reported_at < EVERY_S:
@@ -141,7 +145,8 @@ class Reporter:
         self._look()
 
     def check(self) -> None:
-        """Before each batch: Stopped where this process knows that the driver has ended the stage. Costs nothing."""
+        """Raises Stopped where this process already knows that the driver has ended the stage. Called before each
+        batch; costs nothing."""
         if self._stopped:
             raise Stopped
 

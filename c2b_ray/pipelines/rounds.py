@@ -1,7 +1,7 @@
-"""The stage that draws rounds: each process holds a generator and all classifiers; only counts come back.
+"""The stage that draws rounds: each process holds a generator and all classifiers, and returns only counts.
 
-It is placed like the stage that generates images, and leaves reading, writing and resuming to `stage`. Another one
-describes the failures whose images were kept.
+It is placed like the stage that generates images; reading, writing and resuming are left to `stage`. Other stages
+describe and inspect the failures whose images were kept, and classify labelled images.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from c2b_ray.steps.draw import ImageSource
 from c2b_ray.steps.predict import check_revision
 
 DRAWS_AT_ONCE = 4096
-"""Of the rounds that a process gets at once."""
+"""Draws of the rounds that a process gets at once."""
 ROUND_STAGE = StageConfig(ROUNDS, stage="generate", rows_per_file=64, most_weight=DRAWS_AT_ONCE)
 DESCRIBE = replace(VERIFY, schema=DESCRIPTIONS, weigh=None)
 ANSWER = replace(DESCRIBE, schema=ANSWERS, stage="classify")
@@ -33,7 +33,7 @@ _BLOCK, _IMAGES = 16, 256
 
 @dataclass(frozen=True)
 class Contender:
-    """A classifier of a run: how it is loaded, and what its answers mean."""
+    """A classifier of a run: how to load it, and what its answers mean."""
 
     classifier: Callable[[], Classifier]
     decider: Decider
@@ -41,7 +41,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class RoundStage:
-    """Rounds of one source of draws. `seed`: the run's, from which its draws' seeds follow."""
+    """Draws rounds from one source. `seed`: the run's, from which the draws' seeds follow."""
 
     runner: Runner
     source: Callable[[], Draws]
@@ -50,7 +50,7 @@ class RoundStage:
     seed: int
 
     def run(self, orders: pa.Table, on_progress: OnProgress) -> None:
-        """Writes a round (`schemas.ROUNDS`) per order and classifier, of those that are not there."""
+        """Writes a round (`schemas.ROUNDS`) per order and classifier, except those that are written already."""
         total = orders.num_rows * len(self.contenders)
         blocks = [orders.slice(start, _BLOCK) for start in range(0, orders.num_rows, _BLOCK)]
         config = replace(ROUND_STAGE, total=total, weigh=_draws)
@@ -74,8 +74,8 @@ def answer_all(
     out: str,
     on_progress: OnProgress,
 ) -> None:
-    """A row of `schemas.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts under
-    `out`."""
+    """Writes a row of `schemas.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts
+    under `out`."""
     total = rows.num_rows * len(contenders)
     blocks = [rows.slice(start, _IMAGES) for start in range(0, rows.num_rows, _IMAGES)]
     runner.run(
@@ -92,7 +92,7 @@ def answer_all(
 def describe_all(
     runner: Runner, images: pa.Table, captioner: Callable[[], Captioner], out: str, on_progress: OnProgress
 ) -> None:
-    """A row of `schemas.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`."""
+    """Writes a row of `schemas.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`."""
     count = images.num_rows
     blocks = [images.slice(start, _BLOCK) for start in range(0, count, _BLOCK)]
     config = replace(DESCRIBE, total=count)
@@ -110,8 +110,8 @@ def describe_all(
 def inspect_all(
     runner: Runner, images: pa.Table, verifier: Callable[[], Captioner], out: str, on_progress: OnProgress
 ) -> None:
-    """What a verifier sees in each image (`description_id`, `label`, `labels`, `image`), as `schemas.DESCRIPTIONS` into
-    parts under `out`."""
+    """Writes what a verifier sees in each image (`description_id`, `label`, `labels`, `image`), as
+    `schemas.DESCRIPTIONS`, into parts under `out`."""
     count = images.num_rows
     blocks = [images.slice(start, _BLOCK) for start in range(0, count, _BLOCK)]
     config = replace(DESCRIBE, total=count)

@@ -1,6 +1,6 @@
-"""Many captions, each with its nearest images: encoded and searched, into Parquet parts, resumable.
+"""Encodes many captions and searches the nearest images of each, into Parquet parts, resumable.
 
-It knows files of captions and leaves reading rows, writing and resuming to `stage`; what a search is, `steps.search`.
+It knows files of captions; reading rows, writing and resuming are left to `stage`, and the search to `steps.search`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def search_captions(
     out: str,
     on_progress: OnProgress | None = None,
 ) -> StageResult:
-    """The nearest images of every caption (`read_captions`), into parts under `out`.
+    """Writes the nearest images of every caption (`read_captions`) into parts under `out`.
 
-    `made_by` says what the answers depend on, `k` among it. RunError where `out` was begun from something else.
+    `made_by` names what the answers depend on, `k` among it. Raises RunError where `out` was begun with another
+    `made_by`.
     """
     files.make_directory(out)
     begun = f"{out}/{MADE_BY}"
@@ -70,7 +71,7 @@ def retrieve(
     out: str,
     on_progress: OnProgress | None = None,
 ) -> StageResult:
-    """The k nearest images of each of `steps.retrieve.to_retrieve`'s rows, as `schemas.RETRIEVED` under `out`."""
+    """Writes the k nearest images of each row of `steps.retrieve.to_retrieve`, as `schemas.RETRIEVED`, under `out`."""
     count, at_once = searches.num_rows, SEARCHED_AT_ONCE
     rows = Rows([searches.slice(start, at_once) for start in range(0, max(1, count), at_once)], total=count)
     config, step = replace(RETRIEVE, total=count), partial(_nearest, k=k)
@@ -82,8 +83,10 @@ def _nearest(batch: pa.Table, finder: Finder, k: int) -> pa.Table:
 
 
 def read_captions(source: str) -> Rows:
-    """`caption_id`, `row` (0-based) and `caption` of a text file (one a line) or Parquet file. SourceError where the
-    file has none."""
+    """Returns `caption_id`, `row` (0-based) and `caption` of a text file (one caption per line) or Parquet file.
+
+    Raises SourceError where the file has none.
+    """
     filesystem, path = resolve(source)
     folder, _, name = path.rpartition("/")
     location = Location(source, filesystem, folder)
@@ -106,7 +109,7 @@ def _of_lines(source: str) -> Rows:
 
 
 def _of_table(location: Location, name: str) -> Rows:
-    """The footer alone is read here; row groups are read where blocks are expanded."""
+    """Reads the footer only; row groups are read where blocks are expanded."""
     with location.open(name) as stream, pq.ParquetFile(stream) as file:
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         column = next((name for name in COLUMNS if name in file.schema_arrow.names), None)

@@ -1,6 +1,6 @@
-"""Checks that local paths exist on every node: a path that one node alone has would fail in the middle of a stage.
+"""Checks that local paths exist on every node: a path that only one node has would fail in the middle of a stage.
 
-It knows paths and nodes, not what is at the paths. Object stores are the same everywhere and not looked at.
+It knows paths and nodes, not what is at the paths. Object stores are the same everywhere and are not checked.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ ADVICE = "put it on s3://, or on a disk that all nodes mount at the same path"
 
 
 def check_on_every_node(out: str | None, read: Mapping[str, str]) -> None:
-    """ConfigError where a node of the cluster has not what this process has. On one node there is nothing to check.
+    """Raises ConfigError where a node of the cluster lacks a path that this process has. On one node it checks nothing.
 
-    `out`: the directory that workers write into, which must be the very same one on every node; this process has made
+    `out`: the directory that workers write into, which must be the same directory on every node; this process has made
     it. `read`: file or folder that workers read, of which each node may have a copy → the field that names it.
     """
     here = {os.path.abspath(os.path.expanduser(path)): field for path, field in read.items() if not is_remote(path)}
@@ -52,9 +52,9 @@ def not_shared(directory: str, address: str) -> str:
 
 
 def node_without(paths: list[str], nodes: Iterable[str] | None = None) -> tuple[str, str] | None:
-    """A path that some node lacks, and the address of that node; None where all nodes have all of them.
+    """Returns a path that some node lacks, and the address of that node; None where all nodes have all of them.
 
-    `nodes`: the ids of the nodes, by default all `working_nodes`. One that does not answer in time is taken to be
+    `nodes`: the ids of the nodes, by default all `working_nodes`. A node that does not answer in time is taken to be
     leaving.
     """
     working = working_nodes()
@@ -76,7 +76,7 @@ def node_without(paths: list[str], nodes: Iterable[str] | None = None) -> tuple[
 
 
 def working_nodes() -> dict[str, str]:
-    """The nodes with CPUs, for no other runs a stage's work, but for this process's own: id → address."""
+    """Returns id → address of the nodes with CPUs except this process's; nodes without CPUs run no stage's work."""
     here = ray.get_runtime_context().get_node_id()
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return {
@@ -87,7 +87,7 @@ def working_nodes() -> dict[str, str]:
 
 
 def absent(paths: list[str]) -> list[str]:
-    """Those of the paths that are not on this machine."""
+    """Returns the paths that are not on this machine."""
     return [path for path in paths if not os.path.exists(path)]
 
 

@@ -3,8 +3,8 @@
     rows → those not yet written → step, given a role → parts
 
 This module holds what all runners of stages share. It does not know what the step does, where rows come from, or Ray;
-`here` runs a stage in this process and `ray_stage` in Ray's. A row is done when a part that holds its id has its name;
-a part is whole or absent (`parts`). So after any process has died, the same call goes on where the parts end.
+`here` runs a stage in this process and `ray_stage` in Ray's. A row is done when a part that holds its id has its final
+name; a part is whole or absent (`parts`). So after the death of any process, the same call resumes where the parts end.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ ONE_PROCESS = Placement(batch=64)
 
 @dataclass(frozen=True)
 class Rows:
-    """The source of a stage: `blocks` that describe rows and cost little, and how a block becomes tables of rows.
+    """The source of a stage: small `blocks` that describe rows, and a function that turns a block into tables of rows.
 
-    `expand`: None where the blocks hold the rows themselves; else it can be sent to workers. `total`: how many rows
-    there are, where that is known. `ids`: the ids of all rows, some at a time, where `expand` makes rows of known ids.
+    `expand`: None where the blocks hold the rows themselves; otherwise it can be sent to workers. `total`: the number
+    of rows, where known. `ids`: yields the ids of all rows, some at a time, where they are known without `expand`.
     """
 
     blocks: Sequence[pa.Table]
@@ -46,7 +46,7 @@ class Rows:
     ids: Callable[[], Iterator[pa.Array]] | None = None
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows, read in this process."""
+        """Yields the rows, read in this process."""
         for block in self.blocks:
             if self.expand is None:
                 yield block
@@ -56,14 +56,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class StageConfig:
-    """How a stage runs; none of it changes a row.
+    """How a stage runs. No field changes a row.
 
     `schema`: of every part; the step's table is cast to it. `placement`: how many processes, and what each of them
     takes; a runner replaces it for a `stage` that placement files know by name. `rows_per_file`: about; fewer where a
-    row holds many bytes; where an actor dies, up to twice as many are done again. `restarts`: how many processes may
-    die over the same rows before the stage gives up. `weigh`: what each row takes, such as its pixels; rows that
-    together weigh more than `most_weight` do not get into one batch, save a row alone. `total`: how many rows there
-    are, where the caller knows.
+    row holds many bytes; where an actor dies, up to twice as many are computed again. `restarts`: how many processes
+    may die over the same rows before the stage gives up. `weigh`: the weight of each row, such as its pixels; rows that
+    together weigh more than `most_weight` do not share a batch. `total`: the number of rows, where the caller knows it.
     """
 
     schema: pa.Schema
@@ -78,9 +77,10 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class StageResult:
-    """What this call wrote: `rows`, of which `errors` have an error; `resumed` rows of the source were in `out` before.
+    """What this call wrote: `rows`, of which `errors` have an error. `resumed`: rows of the source that `out` held
+    before.
 
-    Where the ids of the source's rows are not known before these are read, `resumed` are all rows that were in `out`.
+    Where the ids of the source's rows are not known before they are read, `resumed` counts all rows that `out` held.
     """
 
     rows: int
@@ -90,20 +90,22 @@ class StageResult:
 
 
 class Runner(Protocol):
-    """Where stages run. `placements`: the placement of each named stage that has written rows, for a run's record."""
+    """Runs stages. `placements`: the placement of each named stage that has written rows, for a run's record."""
 
     placements: dict[str, dict[str, Any]]
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
-        """ConfigError, before work starts, where a path is not on every node that does the work.
+        """Raises ConfigError, before work starts, where a path is missing on a node that does the work.
 
         `out`: a directory that this process has made and workers write into. `read`: path that workers read → the field
         that names it.
         """
 
     def call(self, function: Callable[[], T], config: StageConfig) -> T:
-        """What `function` returns, called once in a process placed like those of a stage with this config; what it
-        raises is raised as itself."""
+        """Calls `function` once, in a process placed like those of a stage with this config, and returns its result.
+
+        What it raises is raised here unchanged.
+        """
         ...
 
     def run(
@@ -119,11 +121,11 @@ class Runner(Protocol):
     ) -> StageResult:
         """Maps `step` over `rows` into parts under `out`, each id once, leaving out the ids that parts there hold.
 
-        `step` gives one row per row; `id_column` is in its input and its output and names a row for good. Where it is a
-        list of ids in the input, the step gives one row per id, and gets the ids that are still to be done. `out` may
-        hold the rows of other sources too. RunError where another process writes to `out`; StorageError where the file
-        system refuses; what `role_factory` or `step` raises is raised as itself. After any of these, and after a kill,
-        the same call resumes, with this runner or another.
+        `step` returns one row per row. `id_column` is in its input and its output and identifies a row permanently.
+        Where it is a list of ids in the input, the step returns one row per id, and gets only the ids that are not
+        done. `out` may hold the rows of other sources too. Raises RunError where another process writes to `out`;
+        StorageError where the file system refuses; what `role_factory` or `step` raises is raised unchanged. After any
+        of these, and after a kill, the same call resumes, with this runner or another.
         """
 
 
@@ -152,10 +154,10 @@ def write_stage(
     on_progress: Callable[[Progress], None] | None,
     work: Callable[[Parts, Digests, Teller], Generator[Written, None, None]],
 ) -> StageResult:
-    """The frame of every stage, as its only writer: counts what is there, has the rest written, drops repeats.
+    """Runs a stage as the only writer of `out`: counts the existing rows, has the rest written, drops repeats.
 
-    `work` writes what is missing: it gets where to, the digests of the ids that are there, and whom to tell of rows
-    that are answered and not yet written. It is not begun where nothing is missing.
+    `work` writes the missing rows. It gets the parts to write to, the digests of the ids that exist, and the `Teller`
+    to report answered rows to. It is not called where nothing is missing.
     """
     began = time.monotonic()
     with writing(out) as parts:
@@ -177,7 +179,7 @@ def write_stage(
 
 
 def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
-    """How many of the rows are among `done`, and whether any may be missing."""
+    """Returns how many of the rows are among `done`, and whether any may be missing."""
     if rows.ids is not None:
         ids: Iterator[pa.Array | pa.ChunkedArray] = rows.ids()
     elif rows.expand is None:
@@ -197,7 +199,8 @@ def write_part(table: pa.Table, parts: Parts, id_column: str) -> Written:
 
 
 def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
-    """The rows whose ids are not among the sorted digests `done`; of a list of ids, those that are not."""
+    """Returns the rows whose ids are not among the sorted digests `done`; of a list of ids, only the missing
+    ones stay."""
     if not len(done):
         return table
     ids = table[id_column].combine_chunks()
@@ -213,13 +216,13 @@ def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
 
 
 def ids_of(rows: pa.Table, id_column: str) -> pa.ChunkedArray:
-    """The ids of what the step is to make of the rows; of a list of ids all of them."""
+    """Returns the ids of the rows that the step has to return; lists of ids are flattened."""
     ids = rows[id_column]
     return pc.list_flatten(ids) if pa.types.is_list(ids.type) else ids
 
 
 def each_once(table: pa.Table, id_column: str) -> pa.Table:
-    """The table with every id once. ValueError where an id is null."""
+    """Returns the table with every id once. Raises ValueError where an id is null."""
     ids = table[id_column]
     if ids.null_count:
         raise ValueError(f"{id_column} is null in {ids.null_count} rows of the source")
@@ -230,7 +233,7 @@ def each_once(table: pa.Table, id_column: str) -> pa.Table:
 
 
 def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
-    """The block in batches of at most `batch` rows and `most_weight`, in its order."""
+    """Returns the block in batches of at most `batch` rows and `most_weight`, in order."""
     weights = [0] * block.num_rows if config.weigh is None else list(config.weigh(block))
     size, most = config.placement.batch, config.most_weight
     starts, rows, weight = [0], 0, 0  # a block without rows is one batch too: what the step makes of it has the schema
@@ -243,7 +246,8 @@ def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
 
 
 def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
-    """What the step makes of a batch, in the stage's schema. ValueError where its ids are not those of the batch."""
+    """Returns the step's answer to a batch, in the stage's schema. Raises ValueError where its ids differ from the
+    batch's."""
     table = job.step(batch, role).select(job.config.schema.names).cast(job.config.schema)
     if sorted(table[job.id_column].to_pylist()) != sorted(ids_of(batch, job.id_column).to_pylist()):
         raise ValueError(f"a step gives one row per row, but {job.id_column} of its output is not that of its input")
@@ -251,8 +255,10 @@ def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
 
 
 def threads_of(placement: Placement) -> int:
-    """The placement's, or a thread for each core of this machine: one more takes the caches of the others. Each holds a
-    batch of decoded images."""
+    """Returns the placement's threads, or one per core of this machine: more would share its caches.
+
+    Each thread holds a batch of decoded images.
+    """
     return placement.threads or min(MOST_THREADS, cores())
 
 

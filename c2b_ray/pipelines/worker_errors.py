@@ -1,8 +1,8 @@
-"""Exceptions from Ray Data's workers to the driver, as they were raised.
+"""Carries exceptions from Ray Data's workers to the driver, as they were raised.
 
-It knows Ray's wrappings and nothing of what is raised. Ray 2.60 adds advice on retries to the text of an exception
-from a map function, and replaces one whose constructor takes other arguments than its message by a wall of text: so
-the exception travels as bytes inside `Carried`, and the driver takes it out.
+It knows how Ray wraps exceptions, not what is raised. Ray 2.60 adds advice on retries to the text of an exception from
+a map function, and replaces one whose constructor takes more than its message by a wall of text. So the exception
+travels as bytes inside `Carried`, and the driver unpacks it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Carried(Exception):
-    """Carries a pickled exception. `advice` is what Ray appends to the arguments of what it passes on."""
+    """Carries a pickled exception. `advice`: what Ray appends to the arguments of an exception that it passes on."""
 
     def __init__(self, payload: bytes, *advice: object) -> None:
         super().__init__(payload, *advice)
@@ -30,7 +30,7 @@ class Carried(Exception):
 
 
 def carried(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, with exceptions that reach the driver as they were raised."""
+    """Wraps `function` so that its exceptions reach the driver as they were raised."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -43,7 +43,7 @@ def carried(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def carried_rows(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """As `carried`, for a function that yields."""
+    """Wraps a generator function as `carried` wraps a function."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -56,7 +56,7 @@ def carried_rows(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]
 
 
 def as_raised(error: ray.exceptions.RayError) -> Exception:
-    """What a worker raised; ServiceError for what happened to Ray itself."""
+    """Returns the exception that a worker raised; a ServiceError for what happened to Ray itself."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Carried):
         return _unpacked(cause.payload)
@@ -68,7 +68,8 @@ def as_raised(error: ray.exceptions.RayError) -> Exception:
 
 
 def _packed(error: Exception) -> bytes:
-    """Type, arguments and attributes: unlike a pickled exception, whole also where the constructor takes others."""
+    """Pickles type, arguments and attributes, which works also for exceptions whose constructor takes other
+    arguments."""
     trace = "".join(traceback.format_exception(error))
     if not isinstance(error, C2BError):  # a bug: where it was raised is what is wanted
         error.add_note("In a worker of Ray:\n" + trace)

@@ -1,4 +1,4 @@
-"""What a build has done so far, counted live in each process that works on it. It knows names and numbers."""
+"""Counts the work of a build live, in each process that works on it. It knows only names and numbers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 DRAWS, KEPT, DROPPED = "draws", "kept", "dropped"
 IMAGES, SECONDS = "images", "seconds"
 BECAUSE = "because"
-"""Names of counters: alone, or before a colon and what they count, such as `dropped:not_failed` or `images:generate`;
-behind `because` a few reasons why there was no image."""
+"""Names of counters: alone, or followed by a colon and what they count, such as `dropped:not_failed` or
+`images:generate`. After `because:` stand a few reasons why there was no image."""
 
 
 class Counters:
-    """Sums by name; several threads may add."""
+    """Sums by name. Several threads may add."""
 
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The models of a dataset, loaded where a worker is: from factories that can be sent there."""
+"""Loads the models of a dataset in the worker that uses them, from factories that can be sent there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TableThere:
 
 @dataclass(frozen=True)
 class JudgeThere:
-    """`truths`: what each label of the dataset is among the classifier's."""
+    """`truths`: for each label of the dataset, the classifier's labels that count as right."""
 
     name: str
     revision: str
@@ -83,7 +83,7 @@ class VerifierThere:
 
 @dataclass(frozen=True)
 class CrewThere:
-    """All models of a dataset, and what counts as a failure; `load` loads them."""
+    """All models of a dataset, and what counts as a failure. `load` loads them."""
 
     sources: tuple[GeneratorThere | IndexThere | TableThere, ...]
     judges: tuple[JudgeThere, ...]
@@ -103,13 +103,13 @@ class CrewThere:
         )
 
     def revisions(self) -> dict[str, str]:
-        """The revision of each model, by what it does and its name."""
+        """Returns the revision of each model, by its task and its name."""
         result = {f"images {there.name}": there.revision for there in self.sources}
         result |= {f"classifier {there.name}": there.revision for there in self.judges}
         return result if self.verifier is None else {**result, f"verifier {self.verifier.name}": self.verifier.revision}
 
     def named(self, names: Sequence[str]) -> CrewThere:
-        """The same models under other names, in the order of `revisions`."""
+        """Returns the same models under other names, in the order of `revisions`."""
         rest = iter(names)
         return replace(
             self,

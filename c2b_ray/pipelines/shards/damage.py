@@ -1,8 +1,8 @@
-"""Which files of a dataset are not what they were when they were written: cut short, or with other bytes.
+"""Finds files of a dataset that have changed since they were written: cut short, or with other bytes.
 
-Of a finished dataset the manifest says what each file is. Of one that is not finished, files that say something of
-others are read whole; those with images have their sizes compared, for reading all of them would take each of many
-builds that are interrupted as long as drawing them. It knows names, and gives the reading to workers.
+For a finished dataset, the manifest lists the digest of each file. For an unfinished one, files that describe others
+are read whole; of files with images only the sizes are compared, because reading all of them after each interruption
+would take as long as drawing them. This module knows names, and leaves the reading to workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from c2b_ray.store.shards import REPEATS, ShardFiles
 
 
 def damaged(crews: Crews, files: ShardFiles, plan: Plan, listed: Sequence[Mapping[str, Any]] | None) -> list[str]:
-    """The names of damaged files. `listed`: the shards of the manifest, by number; None where there is no manifest."""
+    """Returns the names of damaged files. `listed`: the shards of the manifest, by number; None where there is no
+    manifest."""
     names: list[str] = []
 
     def on_done(_: Task, of_task: list[str]) -> None:

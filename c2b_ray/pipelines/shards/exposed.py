@@ -31,7 +31,7 @@ _HELP = {
 
 
 class Exposed:
-    """What a scrape gets: the last counts reported."""
+    """The counts that a scrape gets: the last ones reported."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -55,9 +55,9 @@ class Exposed:
 
 @contextmanager
 def exposed(port: int | None) -> Iterator[Exposed]:
-    """Serves the counters on a port of this machine until the block ends; on none where it is None.
+    """Serves the counters on a port of this machine until the block ends; None serves nothing.
 
-    ConfigError where the port is taken.
+    Raises ConfigError where the port is taken.
     """
     counts = Exposed()
     if port is None:

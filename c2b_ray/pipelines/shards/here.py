@@ -1,4 +1,4 @@
-"""Tasks of a build in this process: threads share the models, and each has a shard under way."""
+"""Runs tasks of a build in this process: threads share the models, and each works on one shard."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ OnCounts = Callable[[dict[str, float]], None]
 
 
 class Crews(Protocol):
-    """Workers that do tasks. `lost`: how many of them died; `repeated`: tasks that were repeated because of it."""
+    """Workers that do tasks. `lost`: how many of them died. `repeated`: tasks that were repeated because of it."""
 
     lost: int
     repeated: int
 
     def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
-        """Does all tasks, in any order, and reports each that is done, and now and then all counts so far.
+        """Does all tasks, in any order. Reports each that is done, and at intervals all counts so far.
 
-        What a task raises is raised as itself, and ends the others at their next batch.
+        What a task raises is raised unchanged, and ends the others at their next batch.
         """
         ...
 
     def close(self) -> None:
-        """Lets the workers go."""
+        """Ends the workers."""
 
 
 class CrewsHere:
@@ -40,7 +40,7 @@ class CrewsHere:
         self._counters = Counters()
         self._threads = threads or min(16, cores())
         self._workshop = Workshop(recipe, self._counters, self._check)
-        # The same threads for all passes: what each has taken of memory, the next pass takes again.
+        # The same threads for all passes, so that each pass reuses the memory of the last.
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shard")
 
     def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
@@ -61,7 +61,7 @@ class CrewsHere:
             raise
 
     def close(self) -> None:
-        """Tasks that are under way end at their next batch."""
+        """Ends the tasks in progress at their next batch."""
         self._stopped.set()
         self._pool.shutdown(cancel_futures=True)
 

@@ -1,8 +1,8 @@
-"""Tasks of a build on Ray: actors that each hold the models and do a few tasks at once.
+"""Runs tasks of a build on Ray: actors that each hold the models and do a few tasks at once.
 
-An actor that dies, alone or with its node, loses its unfinished tasks and no more: these are assigned again,
-and another actor replaces it where there is room for one. Only an actor that is up gets tasks: no build waits for a
-node that does not come while others could work.
+An actor that dies, alone or with its node, loses its unfinished tasks only: these are assigned again, and another actor
+replaces it where there is room for one. Only an actor that is up gets tasks: no build waits for a node that does not
+come while others could work.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from c2b_ray.pipelines.worker_errors import as_raised, carried
 
 REPORT_EVERY_S = 1.0
 SERVED_THREADS = 4
-"""Shards under way in a process whose models answer from Ray Serve: it waits rather than works."""
+"""Shards in progress in a process whose models answer from Ray Serve: it waits rather than computes."""
 RESTARTS = 5
-"""Processes that may die over one task, on nodes that live, without any task being done meanwhile."""
+"""Processes that may die over one task, on nodes that stay alive, while no other task is done."""
 
 
 class Hand:
@@ -59,7 +59,7 @@ class Hand:
 
 @dataclass
 class _Actor:
-    """`coming`: the call that says it is up. `tasks`: by the reference to their results."""
+    """`coming`: the call that returns once the actor is up. `tasks`: by the reference to their results."""
 
     handle: Any
     coming: Any
@@ -69,14 +69,14 @@ class _Actor:
 
 
 class CrewsOnRay:
-    """On the cluster that this process is connected to. `served`: models answer from Ray Serve."""
+    """Workers on the cluster that this process is connected to. `served`: models answer from Ray Serve."""
 
     def __init__(self, recipe: Recipe, placement: PlacementConfig | None, served: bool = False) -> None:
         self.lost = self.repeated = 0
         self._recipe = ray.put(recipe)
         self._placement = placed("shards", placement or PlacementConfig(), nodes.cluster(), served)
         self._threads = SERVED_THREADS if served else max(1, self._placement.threads)
-        # A process more than there are shards would load its models for nothing.
+        # More processes than shards would load models for nothing.
         self._most = min(self._placement.max_actors, max(1, -(-recipe.plan.shards // self._threads)))
         self._kind: Any = ray.remote(Hand)
         self._actors: list[_Actor] = []
@@ -108,20 +108,20 @@ class CrewsOnRay:
         on_counts(self._counts())
 
     def close(self) -> None:
-        """At once: what is under way is whole or absent, whenever its process ends."""
+        """Kills all actors at once. Whenever a process ends, a file that it was writing is whole or absent."""
         for actor in self._actors:
             ray.kill(actor.handle)
         self._actors = []
 
     def _hire(self) -> None:
-        """As many actors as there may be; those for which there is no room wait for it."""
+        """Starts as many actors as allowed. Those without room wait for it."""
         while len(self._actors) < self._most:
             placement = self._placement
             options: dict[str, Any] = {
                 "num_cpus": placement.cpus,
                 "num_gpus": placement.gpus,
                 "max_restarts": 0,  # another one replaces it, so that its unfinished work is counted
-                "max_concurrency": self._threads + 2,  # it says what it has done meanwhile
+                "max_concurrency": self._threads + 2,  # two more, for calls that read its counts
                 "scheduling_strategy": "SPREAD",
             }
             if placement.labels:
@@ -140,7 +140,7 @@ class CrewsOnRay:
             self._hire()
 
     def _await(self, on_done: OnDone, again: deque[Task]) -> None:
-        """Waits for a while for whatever ends: tasks, actors that come up, actors that die."""
+        """Waits for a while until something ends: a task, the start of an actor, or an actor."""
         waiting = {actor.coming: actor for actor in self._actors if not actor.node}
         working = {reference: actor for actor in self._actors for reference in actor.tasks}
         done, _ = ray.wait([*working, *waiting], num_returns=1, timeout=REPORT_EVERY_S)

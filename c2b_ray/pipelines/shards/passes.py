@@ -1,9 +1,9 @@
-"""The passes of a build: which tasks are to be done, in which order, and when all is there.
+"""The passes of a build: which tasks are to be done, in which order, and when the dataset is complete.
 
     first pass of every shard → fingerprints scattered, compared, gathered → every shard finished
 
-It holds a byte for each shard and looks at names alone: what is there says what is done, so that a build goes on where
-the last one ended, however that ended. It knows neither rows nor models, nor where tasks run.
+It holds a byte per shard and reads file names only: the existing files tell what is done, so a build resumes where the
+last one ended, however that ended. It knows neither rows nor models, nor where tasks run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from c2b_ray.store.shards import DRAWS as OF_DRAWS
 
 Bits = NDArray[np.bool_]
 OnUnits = Callable[[int, int, dict[str, float]], None]
-"""Gets how many units are done (draws, or tasks), of how many, and the counts."""
+"""Gets the number of units (draws or tasks) that are done, the number of all units, and the counts."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Of each shard, which of its files are there."""
+    """Which files each shard has."""
 
     drawn: Bits
     rows: Bits
@@ -64,11 +64,11 @@ class Passes:
 
     @property
     def left(self) -> int:
-        """Shards that are not finished."""
+        """The number of shards that are not finished."""
         return int((~self._state.finished).sum())
 
     def run_first(self, on_units: OnUnits) -> None:
-        """Draws what nobody has drawn, and what is lost of finished shards."""
+        """Draws the shards that are not drawn, and restores lost rows of finished shards."""
         state, plan = self._state, self._plan
         lost = state.drops & ~state.rows & ~state.drawn
         missing = ~state.finished & ~lost & ~state.drawn
@@ -84,7 +84,7 @@ class Passes:
             bits[task.number] = True
 
         def tell(sums: dict[str, float]) -> None:
-            # A process that dies has counted draws that are drawn again, and has not reported some that are there.
+            # A process that died may have counted draws that are drawn again, and not reported some that are written.
             there = int(sizes[state.drawn | state.rows & state.drops].sum())
             on_units(min(plan.draws, max(there, before + int(sums.get(DRAWS, 0.0)))), plan.draws, sums)
 
@@ -93,7 +93,7 @@ class Passes:
             self._crews.run(tasks(), done, tell)
 
     def run_second(self, on_units: OnUnits) -> None:
-        """Compares the fingerprints, and finishes the shards that are not."""
+        """Compares the fingerprints, and finishes the remaining shards."""
         left = np.flatnonzero(~self._state.finished)
         if not len(left):
             return
@@ -123,7 +123,10 @@ class Passes:
         self._state.rows[task.number] = self._state.drops[task.number] = True
 
     def _before(self, ends: Ints) -> Ints:
-        """Of each shard, how many failures of its first caption stand in earlier ones. `ends`: of its last caption."""
+        """Returns for each shard how many failures of its first caption are in earlier shards.
+
+        `ends`: for each shard, the failures of its last caption.
+        """
         plan, firsts = self._plan, self._captions.firsts
         starts = np.arange(plan.shards, dtype=np.int64) * plan.shard_draws
         first_caption = np.searchsorted(firsts, starts, side="right") - 1

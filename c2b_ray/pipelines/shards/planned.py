@@ -1,4 +1,4 @@
-"""The captions of a dataset's plan, as they are needed: numbers of all, texts of the few that a shard draws.
+"""The captions of a dataset's plan, loaded as they are needed: numbers of all, texts of the few that a shard draws.
 
 It knows `captions.parquet`, not who wrote the captions.
 """
@@ -24,12 +24,12 @@ from c2b_ray.store.shards import ShardFiles
 
 CAPTIONS = "captions.parquet"
 GROUP = 4096
-"""Captions that are read at once."""
+"""Captions that are read in one go."""
 _GROUPS_HELD = 4
 
 
 class PlannedCaptions:
-    """The captions of a plan. `firsts`: the position of each one's first draw; `label_numbers`: by caption."""
+    """The captions of a plan. `firsts`: the position of each caption's first draw. `label_numbers`: by caption."""
 
     def __init__(self, location: ShardFiles) -> None:
         self._files = location
@@ -70,7 +70,7 @@ class PlannedCaptions:
 
 
 def write_captions(location: ShardFiles, tables: Iterator[pa.Table]) -> None:
-    """Tables of `schemas.dataset.PLANNED`, in the order of their captions; held a few at a time."""
+    """Writes tables of `schemas.dataset.PLANNED`, in the order of their captions; a few are in memory at a time."""
 
     def fill(path: str) -> None:
         with pq.ParquetWriter(path, PLANNED, compression="zstd", write_page_checksum=True) as writer:

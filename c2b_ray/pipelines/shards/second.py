@@ -1,11 +1,11 @@
-"""The second pass: which failures are near-duplicates of earlier ones, of all shards and in no process all at once.
+"""The second pass: finds failures that are near-duplicates of earlier ones, over all shards; no process holds them all.
 
-    scatter G     a group of shards  → its fingerprints, by the bucket of each of their bands
-    compare B     a bucket           → the earliest near-duplicate of each failure there, by the group that it is in
-    gather G      a group            → what all buckets say of it, and how many failures are left of its last captions
+    scatter G  a group of shards  → its fingerprints, by the bucket of each of their bands
+    compare B  a bucket           → the earliest near-duplicate of each failure there, by the failure's group
+    gather G   a group            → the results of all buckets for it, and how many failures its last captions keep
 
-A shard that is finished already, as where another one is made anew, gives its fingerprints from its rows and drops. It
-knows files and arrays of numbers, never an image.
+A shard that is already finished, while another one is made anew, gets its fingerprints from its rows and drops. This
+module knows files and arrays of numbers, and no images beyond those that marks are computed from.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _WANTED = ["caption_number", "draw", "image_id", "fingerprint"]
 _THUMBNAIL, _WINDOWS = "thumbnail", "windows"
 _FAILURES = pa.schema([DROP_ROWS.field(name) for name in [*_WANTED, _THUMBNAIL, _WINDOWS]])
 _INNER, _MOVED = 1, 2
-"""Beyond the distance, in place of a band: entries of inner parts, and of the same moved."""
+"""Added to the distance, as the band of entries that are inner parts, or moved inner parts."""
 
 
 class Second:
-    """`format`: of the dataset. What near-duplicates are recognised by: in 1 their fingerprints, in 2 their thumbnails
-    too, in 3 also their inner parts, whether they are moved copies."""
+    """`format`: of the dataset. Format 1 recognises near-duplicates by their fingerprints, 2 also by their thumbnails,
+    3 also moved copies by their inner parts."""
 
     def __init__(
         self, location: ShardFiles, plan: Plan, captions: PlannedCaptions, distance: int | None, format: int
@@ -80,7 +80,7 @@ class Second:
         return methods[method](number)
 
     def listed(self, group: int) -> list[dict[str, Any]]:
-        """What the manifest says of each shard of a group."""
+        """Returns the manifest's entries for the shards of a group."""
         return [self._entry(number) for number in self._plan.shards_of_group(group)]
 
     def _entry(self, number: int) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Second:
         return {"name": name, **about["shard"], "drops": of_drops}
 
     def check(self, entries: list[dict[str, Any]]) -> list[str]:
-        """The files of these entries of a manifest that are missing or other files than it lists."""
+        """Returns the files of these manifest entries that are missing or whose digest differs."""
         damaged = []
         for entry in entries:
             for folder, written in ((SHARDS, entry), (DROPS, entry["drops"])):
@@ -100,7 +100,8 @@ class Second:
         return damaged
 
     def unsound(self, drawn: list[int], finished: list[int]) -> list[str]:
-        """The files of these shards that cannot be read, and rows that have another size than their drops say."""
+        """Returns the files of these shards that cannot be read, and rows whose size differs from the size in their
+        drops."""
         damaged = []
         for number in drawn:
             name = f"{CANDIDATES}/{self._plan.name(number)}{OF_DRAWS}{ENDING}"
@@ -124,7 +125,7 @@ class Second:
         return True
 
     def _has_all_parts(self, name: str) -> bool:
-        """Whether a file of parts has its end, which it is written with last."""
+        """Returns whether a file of parts has its footer, which is written last."""
         try:
             self._part(name.removesuffix(".arrow"), 0)
         except pa.ArrowException:
@@ -178,7 +179,7 @@ class Second:
         self._put_parts(f"pairs-{bucket:05d}", pairs, self._plan.groups_of(positions[hit]), self._plan.groups)
 
     def gather(self, group: int) -> list[int]:
-        """Of each shard of the group how many failures are left of its last caption, repeats left out."""
+        """Returns for each shard of the group how many failures of its last caption are left without repeats."""
         parts = [self._part(f"pairs-{bucket:05d}", group) for bucket in range(self._buckets)]
         pairs = pa.concat_tables([_PAIRS.empty_table(), *parts])
         pairs = pairs.sort_by([("position", "ascending"), ("earliest", "ascending")])
@@ -192,7 +193,7 @@ class Second:
         return [self._left_of_last(number, pairs["position"].to_numpy()) for number in shards]
 
     def repeats_of(self, number: int) -> dict[int, str]:
-        """Position → id of the earliest near-duplicate, of the failures of a shard that have one."""
+        """Returns position → id of the earliest near-duplicate, for the failures of a shard that have one."""
         group = int(self._plan.groups_of(np.array([self._plan.bounds(number)[0]]))[0])
         pairs = self._part(f"group-{group:04d}", number - self._plan.shards_of_group(group).start)
         return dict(zip(pairs["position"].to_pylist(), pairs["id"].to_pylist(), strict=True))
@@ -208,7 +209,7 @@ class Second:
         return int((of_last & ~np.isin(self._positions(failures), repeated)).sum())
 
     def _failures(self, number: int) -> pa.Table:
-        """The failures of a shard, in the order of their draws."""
+        """Returns the failures of a shard, in the order of their draws."""
         name = self._plan.name(number)
         if self._files.exists(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}"):
             table = self._compared(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", "reason")
@@ -219,12 +220,12 @@ class Second:
         return pa.concat_tables([*rows, drops]).sort_by([("caption_number", "ascending"), ("draw", "ascending")])
 
     def _compared(self, name: str, *more: str) -> pa.Table:
-        """What is compared of the draws in a file."""
+        """Returns the columns of the draws in a file that are compared."""
         names = [*_WANTED, *self._marked, *more]
         return self._whole(self._files.read(name, names).select(names))
 
     def _of_rows(self, table: pa.Table) -> pa.Table:
-        """What is compared of a dataset's rows, whose marks are made from their images again."""
+        """Returns the compared columns of a dataset's rows; their marks are computed from the images again."""
         chosen = table.select(_WANTED)
         if self._marked:
             images = [decode(data) for data in table["image"].to_pylist()]
@@ -235,7 +236,7 @@ class Second:
         return self._whole(chosen).cast(_FAILURES)
 
     def _whole(self, table: pa.Table) -> pa.Table:
-        """With blank marks where the dataset's format has none: those are alike of all."""
+        """Adds blank marks where the dataset's format has none. Blank marks are equal for all rows."""
         for name in (_THUMBNAIL, _WINDOWS):
             if name not in self._marked:
                 kind = _FAILURES.field(name).type
@@ -253,7 +254,7 @@ class Second:
         return Marks(self._positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
 
     def _put_parts(self, name: str, table: pa.Table, part_of: Ints, count: int) -> None:
-        """The table, cut by `part_of` (rows,) in [0, count), so that one part can be read alone."""
+        """Writes the table in `count` parts, by `part_of` (rows,) in [0, count), so that one part can be read alone."""
         order = np.argsort(part_of, kind="stable")
         table = table.take(pa.array(order)).combine_chunks()
         bounds = np.searchsorted(part_of[order], np.arange(count + 1))

@@ -1,10 +1,10 @@
 """A worker of a build: it holds the models and makes the shards whose numbers it gets.
 
-    first     draws a shard's images, has them judged, and keeps the failures
-    finish    leaves out what the second pass found, and writes a shard's rows and drops
-    restore   draws the rows of a shard anew that its drops say were there
+    first    draws a shard's images, has them judged, and keeps the failures
+    finish   leaves out what the second pass excluded, and writes a shard's rows and drops
+    restore  draws again the rows of a shard that its drops prove were there
 
-What it does is a function of the dataset's files alone: any worker may do any task, again and at once with another.
+A task depends on the dataset's files only: any worker may do any task, again, and at the same time as another.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a worker needs to know of a dataset. `crew` loads the models; `sources`: how many draw in turn.
+    """What a worker needs to know about a dataset. `crew` loads the models; `sources`: how many sources draw in turn.
 
-    `format`: of dataset.json, which says what near-duplicates are recognised by (`second.Second`).
+    `format`: of dataset.json; it decides how near-duplicates are recognised (`second.Second`).
     """
 
     files: ShardFiles
@@ -65,11 +65,11 @@ class Task:
 
 
 class Cancelled(Exception):
-    """The build has to stop."""
+    """Raised where the build has to stop."""
 
 
 class Workshop:
-    """Does tasks, several at once where threads ask for them. `check` is called before each batch, and may raise."""
+    """Does tasks, several at once in several threads. `check` is called before each batch, and may raise."""
 
     def __init__(self, recipe: Recipe, counters: Counters, check: Callable[[], None]) -> None:
         self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
@@ -108,7 +108,7 @@ class Workshop:
         self._files.put_table(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", shard.table(captions, draws), about)
 
     def finish(self, number: int, before: int) -> None:
-        """`before`: how many failures of the shard's first caption stand in earlier shards, repeats left out."""
+        """`before`: how many failures of the shard's first caption are in earlier shards, repeats left out."""
         name = self._plan.name(number)
         of_draws = self._files.read(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}")
         failed = pc.equal(of_draws["reason"], CANDIDATE).to_numpy()
@@ -152,7 +152,7 @@ class Workshop:
         self._files.put_table(f"{DROPS}/{name}{ENDING}", drops, {"shard": shard, "reasons": reasons})
 
     def _copy(self, number: int, wanted: Ints, out: RowsFile) -> None:
-        """The rows at these positions: those that the first pass kept, and the others drawn anew."""
+        """Writes the rows at these positions: those that the first pass kept, and the others drawn again."""
         name = f"{CANDIDATES}/{self._plan.name(number)}{ENDING}"
         there = self._positions_of(number, name)
         if there is not None and np.isin(wanted, there).all():
@@ -169,7 +169,7 @@ class Workshop:
         out.add(whole.filter(pa.array(np.isin(self._positions(whole), wanted))))
 
     def _positions_of(self, number: int, name: str) -> Ints | None:
-        """The positions of the rows that the first pass kept; None where they are gone or damaged."""
+        """Returns the positions of the rows that the first pass kept; None where the file is gone or damaged."""
         about = self._files.about(f"{CANDIDATES}/{self._plan.name(number)}{OF_DRAWS}{ENDING}")
         try:
             if self._files.digest(name).sha256 != about["sha256"]:
@@ -183,7 +183,7 @@ class Workshop:
         return positions
 
     def _drawn_anew(self, number: int, wanted: Ints) -> Iterator[pa.Table]:
-        """The rows at these positions, whose batches are drawn whole, for an answer depends on its batch."""
+        """Draws the rows at these positions again, in whole batches, because an answer depends on its batch."""
         for first, end in self._plan.batches(number):
             indices = wanted[(wanted >= first) & (wanted < end)] - first
             if not len(indices):

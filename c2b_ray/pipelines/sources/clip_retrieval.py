@@ -1,11 +1,12 @@
-"""Embedding folders as clip-retrieval writes them, as sources of an index.
+"""Reads embedding folders as clip-retrieval writes them, as sources of an index.
 
     img_emb/img_emb_<n>.npy          float16 or float32 (rows, dimension)
-    metadata/metadata_<n>.parquet    as many rows: image_path, and caption, url or whatever else there is
+    metadata/metadata_<n>.parquet    as many rows: image_path, and caption, url or other columns
     text_emb/                        not read: captions are queries of the index, not its rows
 
-It knows that layout and where its images may lie: below a folder, or in WebDataset shards, whose members are looked up
-by name once. Embeddings are mapped and read in batches. A hole is an error that names file and row.
+It knows that layout and where the images may be: below a folder, or in WebDataset shards, whose members are looked up
+by name once. Embeddings are memory-mapped and read in batches. A missing or bad row is an error that names file and
+row.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ Mapped = np.memmap[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Shards:
-    """Where each member of WebDataset shards lies, by the name of its sample."""
+    """The position of each member of WebDataset shards, by the name of its sample."""
 
     names: pa.Array
     locations: pa.Table
 
     def find(self, wanted: pa.Array) -> pa.Table:
-        """Rows of `LOCATIONS`; null where there is no such sample."""
+        """Returns rows of `LOCATIONS`; null where no sample has the name."""
         return self.locations.take(pc.index_in(wanted, self.names))
 
 
@@ -85,7 +86,7 @@ class Partition:
                 yield table, rows[good] / norms[good, None]
 
     def _batches(self, most: int) -> Iterator[pa.Table]:
-        """The metadata, `image_path` as text."""
+        """Yields the metadata, with `image_path` as text."""
         try:
             for batch in pq.ParquetFile(self.folder / self.metadata).iter_batches(most):
                 paths = batch["image_path"].cast(pa.string())
@@ -114,15 +115,16 @@ class Partition:
 
 
 def is_folder(source: str) -> bool:
-    """Whether `source` is a local folder of embeddings."""
+    """Returns whether `source` is a local folder of embeddings."""
     return "://" not in source and (Path(source) / EMBEDDINGS).is_dir()
 
 
 def partitions(source: str, images: str, *, moved_from: str | None = None, skip_bad: bool = False) -> list[Partition]:
-    """The folder's partitions, by number. `images`: the folder of the images, or of the shards that hold them;
-    `moved_from`: what the paths in the metadata begin with, where that is not `images`.
+    """Returns the folder's partitions, by number.
 
-    SourceError names the file where one is missing, short or of another dimension, or where rows do not correspond.
+    `images`: the folder of the images, or of the shards that hold them. `moved_from`: the prefix of the paths in the
+    metadata, where that is not `images`. Raises SourceError, which names the file, where one is missing, short or of
+    another dimension, or where rows do not correspond.
     """
     folder = Path(source).absolute()
     of_vectors, of_rows = (_numbered(folder / name) for name in (EMBEDDINGS, METADATA))
@@ -195,13 +197,13 @@ def _rows(path: Path, expected: int, vectors: Path) -> int:
 
 
 def _relative(path: str, root: str) -> str:
-    """Below the root; anything else is left as it is, and refused where it is read."""
+    """Returns the path relative to the root. A path outside is returned unchanged, and refused where it is read."""
     inside = posixpath.relpath(path, root) if posixpath.isabs(path) else path
     return path if inside.startswith("../") else inside
 
 
 def _shards(images: str) -> Shards | None:
-    """None where `images` holds no tar files. SourceError where it is no folder."""
+    """Returns None where `images` holds no tar files. Raises SourceError where it is no folder."""
     location = Location(images, *resolve(images))
     try:
         kind = location.filesystem.get_file_info(location.path).type
@@ -225,7 +227,7 @@ def _shards(images: str) -> Shards | None:
 
 
 def _refuse_repeats(images: str, tars: Sequence[str], located: Sequence[Sequence[tuple[str, int, int]]]) -> None:
-    """The metadata name samples, not shards."""
+    """Raises SourceError where two shards hold a sample of the same name: the metadata name samples, not shards."""
     owner: dict[str, str] = {}
     for tar, names in zip(tars, located, strict=True):
         for name, *_ in names:

@@ -1,11 +1,12 @@
-"""Sources of images as rows of a stage: a folder of files, Parquet tables, WebDataset shards.
+"""Reads sources of images as rows of a stage: a folder of files, Parquet tables, WebDataset shards.
 
-    key      string   names the image for good: its path within the source, or what the kind of source says
-    bytes    binary   the file as it is; empty for an empty file, null where it could not be read
-    error    string   why not
-    ...               what else the source says of the image (Parquet's columns; json, txt and cls of WebDataset)
+    key    string  names the image for good: its path within the source, or a name by the kind of source
+    bytes  binary  the file as it is; empty for an empty file, null where it could not be read
+    error  string  why it could not be read
+    ...            the source's other columns (Parquet's columns; json, txt and cls of WebDataset)
 
-It knows which files are whose and nothing of what is done with images; bytes are read where blocks are expanded.
+It knows which files belong to which kind of source, not what is done with images. Bytes are read where blocks are
+expanded.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ FILES_AT_ONCE = 32
 
 
 def read(source: str, *, limit: int | None = None) -> Rows:
-    """The rows of `source`, a local path or a URI such as `s3://bucket/images`; the first `limit` of them.
+    """Returns the rows of `source`, a local path or a URI such as `s3://bucket/images`; the first `limit` of them.
 
-    The same source gives the same keys, each once. SourceError where there is no image, or where tables repeat a key.
+    The same source gives the same keys, each once. Raises SourceError where there is no image, or where tables repeat a
+    key.
     """
     filesystem, path = resolve(source)
     path = path.rstrip("/")

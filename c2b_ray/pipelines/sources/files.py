@@ -1,6 +1,7 @@
-"""Where a source's files are: listing them, reading one, and the shape of the rows that every source yields.
+"""Lists and reads a source's files, and defines the shape of the rows that every source yields.
 
-It knows file systems, local and remote alike, and not what is in the files. What cannot be read is a row that says so.
+It knows file systems, local and remote alike, and not what is in the files. A file that cannot be read is a row that
+says so.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Content = tuple[bytes | None, str | None]
 
 @dataclass(frozen=True)
 class Location:
-    """A folder: `source` as the user wrote it, `path` within the file system. Workers reach it as the driver does."""
+    """A folder: `source` as the user wrote it, `path` within the file system. Workers open it as the driver does."""
 
     source: str
     filesystem: fs.FileSystem
@@ -37,11 +38,14 @@ class Location:
     stores: Stores = field(default_factory=Stores)
 
     def open(self, name: str) -> Any:
-        """A seekable file of the folder."""
+        """Opens a file of the folder for seeking and reading."""
         return self.filesystem.open_input_file(f"{self.path}/{name}")
 
     def fetch(self, name: str, follow_links: bool = True) -> Content:
-        """A file's bytes. Links in a folder are its owner's; those that a table names may be anybody's."""
+        """Returns a file's bytes, or why there are none.
+
+        `follow_links`: links in a folder belong to its owner; those that a table names may belong to anybody.
+        """
         return self._fetched(name, Folder(self.filesystem, self.path, follow_links))
 
     def _fetched(self, name: str, folder: Folder) -> Content:
@@ -53,7 +57,7 @@ class Location:
             return None, unread(error, self.source)
 
     def fetch_all(self, names: Sequence[str], follow_links: bool = True) -> list[Content]:
-        """Many files at a time: an object store answers slowly, but many at once."""
+        """Fetches many files in parallel: an object store answers slowly, but many requests at once."""
         folder = Folder(self.filesystem, self.path, follow_links)
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(partial(self._fetched, folder=folder), names))
@@ -61,21 +65,22 @@ class Location:
 
 @dataclass
 class Listing:
-    """The files below a folder by their paths relative to it, sorted; `refused`: paths that cannot be read, and why."""
+    """The files below a folder by their relative paths, sorted. `refused`: paths that cannot be read, and why."""
 
     names: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 
 
 def listing(location: Location) -> Listing:
-    """Every file below `location`, once whatever links there are; what begins with a dot is left out, folders too."""
+    """Lists every file below `location` once, whatever links there are. Files and folders that begin with a dot are
+    left out."""
     listed = _walked(location) if isinstance(location.filesystem, fs.LocalFileSystem) else _selected(location)
     listed.names.sort()
     return listed
 
 
 def sizes(source: str) -> pa.Table:
-    """`name` and `size` (bytes) of every file of a source, a folder or one file, without reading any."""
+    """Returns `name` and `size` (bytes) of every file of a source, a folder or one file, without reading any."""
     filesystem, path = resolve(source)
     try:
         info = filesystem.get_file_info(path.rstrip("/"))
@@ -92,7 +97,8 @@ def sizes(source: str) -> pa.Table:
 
 
 def unread(error: BaseException, source: str) -> str:
-    """A row's error, in words that do not depend on the machine. SourceError where the whole store is out of reach."""
+    """Returns a row's error in words that do not depend on the machine. Raises SourceError where the whole store cannot
+    be reached."""
     if concerns_the_store(error):
         raise SourceError(refusal(source, error)) from error
     if isinstance(error, FileNotFoundError):
@@ -103,7 +109,7 @@ def unread(error: BaseException, source: str) -> str:
 
 
 def tables(rows: Iterable[Mapping[str, Any]], extra: Sequence[pa.Field] = ()) -> Iterator[pa.Table]:
-    """Rows of `ROW` and `extra` string columns, in tables that are small in rows and in bytes."""
+    """Yields rows of `ROW` and `extra` string columns, in tables that are small in rows and in bytes."""
     schema = pa.schema([*ROW, *extra])
     held: list[Mapping[str, Any]] = []
     size = 0
@@ -139,7 +145,7 @@ def _walked(location: Location) -> Listing:
         ]
         for entry in entries:
             if not _visible(entry.name) or not (entry.is_file() or _is_broken_link(entry)):
-                continue  # neither a pipe, which would never end
+                continue  # such as a pipe, which would never end
             name = folder + entry.name
             if _printable(name) == name:
                 listed.names.append(name)

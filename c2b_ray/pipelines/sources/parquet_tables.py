@@ -1,7 +1,7 @@
-"""Parquet tables of images as rows: bytes within the table, as Hugging Face writes them too, or paths beside it.
+"""Reads Parquet tables of images as rows: bytes within the table, also as Hugging Face writes them, or paths beside it.
 
-`read` looks at footers, and at the column `key` where there is one; row groups are read where blocks are expanded. It
-knows no other kind of source.
+`read` reads footers, and the column `key` where there is one; row groups are read where blocks are expanded. It knows
+no other kind of source.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS_PER_BLOCK = 1024
 UNITS = pa.schema(
     [("file", pa.string()), ("group", pa.int64()), ("first", pa.int64()), ("rows", pa.int64()), ("error", pa.string())]
 )
-"""A row group, of which so many rows are read; or with `error` a file whose footer cannot be read: one row says so."""
+"""A row group, of which `rows` rows are read; or, with `error`, a file whose footer cannot be read (one row)."""
 Damaged = (OSError, ValueError, pa.ArrowException)
 
 
@@ -43,17 +43,18 @@ class _Footer:
 
 
 def has_images(location: Location, names: list[str]) -> bool:
-    """Whether the first table that can be read has a column of images."""
+    """Returns whether the first table that can be read has a column of images."""
     footers = (_footer(location, name) for name in names)
     schema = next((footer.schema for footer in footers if footer.schema is not None), None)
     return schema is not None and _image_column(schema) is not None
 
 
 def read(location: Location, names: list[str], limit: int | None) -> Rows:
-    """Key `<file>#<row>`, or the column `key` where it is set; other columns stay as they are.
+    """Returns the rows of the tables. Keys are `<file>#<row>`, or the column `key` where it is set; other columns are
+    kept.
 
-    SourceError where a table has no column of images, where none can be read, where they disagree on a column's type,
-    or where a key is repeated.
+    Raises SourceError where a table has no column of images, where none can be read, where they disagree on a column's
+    type, or where a key is repeated.
     """
     with ThreadPoolExecutor(THREADS) as pool:
         footers = list(pool.map(partial(_footer, location), names))
@@ -101,12 +102,12 @@ def _binary(kind: pa.DataType) -> bool:
 
 
 def _other_columns(location: Location, schemas: list[pa.Schema]) -> pa.Schema:
-    """All columns that say something of an image, of one type in every row: Ray cannot join blocks that differ."""
+    """Returns the columns besides image and key, of one type in every row: Ray cannot join blocks that differ."""
     shared = []
     for schema in schemas:
         of_images = _image_column(schema)
         names = [name for name in schema.names if name not in ROW.names]
-        # A column of paths stays: it says more than the key.
+        # A column of paths stays: it holds more than the key.
         names = [name for name in names if name != of_images or _text(schema.field(name).type)]
         kinds = [schema.field(name).type for name in names]
         values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
@@ -118,7 +119,7 @@ def _other_columns(location: Location, schemas: list[pa.Schema]) -> pa.Schema:
 
 
 def _units(footers: list[_Footer], limit: int | None) -> list[dict[str, Any]]:
-    """The row groups to read, the last one cut off at the limit."""
+    """Returns the row groups to read, the last one cut off at the limit."""
     units, left = [], limit
     for footer in footers:
         first = 0
@@ -205,7 +206,7 @@ def _converted(location: Location, file: str, table: pa.Table, first: int, other
 
 
 def _content(location: Location, folder: str, column: pa.ChunkedArray) -> tuple[list[bytes | None], list[str | None]]:
-    """Bytes and error of each row."""
+    """Returns the bytes and the error of each row."""
     values = column.to_pylist()
     if _binary(column.type):
         return values, [None if value is not None else "no bytes" for value in values]
@@ -228,6 +229,6 @@ def _content(location: Location, folder: str, column: pa.ChunkedArray) -> tuple[
 
 
 def _inside(folder: str, path: str) -> str | None:
-    """The path within the source; None where it leads out of it: a table must not name any file of the machine."""
+    """Returns the path within the source; None where it leads out: a table must not name any file of the machine."""
     name = posixpath.normpath(posixpath.join(folder, path))
     return None if name.startswith(("/", "../")) or name == ".." else name

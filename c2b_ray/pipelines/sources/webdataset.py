@@ -1,7 +1,8 @@
-"""WebDataset shards as rows: tar files whose members share a name up to the first dot, one sample after the other.
+"""Reads WebDataset shards as rows: tar files whose members share a name up to the first dot, one sample after the
+other.
 
-It does not decode anything, and knows no other kind of source. Ray's own `read_webdataset` is not used: at a truncated
-shard it ends the whole run, and where a header is damaged, as at any tar that ends early, it drops the rest unsaid.
+It does not decode anything, and knows no other kind of source. Ray's own `read_webdataset` is not used: a truncated
+shard ends its whole run, and where a header is damaged, or a tar ends early, it drops the rest silently.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Sample = dict[str, Any]
 
 
 def read(location: Location, shards: list[str], images: tuple[str, ...], limit: int | None) -> Rows:
-    """Key `<shard>/<sample>`; members in `METADATA` are columns. A damaged shard ends with a row that says so."""
+    """Returns the rows of the shards. Keys are `<shard>/<sample>`; members in `METADATA` are columns. A damaged shard
+    ends with a row that says so."""
     # A limit counts over the shards in their order, so they are read one after the other.
     blocks = [shards] if limit is not None else [[shard] for shard in shards]
     tables_of_names = [pa.table({"shard": block}) for block in blocks]
@@ -32,9 +34,9 @@ def read(location: Location, shards: list[str], images: tuple[str, ...], limit: 
 
 
 def members(location: Location, shard: str, images: tuple[str, ...]) -> list[tuple[str, int, int]]:
-    """Of each sample of an uncompressed shard its name, and where its image begins and how long it is.
+    """Returns for each sample of an uncompressed shard its name, and the offset and size of its image.
 
-    Headers alone are read. A damaged shard gives what comes before the damage, save the last sample: its image may be
+    Only headers are read. A damaged shard gives the samples before the damage except the last one: its image may be
     among what is lost.
     """
     members_by_name: dict[str, tuple[tuple[int, str], int, int]] = {}
@@ -76,7 +78,8 @@ def _candidates(key: str) -> Iterator[str]:
 
 
 def _samples(stream: IO[bytes], images: tuple[str, ...]) -> Iterator[tuple[str, Sample]]:
-    """Name and members of each sample. The last before damage is left out: more of it may have followed."""
+    """Yields name and members of each sample. The last sample before damage is left out: more members may have
+    followed."""
     current, members = None, {}
     with _Archive.open(fileobj=stream, mode="r|*", ignore_zeros=True) as archive:
         while (member := archive.next()) is not None:
@@ -95,7 +98,7 @@ def _samples(stream: IO[bytes], images: tuple[str, ...]) -> Iterator[tuple[str, 
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, images: tuple[str, ...]) -> bytes | int | None:
-    """The member's bytes; its size where it is too large; None where nobody asks for it."""
+    """Returns the member's bytes; its size where it is too large; None for members that are not needed."""
     extension = _split(member.name)[1]
     if extension not in METADATA and not f".{extension}".endswith(images):
         return None
@@ -121,19 +124,19 @@ def _row(key: str, members: Sample, images: tuple[str, ...]) -> Sample:
 
 
 def _rank(extension: str) -> tuple[int, str]:
-    """`0001.jpg` is the image of its sample, `0001.mask.png` something about it."""
+    """Ranks `0001.jpg`, the image of its sample, before `0001.mask.png`, which is something about it."""
     return extension.count("."), extension
 
 
 def _split(path: str) -> tuple[str, str]:
-    """`a/b.seg.png` → `a/b`, `seg.png`: the name of the sample and what the member is to it."""
+    """Splits `a/b.seg.png` into the name of the sample, `a/b`, and the member's extension, `seg.png`."""
     folder, slash, base = path.removeprefix("./").rpartition("/")
     stem, _, extension = base.partition(".")
     return (folder + slash + stem, extension.lower()) if stem else ("", "")
 
 
 class _Member(tarfile.TarInfo):
-    """A header that must be whole. tarfile itself takes a damaged one, or none, for the end of the archive."""
+    """A header that must be whole. tarfile itself takes a damaged or missing one for the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, archive: _Archive) -> _Member:  # type: ignore[override]
