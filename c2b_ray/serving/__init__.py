@@ -2,6 +2,6 @@
 
 from c2b_ray.extras import needed_by
 
-# Here, so that whatever imports any part of it says what to install.
+# Here, so that importing any part of the package says what to install.
 with needed_by("Ray Serve", install="'c2b-ray[serve]'"):
     import ray.serve  # noqa: F401

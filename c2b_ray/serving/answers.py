@@ -1,10 +1,12 @@
-"""Answers that a replica has computed, kept in memory for requests about the same image: of other runs, or other cells.
+"""Answers that a replica has computed, kept in memory for later requests about the same image, from other runs or other
+cells.
 
-An answer is found by the SHA-256 of who asks, the model's spec and revision, and the image as it was sent: a file's
-bytes, or pixels and their shape. Spec and revision stand for weights and preprocessing: a changed model finds nothing.
-Who asks is a tenant of the shared endpoint (`OWNER`): no tenant learns from how fast an answer comes what another has
-sent. Answers are rows of numbers, bit for bit as they were computed once; a model's arithmetic may differ in the last
-bit from batch to batch. What could not be decoded, and what is no finite number, is not kept.
+The key of an answer is the SHA-256 of the owner, the model's spec and revision, and the image as it was sent: a file's
+bytes, or pixels and their shape. Spec and revision stand for weights and preprocessing, so a changed model gets no old
+answers. The owner is a tenant of the shared endpoint (`OWNER`): no tenant can tell from the speed of an answer which
+images another has sent. Answers are rows of numbers, bit for bit as they were first computed; a model's arithmetic may
+differ in the last bit from batch to batch. Answers to images that could not be decoded, and answers that are not
+finite, are not kept.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from c2b_ray.serving.payload import Packed, PackedFiles, chosen, unpack, unpack_
 from c2b_ray.serving.pictures import Rows
 
 OWNER = "C2B_ANSWERS_OF"
-"""The variable of a job's process that names whose answers it may get; without it, those of all who have none."""
+"""The environment variable that names the owner of a job's answers. Jobs without it share their answers."""
 _OVERHEAD = 250
-"""Bytes that an entry takes beside its numbers: its key, two objects and its place in the dictionary."""
+"""Bytes that an entry takes besides its numbers: its key, two objects and its entry in the dictionary."""
 
 Ask = Callable[[Packed, Sequence[int]], Awaitable[Rows]]
-"""From some images of a request and their positions in it, to their answers."""
+"""Computes answers to some images of a request; also gets their positions in the request."""
 
 
 def owner() -> str:
@@ -36,7 +38,7 @@ def owner() -> str:
 
 
 class Answers:
-    """At most so many bytes of answers; those unused for longest make room. One event loop uses it."""
+    """At most `most_bytes` bytes of answers; the least recently used make room. One event loop uses it."""
 
     def __init__(self, most_bytes: int = 0) -> None:
         self._most = most_bytes
@@ -48,18 +50,18 @@ class Answers:
 
     @property
     def size(self) -> int:
-        """Bytes that they take."""
+        """Bytes that the answers take."""
         return self._bytes
 
     def limit(self, most_bytes: int) -> None:
-        """From now on; 0 keeps nothing."""
+        """Sets the most bytes to keep; 0 keeps nothing."""
         self._most = most_bytes
         self._make_room()
 
     async def of(self, identity: Sequence[str], hands: Hands, packed: Packed, ask: Ask) -> Rows:
-        """The answers to a request's images: those that are kept, and from `ask` the others, which are kept then.
+        """Returns the answers to a request's images: kept ones, and the others from `ask`, which are then kept.
 
-        `identity`: who asks, the model's spec, its revision.
+        `identity`: the owner, the model's spec, its revision.
         """
         if not self._most:
             return await ask(packed, range(len(packed)))

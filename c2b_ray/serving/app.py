@@ -1,9 +1,9 @@
-"""Serve apps: the builders that `deployments/*.yaml` names, and what to deploy for a model that none of them serves.
+"""Builds Serve apps: the builders that `deployments/*.yaml` names, and apps for models that no running app serves.
 
-It knows which apps there are and how one is built; placement is read from a configuration.
+It knows which apps there are and how to build each; placement is read from a configuration.
 """
-# No `from __future__ import annotations` here: Serve looks for a builder's pydantic model in its signature, and finds a
-# string with it, whereupon nothing is checked.
+# No `from __future__ import annotations` here: with it Serve, which reads a builder's pydantic model from its
+# signature, would get a string and check nothing.
 
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ class OneModel(BaseModel):
 
 
 class ManyModels(BaseModel):
-    """`args` of an app whose requests name their models: how many a replica keeps, how many gigabytes their weights may
-    take together, and its threads."""
+    """`args` of an app whose requests name their models: how many models a replica keeps, the most gigabytes of their
+    weights together, and its threads."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -99,7 +99,7 @@ def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Applicatio
 def targets(
     missing: dict[str, str], wanted: dict[str, str | None], placed: dict[str, ServeApplicationSchema]
 ) -> list[RunTarget]:
-    """The app to run under each name, placed as the configuration places its kind."""
+    """Returns the app to run under each name, placed as the configuration places its kind."""
     made = []
     for kind, name in missing.items():
         spec = wanted.get(kind)

@@ -1,4 +1,4 @@
-"""Scores of captions through Serve: a handle that is a `CaptionScorer` where the model behind it is one.
+"""Scores captions through Serve: a handle that is a `CaptionScorer` where the model behind it is one.
 
 It knows handles; the model is the deployment's.
 """
@@ -16,10 +16,13 @@ from c2b_ray.serving.payload import pack, spans
 
 
 class ServedCaptionScorer(ServedCaptioner):
-    """The captioner `spec` in the app of that name, whose model scores captions."""
+    """The captioner `spec`, in the app of that name, whose model scores captions."""
 
     def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
-        """As the model gives them. A request has as many images as make the app's rows with all texts, one at least."""
+        """Returns the model's scores.
+
+        A request holds as many images as fill the app's rows, each with all texts, and at least one image.
+        """
         return scores_among_usable(images, texts, lambda usable: self._scores(usable, texts))
 
     def _scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
@@ -30,7 +33,7 @@ class ServedCaptionScorer(ServedCaptioner):
 
 
 def scoring(captioner: ServedCaptioner) -> ServedCaptioner:
-    """A handle of the same model that scores captions too, where the model does; else the handle itself."""
+    """Returns a handle of the same model that also scores captions, if the model does; otherwise the handle itself."""
     described = captioner.channel.call("describe", captioner.spec)
     if not described.get("scores"):
         return captioner

@@ -1,6 +1,6 @@
 """The captioner's deployment: captions and answers for all requests, gathered into batches.
 
-It knows the role `Captioner` and Serve; which model it serves is an argument, where it runs is in `deployments/`.
+It knows the role `Captioner` and Serve; which model it serves is an argument, and `deployments/` says where it runs.
 """
 
 from __future__ import annotations
@@ -50,33 +50,33 @@ class CaptionerServer:
         )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `BatchSettings`, also while it serves."""
+        """Applies new `BatchSettings`, also while it serves."""
         self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """The model that is served; with a spec, an error if another one is."""
+        """Returns facts about the served model. With a spec, raises an error if another model is served."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         scores = isinstance(self._captioner, CaptionScorer)
         return {"model": self._spec, "revision": self._captioner.revision, "scores": scores}
 
     async def caption(self, model: str, images: Packed, labels: Sequence[str]) -> list[CaptionReply]:
-        """A caption per image, as the role gives them."""
+        """Returns a caption per image, as the role defines it."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         rows = await weight(self._hands, images, self._settings.max_batch_size)
         return await self._captions.ask((images, labels), rows)
 
     async def answer(self, model: str, images: Packed, questions: Sequence[Sequence[Question]]) -> Answers:
-        """The answers to each image's questions, none where it cannot be decoded, and why it cannot."""
+        """Returns the answers to each image's questions (none where it cannot be decoded), and each image's error."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         rows = await weight(self._hands, images, self._settings.max_batch_size)
         return await self._answers.ask((images, questions), max(rows, sum(map(len, questions))))
 
     async def caption_scores(self, model: str, images: Packed, texts: Sequence[str]) -> Rows:
-        """The scores of the texts by each image, as the role gives them; one request is one batch."""
+        """Returns the scores of the texts for each image, as the role defines them. One request is one batch."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         [rows] = await answered(self._hands, [images], len(texts), lambda pixels, _: self._scores_of(pixels, texts))
         return rows
@@ -149,7 +149,7 @@ def _as_many(spec: str, replies: list[Reply], rows: int) -> list[Reply]:
 
 
 def _check(spec: str, answer: Answer, question: Question) -> None:
-    """ServiceError where a model breaks the role: a choice that is none, probabilities that are none."""
+    """Raises ServiceError where a model breaks the role: a choice that was not offered, or invalid probabilities."""
     if (answer.choice is None) == (answer.error is None) or answer.choice not in (None, *question.choices):
         raise ServiceError(f"{DEPLOYMENT}: {spec} answered {answer} to a choice among {question.choices}")
     values = answer.probabilities

@@ -1,8 +1,8 @@
-"""The way to one Serve app: calls in flight, waiting out a full queue, a lost replica or a redeployment, errors as
-themselves.
+"""Calls to one Serve app. A channel waits out a full queue, a lost replica or a redeployment, and raises a replica's
+errors unchanged.
 
-It knows Serve's handles and exceptions and nothing of roles. It can be pickled, and connects anew in the process that
-unpickles it: the driver, a Ray task, an actor of a Ray Data job.
+It knows Serve's handles and exceptions, and no roles. It can be pickled, and reconnects in the process that unpickles
+it: the driver, a Ray task, an actor of a Ray Data job.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ APPS = MappingProxyType(
         "index": "index",
     }
 )
-"""What a configuration in `deployments/` calls the app of each kind."""
+"""The name of each kind's app in the configurations of `deployments/`."""
 
 PATIENCE_S = 600.0
 """How long a call waits for room in the queue, or for a first replica, while a large model loads elsewhere."""
 
 ATTEMPTS = 4
-"""How often a call is made whose replica dies under it. Roles answer alike each time, so asking again is safe."""
+"""How often a call is made if its replica dies meanwhile. Roles answer the same each time, so repeating is safe."""
 
 GLANCE_S = 5.0
 RESEND_S = 0.5
@@ -63,9 +63,9 @@ RESEND_S = 0.5
 class Channel:
     """Calls to the ingress deployment of one app.
 
-    `in_flight`: requests under way at once; None for as many as the app says (`limits`). `patience_s`: how long a call
-    waits while the app has no replica or no room in its queue. `grace_s`: how long it waits where only somebody's
-    `serve deploy` can help, because the app was deleted or failed to deploy. `handle` and `watch` are for tests in this
+    `in_flight`: the most requests in progress at once; None: the app's limit (`limits`). `patience_s`: how long a call
+    waits while the app has no replica or no room in its queue. `grace_s`: how long it waits where only a new `serve
+    deploy` can help, because the app was deleted or failed to deploy. `handle` and `watch` are for tests in this
     process, and do not survive pickling.
     """
 
@@ -88,14 +88,13 @@ class Channel:
         self._limits: Limits | None = None
 
     def limits(self) -> Limits:
-        """The app's limits of a request; fetched once."""
+        """Returns the app's limits of a request; fetched once."""
         if self._limits is None:
             self._limits = self.call("limits")
         return self._limits
 
     def rows(self, chosen: int | None, rows: int) -> int:
-        """Of one request: `chosen`, else the app's limit, which is not fetched where all rows fit one request
-        anyway."""
+        """Returns the rows of one request: `chosen`, else the app's limit, which is not fetched for a single row."""
         if chosen is not None:
             return chosen
         return self.limits().rows if rows > 1 else 1
@@ -104,16 +103,18 @@ class Channel:
         return {**self.__dict__, "_handle": None, "_watch": None}
 
     def call(self, method: str, *args: Any, model_id: str = "") -> Any:
-        """The result of one call; a `C2BError` of the replica as itself, ServiceError where there is no answer."""
+        """Returns the result of one call. Raises a `C2BError` of the replica unchanged, ServiceError where there is no
+        answer."""
         return self.call_many(method, [args], model_id=model_id)[0]
 
     def call_many(self, method: str, calls: Sequence[tuple[Any, ...]], *, model_id: str = "") -> list[Any]:
-        """The results in the order of `calls`, at most `in_flight` of them under way; the first error ends it."""
+        """Returns the results in the order of `calls`, at most `in_flight` of them in progress; the first error ends
+        all."""
         if not calls:
             return []
         self._connect()
-        # Threads, and not futures of the handle: each waits and tries again for itself, and none of them is the
-        # caller's, in which an event loop may be running (a notebook), where Serve refuses to wait.
+        # Threads rather than futures of the handle: each waits and retries for itself, and none is the caller's
+        # thread, where an event loop may be running (a notebook) and Serve refuses to wait.
         most = 1 if len(calls) == 1 else self.in_flight or self.limits().requests
         pool = ThreadPoolExecutor(min(most, len(calls)), thread_name_prefix=f"to-{self.app}")
         over = threading.Event()
@@ -148,7 +149,8 @@ class Channel:
             raise
 
     def _named(self, method: str, error: Exception) -> C2BError:
-        """What the replica raised, where it is an error of ours; else what happened, and what to do."""
+        """Returns the replica's exception if it is one of ours; otherwise an error with what happened and what
+        to do."""
         if isinstance(error, RayTaskError):
             cause = getattr(error, "cause", None)
             if isinstance(cause, C2BError):
@@ -173,7 +175,8 @@ class Channel:
         return ServiceError(f"app {self.app!r} {said}", app=self.app)
 
     def _once(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
-        """The result of one call, sent again for as long as Serve refuses it because the app is not deployed."""
+        """Returns the result of one call, which is sent again while Serve refuses it because the app is not
+        deployed."""
         outage = Outage(self.app, self._watch or WATCH, self.patience_s, self.grace_s)
         while True:
             handle = self._connect().options(method_name=method, multiplexed_model_id=model_id)

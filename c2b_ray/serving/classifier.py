@@ -1,6 +1,6 @@
-"""The classifiers' deployment: each replica holds several, and a request names its own by spec.
+"""The classifiers' deployment: each replica holds several, and a request names its classifier by spec.
 
-It knows the role `Classifier` and Serve's multiplexing; where it runs is in `deployments/`.
+It knows the role `Classifier` and Serve's multiplexing; `deployments/` says where it runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClassifierServer:
         self._shelf = Shelf(self._hands, self._load, _check, _size, Room.of(models_per_replica, models_gb))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `CachedSettings`, also while it serves."""
+        """Applies new `CachedSettings`, also while it serves."""
         self._settings = settings_of(user_config, CachedSettings)
         self._answers.limit(self._settings.answers_mb * 10**6)
 
@@ -60,13 +60,13 @@ class ClassifierServer:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self) -> dict[str, Any]:
-        """Of the classifier that the request names, loaded if need be."""
+        """Describes the classifier that the request names; it is loaded if necessary."""
         classifier = (await self._shelf.named()).classifier
         return {"labels": classifier.labels, "revision": classifier.revision}
 
     async def logits(self, images: Packed, keys: Sequence[str], owner: str = "") -> Rows:
-        """Logits of each image, computed together with those of other requests for the same classifier, or kept since
-        the `owner` last sent the image."""
+        """Returns the logits of each image, from a batch shared with other requests for the same classifier, or from
+        the answers kept since the `owner` last sent the image."""
         loaded = await self._shelf.named()
 
         async def ask(some: Packed, at: Sequence[int]) -> Rows:

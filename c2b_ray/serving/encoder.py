@@ -1,6 +1,7 @@
 """The text-image encoder's deployment: texts and images of all requests, gathered into batches.
 
-It knows the role `TextImageEncoder` and Serve; which model it serves is an argument, where it runs `deployments/` say.
+It knows the role `TextImageEncoder` and Serve; which model it serves is an argument, and `deployments/` says where it
+runs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class EncoderServer:
         self._images: Gather[Packed, Rows] = Gather(self._encode_images, lambda: self._settings, threads + 1)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `CachedSettings`, also while it serves."""
+        """Applies new `CachedSettings`, also while it serves."""
         self._settings = settings_of(user_config, CachedSettings)
         self._answers.limit(self._settings.answers_mb * 10**6)
 
@@ -52,18 +53,18 @@ class EncoderServer:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """The model that is served; with a spec, an error if another one is."""
+        """Returns facts about the served model. With a spec, raises an error if another model is served."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         return {"model": self._spec, "dimension": self._encoder.dimension, "revision": self._encoder.revision}
 
     async def encode_texts(self, model: str, texts: Sequence[str]) -> Floats:
-        """Unit-norm embeddings of the texts."""
+        """Returns unit-norm embeddings of the texts."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._texts.ask(texts, len(texts))
 
     async def encode_images(self, model: str, images: Packed, owner: str = "") -> Rows:
-        """Unit-norm embeddings of the images, computed now, or kept since the `owner` last sent them."""
+        """Returns unit-norm embeddings of the images, computed now, or kept since the `owner` last sent them."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
 
         async def ask(some: Packed, at: Sequence[int]) -> Rows:
@@ -98,7 +99,8 @@ class EncoderServer:
         return await answered(self._hands, requests, self._encoder.dimension, call)
 
     def _sound(self, embeddings: Floats, rows: int) -> Floats:
-        """The embeddings, which are unit vectors of the right number; ServiceError where they are not."""
+        """Returns the embeddings. Raises ServiceError where they are not unit vectors of the right number and
+        dimension."""
         expected = (rows, self._encoder.dimension)
         if embeddings.shape != expected:
             raise ServiceError(

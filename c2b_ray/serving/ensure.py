@@ -1,10 +1,10 @@
-"""Which Serve apps a run uses: those that are declared, or apps that it starts for itself and that end with it.
+"""Decides which Serve apps a run uses: declared apps, or apps that it starts for itself and that end with it.
 
 A cluster is shared where this process did not start it (`ray start`, RAY_ADDRESS, KubeRay). There, apps are declared:
-somebody deploys them (`serve deploy`), runs use those that serve the very models they want, refuse where one is
-missing, and never start or end any. On a cluster that this process started, and where C2B_SERVE_APPS=own says so, a run
-starts what it misses. Such apps are leased (`leases`): runs with the same models share them, and they end with their
-last user.
+somebody deploys them (`serve deploy`), and a run uses those that serve exactly its models, stops with an error where
+one is missing, and never starts or ends any. On a cluster that this process started, and where C2B_SERVE_APPS=own is
+set, a run starts the apps that are missing. Such apps are leased (`leases`): runs with the same models share them, and
+they end with their last user.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Tenancy = Literal["declared", "leased", "alone"]
 
 @dataclass
 class Served:
-    """Models behind Serve, and the apps that are used for them; `stop` ends what nobody else uses."""
+    """Models behind Serve, and the apps that they use. `stop` ends the apps that nobody else uses."""
 
     language_model: ServedLanguageModel | None = None
     encoder: ServedEncoder | None = None
@@ -56,15 +56,15 @@ class Served:
     lease: Lease | None = None
 
     def classifier(self, spec: str) -> ServedClassifier:
-        """A handle to any classifier of the catalogue; needs the classifiers' app."""
+        """Returns a handle to any classifier of the catalogue; needs the classifiers' app."""
         return ServedClassifier(spec)
 
     def index(self, path: str) -> ServedIndex:
-        """A handle to the index at a path that the cluster can read; needs the indexes' app."""
+        """Returns a handle to the index at a path that the cluster can read; needs the indexes' app."""
         return ServedIndex(path)
 
     def stop(self) -> None:
-        """Gives back the leases; apps end with their last lease, once they have answered their requests."""
+        """Returns the leases. An app ends with its last lease, once it has answered its requests."""
         if self.lease is not None:
             give_back(self.leased, self.lease)
         elif self.started:
@@ -81,7 +81,7 @@ class Served:
 
 
 def tenancy_here() -> Tenancy:
-    """`leased` where C2B_SERVE_APPS is `own`, or where it is not set and this process started the cluster; else
+    """Returns `leased` where C2B_SERVE_APPS is `own`, or where it is not set and this process started the cluster; else
     `declared`."""
     chosen = os.environ.get(VARIABLE)
     if chosen not in (None, "", "own", "declared"):
@@ -93,9 +93,11 @@ def tenancy_here() -> Tenancy:
 
 
 def running(kinds: Collection[str] = tuple(APPS)) -> dict[str, str | None]:
-    """Every app of these kinds that answers, and the model that it serves; None where requests name their models.
+    """Returns every app of these kinds that answers, and the model that it serves; None where requests name their
+    models.
 
-    It asks each app, and one that has no replica while nobody asks starts one for it: so ask for what is wanted.
+    It calls each app, and an app that has scaled to no replica starts one for the call; so pass only the kinds you
+    need.
     """
     serving: dict[str, str | None] = {}
     for name, app in serve.status().applications.items():
@@ -117,11 +119,12 @@ def ensure(
     placement: Path = LAPTOP,
     tenancy: Tenancy | None = None,
 ) -> Served:
-    """The models behind Serve, by apps that serve these very models.
+    """Returns handles of the models behind Serve, by apps that serve exactly these models.
 
-    `tenancy`: whose apps they may be (`tenancy_here`, where None). Apps that a run starts are named after their model,
-    so that runs with different models never meet, and are placed as `placement` places their kind. ServiceError where
-    apps are declared and one is missing; SpecError and WeightsError if a model cannot be loaded, as in this process.
+    `tenancy`: which apps may be used; None: `tenancy_here`. Apps that a run starts are named after their model, so that
+    runs with different models do not share one, and are placed as `placement` places their kind. Raises ServiceError
+    where apps are declared and one is missing; SpecError and WeightsError if a model cannot be loaded, as in this
+    process.
     """
     if not ray.is_initialized():
         raise ServiceError("Serve needs a Ray cluster: call ray.init() first")
@@ -148,7 +151,8 @@ def ensure(
 
 
 def _declared(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
-    """The app of each kind among those that somebody deployed; another run's would end with that run."""
+    """Returns the app of each kind among the deployed ones. Apps of other runs are not used: they would end with those
+    runs."""
     began = time.monotonic()
     while True:
         others = set(leased())
@@ -163,7 +167,7 @@ def _declared(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenanc
 
 
 def _on_demand(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
-    """Apps that serve the models already, else new ones."""
+    """Returns the apps that already serve the models, and starts new ones for the rest."""
     there, held = running(tuple(wanted)), set(leased())
     apps = {kind: _serving(kind, spec, there) or _app_name(kind, spec) for kind, spec in wanted.items()}
     ours = {kind: name for kind, name in apps.items() if name not in there or name in held}
@@ -185,7 +189,7 @@ def _on_demand(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenan
 
 
 def _deploying(kinds: Collection[str], others: Collection[str]) -> bool:
-    """Whether an app of these kinds is about to run, which may be the one that is missing."""
+    """Returns whether an app of these kinds, which may be the missing one, is about to run."""
     apps = serve.status().applications.items()
     return any(
         app.status == "DEPLOYING" and name not in others and any(_is_of(kind, name) for kind in kinds)
@@ -198,7 +202,7 @@ def _is_of(kind: str, app: str) -> bool:
 
 
 def _serving(kind: str, spec: str | None, there: Mapping[str, str | None]) -> str | None:
-    """The app of a kind that serves this model."""
+    """Returns the app of a kind that serves this model."""
     return next((name for name, model in there.items() if _is_of(kind, name) and model == spec), None)
 
 
@@ -247,7 +251,8 @@ def _await_running(names: set[str]) -> None:
 
 
 def _not_started(app: str, state: AppState, waited: float) -> C2BError:
-    """What the constructor of a replica raised, where it is an error of ours; else what Serve says."""
+    """Returns the exception of a replica's constructor if it is one of ours; otherwise Serve's message as a
+    ServiceError."""
     cause = from_text(state.message)
     if cause is None:
         return ServiceError(f"app {app!r} is {state.status} after {waited:.0f} s: {state.message}", app=app)

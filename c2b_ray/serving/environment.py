@@ -1,4 +1,4 @@
-"""The Python environment of a replica, where it is another one than that of the cluster (`runtime_env.py_executable`).
+"""Resolves a replica's Python environment where it differs from the cluster's (`runtime_env.py_executable`).
 
 It knows paths, and nothing of what is installed there.
 """
@@ -11,14 +11,14 @@ from typing import Any
 from c2b_ray.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
-"""Of the checkout, which paths in `deployments/*.yaml` begin from."""
+"""The checkout, to which paths in `deployments/*.yaml` are relative."""
 
 
 def resolved(actor_options: dict[str, Any], app: str) -> dict[str, Any]:
-    """`ray_actor_options` with an absolute path of the interpreter.
+    """Returns `ray_actor_options` with an absolute path of the interpreter.
 
-    ConfigError if it lies in this checkout's tree and is not there: Ray itself would try to start it for ever. Absolute
-    paths and commands stay as they are: they are the node's, which need not be this machine.
+    Raises ConfigError if the path is relative to this checkout and does not exist: Ray itself would try to start it
+    forever. Absolute paths and commands are kept: they are on the node, which need not be this machine.
     """
     environment = actor_options.get("runtime_env") or {}
     executable = environment.get("py_executable")

@@ -1,4 +1,4 @@
-"""Errors of ours as data inside a text: of what a replica's constructor raises, Serve hands on the traceback alone.
+"""Carries our errors as data inside a text: Serve passes on only the traceback of what a replica's constructor raises.
 
 It knows the exception tree and JSON, and nothing of models or of Serve.
 """
@@ -15,12 +15,12 @@ _MARK = "c2b-ray error as data: "
 
 
 class CannotStart(Exception):
-    """A replica that cannot start; its message holds the error that says why, as data."""
+    """Raised by a replica that cannot start; its message holds the cause as data."""
 
 
 @contextmanager
 def carried_in_text() -> Iterator[None]:
-    """For a replica's constructor: an error of ours leaves it in a form that `from_text` reads back whole."""
+    """Wraps a replica's constructor: an error of ours leaves it in a form that `from_text` reads back whole."""
     try:
         yield
     except C2BError as error:
@@ -28,13 +28,16 @@ def carried_in_text() -> Iterator[None]:
 
 
 def to_text(error: C2BError) -> str:
-    """One line: class, message and every field of the error."""
+    """Returns one line: class, message and every field of the error."""
     return _MARK + json.dumps({"kind": type(error).__name__, "message": str(error), "fields": vars(error)}, default=str)
 
 
 def from_text(text: str) -> C2BError | None:
-    """The last error that `to_text` wrote somewhere in `text`, with all its fields; None where there is none, or where
-    it was cut off. An error of a class that is not known here becomes a ServiceError."""
+    """Returns the last error that `to_text` wrote somewhere in `text`, with all its fields.
+
+    Returns None where there is none, or where it was cut off. An error of a class that is not known here becomes a
+    ServiceError.
+    """
     _, mark, rest = text.rpartition(_MARK)
     if not mark:
         return None

@@ -1,7 +1,7 @@
-"""Requests gathered into batches: as many of those that wait as fill one, answered by one call of the model.
+"""Gathers waiting requests into batches, each answered by one call of the model.
 
-Unlike `serve.batch` it counts rows and not requests, and has as many batches under way as the model takes calls at
-once; one model's requests never wait for another's to load. It knows no role.
+Unlike `serve.batch` it counts rows rather than requests, and runs as many batches at once as the model takes calls; one
+model's requests never wait for another's to load. It knows no role.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Reply = TypeVar("Reply")
 
 
 class BatchSettings(BaseModel):
-    """A deployment's `user_config`: how requests are gathered. Can be changed while it serves.
+    """A deployment's `user_config`: how requests are gathered. It can be changed while the deployment serves.
 
     `max_batch_size`: rows of one call of the model. `batch_wait_timeout_s`: how long the first of them waits for more.
     """
@@ -44,7 +44,7 @@ Settings = TypeVar("Settings", bound=BatchSettings)
 
 
 def settings_of(user_config: dict[str, Any], kind: type[Settings]) -> Settings:
-    """ConfigError names a field that is wrong."""
+    """Returns the settings. Raises ConfigError, which names the field that is wrong."""
     try:
         return kind.model_validate(user_config)
     except ValidationError as error:
@@ -62,9 +62,9 @@ class _Waiting(Generic[Item, Reply]):
 
 
 class Gather(Generic[Item, Reply]):
-    """Calls `answer` with the items that wait, in their order, `at_once` batches at a time.
+    """Calls `answer` with the waiting items, in their order, `at_once` batches at a time.
 
-    A batch has at most `max_batch_size` rows, save where one item alone has more.
+    A batch has at most `max_batch_size` rows, unless a single item has more.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Gather(Generic[Item, Reply]):
         at_once: int = 1,
         filled: Callable[[float], object] = batch_filled,
     ) -> None:
-        """`filled` is told how full each batch is: its rows over `max_batch_size`."""
+        """`filled` is called with the fill of each batch: its rows over `max_batch_size`."""
         self._answer = answer
         self._settings = settings
         self._at_once = at_once
@@ -84,7 +84,7 @@ class Gather(Generic[Item, Reply]):
         self._timer: asyncio.TimerHandle | None = None
 
     async def ask(self, item: Item, rows: int = 1) -> Reply:
-        """The reply to one item; what `answer` raises is raised to all whose items were in its batch."""
+        """Returns the reply to one item. What `answer` raises is raised for all items of its batch."""
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(item, rows, time.monotonic(), reply))
         self._start_what_is_due()
@@ -101,7 +101,7 @@ class Gather(Generic[Item, Reply]):
         self._start_what_is_due()
 
     def _due(self) -> bool:
-        """Whether a batch waits that is full, or has waited long enough; if not, it looks again when it has."""
+        """Returns whether a batch is full or has waited long enough; if not, it sets a timer to check again."""
         while self._waiting and self._waiting[0].reply.done():  # its caller has gone
             self._waiting.popleft()
         if not self._waiting:

@@ -1,6 +1,7 @@
 """The image generator's deployment: prompts of all requests, gathered into batches.
 
-It knows the role `ImageGenerator` and Serve; which model it serves is an argument, where it runs `deployments/` say.
+It knows the role `ImageGenerator` and Serve; which model it serves is an argument, and `deployments/` says where it
+runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Generator"
 TEST_EVERY_S = 300.0
-"""An image takes a CPU seconds to minutes."""
+"""Seconds between self-tests: an image takes a CPU seconds to minutes."""
 _PROBE = GenerationRequest("a photo of a dog", seed=0)
 
 
@@ -42,14 +43,14 @@ class GeneratorServer:
         )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `BatchSettings`, also while it serves."""
+        """Applies new `BatchSettings`, also while it serves."""
         self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """The model that is served; with a spec, an error if another one is."""
+        """Returns facts about the served model. With a spec, raises an error if another model is served."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         inner = {"activation_names": (), "denoising_steps": 0}
@@ -59,14 +60,14 @@ class GeneratorServer:
         return {"model": self._spec, "revision": self._generator.revision, **inner}
 
     async def generate(self, model: str, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
-        """An image per request, as the role gives them."""
+        """Returns an image per request, as the role defines it."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._requests.ask(requests, len(requests))
 
     async def activations(
         self, model: str, requests: Sequence[GenerationRequest], name: str, steps: Sequence[int]
     ) -> Floats:
-        """What a module computes while the requests are denoised, as `roles.ActivationReader` has it."""
+        """Returns what a module computes while the requests are denoised, as `roles.ActivationReader` defines it."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         if not isinstance(self._generator, ActivationReader):
             raise SpecError(f"{self._spec}: its activations cannot be read")
@@ -76,7 +77,7 @@ class GeneratorServer:
         return self._hands.statistics()
 
     async def check_health(self) -> None:
-        """Raises where a prompt gets neither an image nor the reason why there is none."""
+        """Raises where a prompt gets neither an image nor a reason why there is none."""
         await self._hands.check(self._test, TEST_EVERY_S)
 
     def _test(self) -> None:

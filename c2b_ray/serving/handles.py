@@ -1,8 +1,9 @@
-"""Roles whose models live behind Serve: to an audit a language model, encoder or classifier like any other.
+"""Roles whose models are behind Serve: to an audit a language model, encoder or classifier like any other.
 
 They know which app to call and how to split a batch; they hold no model. All can be pickled, and used in the driver, in
 Ray tasks and in the actors of Ray Data; what a property has fetched once travels with the pickle. Requests hold as many
-rows as the app says, several are in flight, and the rows' order is kept; the replica joins them with other callers'.
+rows as the app's limits allow, several are in flight, and the rows' order is kept; the replica joins them with other
+callers' requests.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from c2b_ray.serving.in_app import InApp
 from c2b_ray.serving.payload import Packed, pack, pack_files, spans
 
 _IDS = 256
-"""Rows of an index that one request fetches: bytes of as many images."""
+"""Rows of an index, each with an image's bytes, that one request fetches."""
 
 Errors = list[str | None]
 
@@ -50,7 +51,7 @@ def _joined(parts: Sequence[tuple[Floats, Errors]], width: Callable[[], int]) ->
 
 
 class ServedEncoder(InApp):
-    """The encoder `spec` in the app of that name; ServiceError if the app serves another one."""
+    """The encoder `spec` in the app of that name. Raises ServiceError if the app serves another one."""
 
     app = "encoder"
 
@@ -76,7 +77,7 @@ class ServedEncoder(InApp):
 
 
 class ServedCaptioner(InApp):
-    """The captioner `spec` in the app of that name; ServiceError if the app serves another one."""
+    """The captioner `spec` in the app of that name. Raises ServiceError if the app serves another one."""
 
     app = "captioner"
 
@@ -112,7 +113,8 @@ class ServedCaptioner(InApp):
 
 
 class ServedClassifier(InApp):
-    """The classifier `spec` in the app that serves them all; it loads on the replica that gets the first request."""
+    """The classifier `spec`, in the app that serves all classifiers; the replica that gets the first request
+    loads it."""
 
     app = "classifiers"
     multiplexed = True
@@ -138,7 +140,7 @@ class ServedClassifier(InApp):
 
 
 class ServedIndex(InApp):
-    """The index at `path`, which the app's replicas must be able to read; a local path is made absolute for them."""
+    """The index at `path`, which the app's replicas must be able to read. A local path is made absolute for them."""
 
     app = "index"
     multiplexed = True

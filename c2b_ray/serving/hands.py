@@ -1,4 +1,4 @@
-"""The threads of a replica: some call the model, some decode images, one loads models; and what their calls say of the
+"""The threads of a replica: some call the model, some decode images, one loads models. Their calls also show the
 model's health.
 
 They keep the event loop free for health checks and for the next requests. It knows no role and no model.
@@ -25,11 +25,12 @@ STUCK_AFTER_S = 900.0
 """A single model call longer than this makes a replica unhealthy, and Serve replaces it."""
 
 TEST_EVERY_S = 30.0
-"""An answer counts as a sign of health for so long; an idle model is tested so often, which keeps idling cheap."""
+"""How long an answer counts as a sign of health, and how often an idle model is tested; rare, to keep idling cheap."""
 
 
 class Hands:
-    """Threads that call a model: one unless the config says more, as tokenizers and scripts do not take two at once."""
+    """Threads that call a model: one unless the config says more, because tokenizers and scripts do not take two calls
+    at once."""
 
     def __init__(self, deployment: str, threads: int = 1) -> None:
         self.deployment = deployment
@@ -45,7 +46,7 @@ class Hands:
         self._suspect = False
 
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The result of `call`, made on a thread for model calls."""
+        """Calls `call` on a thread for model calls and returns its result."""
         ticket = next(self._tickets)
         self._pending += 1
 
@@ -69,23 +70,23 @@ class Hands:
             self._pending -= 1
 
     async def run_batch(self, call: Callable[P, R], rows: int, *args: P.args, **kwargs: P.kwargs) -> R:
-        """As `run`, counted in `statistics` as one batch of so many rows."""
+        """Calls `call` as `run` does, and counts it in `statistics` as one batch of `rows` rows."""
         self._batches.append(rows)
         return await self.run(call, *args, **kwargs)
 
     async def load(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The result of `call`, made on the thread that loads: models that are loaded already answer meanwhile."""
+        """Calls `call` on the loading thread and returns its result. Loaded models answer meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._loading, lambda: call(*args, **kwargs))
 
     async def decode(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The result of `call`, made beside the model's calls, on as many threads as the replica has CPUs."""
+        """Calls `call` beside the model's calls, on as many threads as the replica has CPUs, and returns its result."""
         return await asyncio.get_running_loop().run_in_executor(self._decoding, lambda: call(*args, **kwargs))
 
     async def check(self, test: Callable[[], object], every_s: float = TEST_EVERY_S) -> None:
-        """Raises where a call is stuck, or where `test` does.
+        """Raises where a call is stuck, or where `test` raises.
 
         After a call that failed, `test` runs at once, however busy the model is: a CUDA device that has failed fails
-        every later call. Else it runs where the model is idle and has answered nothing for `every_s`.
+        every later call. Otherwise it runs where the model is idle and has answered nothing for `every_s`.
         """
         now = time.monotonic()
         oldest = max((now - began for began in list(self._running.values())), default=0.0)
@@ -98,11 +99,11 @@ class Hands:
             self._suspect = False
 
     def statistics(self) -> dict[str, Any]:
-        """The sizes of the last 1,000 batches, oldest first, and how many calls run now."""
+        """Returns the sizes of the last 1,000 batches, oldest first, and how many calls run now."""
         return {"batches": list(self._batches), "running": len(self._running)}
 
     def close(self) -> None:
-        """Lets the calls under way finish; Serve has drained the requests before it comes here."""
+        """Waits for the calls in progress. Serve has drained the requests before it calls this."""
         self._pool.shutdown(wait=True)
         self._loading.shutdown(wait=True)
         self._decoding.shutdown(wait=True)

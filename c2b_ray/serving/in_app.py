@@ -9,7 +9,7 @@ from c2b_ray.serving.channel import APPS, Channel
 
 
 class InApp:
-    """The model `spec` in a Serve app, called in the name of `owner` (see `answers`).
+    """The model `spec` in a Serve app, called on behalf of `owner` (see `answers`).
 
     The app's description of the model is fetched once and travels with the pickle.
     """
@@ -17,10 +17,10 @@ class InApp:
     app: ClassVar[str]
     """A key of `APPS`."""
     multiplexed: ClassVar[bool] = False
-    """Whether the app's replicas hold several models, and Serve asks one that holds this model."""
+    """Whether the app's replicas hold several models, and Serve routes calls to one that holds this model."""
 
     def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
-        """`chunk`: rows of a request; without it as many as the app says."""
+        """`chunk`: rows per request; None: the app's limit."""
         self.spec = spec
         self.channel = channel or Channel(APPS[self.app])
         self.chunk = chunk
@@ -36,12 +36,12 @@ class InApp:
         return self.channel.limits().requests
 
     def fact(self, name: str) -> Any:
-        """That part of the app's `describe`; ServiceError if the app serves another model."""
+        """Returns a field of the app's `describe`. Raises ServiceError if the app serves another model."""
         if not self._facts:
             arguments, model_id = ((), self.spec) if self.multiplexed else ((self.spec,), "")
             self._facts = dict(self.channel.call("describe", *arguments, model_id=model_id))
         return self._facts[name]
 
     def rows(self, count: int) -> int:
-        """Rows that one of the requests for `count` rows holds."""
+        """Returns the rows of one request, where `count` rows are sent in all."""
         return self.channel.rows(self.chunk, count)

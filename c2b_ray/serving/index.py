@@ -1,6 +1,6 @@
-"""The image indexes' deployment: each replica holds several, and a request names its own by path.
+"""The image indexes' deployment: each replica holds several, and a request names its index by path.
 
-It knows the role `ImageIndex` and Serve's multiplexing; where it runs is in `deployments/`.
+It knows the role `ImageIndex` and Serve's multiplexing; `deployments/` says where it runs.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class IndexServer:
         self._shelf = Shelf(self._hands, self._open, _nothing, _size, Room.of(models_per_replica, models_gb))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `BatchSettings`, also while it serves."""
+        """Applies new `BatchSettings`, also while it serves."""
         self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self) -> dict[str, Any]:
-        """Of the index that the request names, opened if need be."""
+        """Describes the index that the request names; it is opened if necessary."""
         index = (await self._shelf.named()).index
         return {
             "encoder": index.encoder,
@@ -62,16 +62,16 @@ class IndexServer:
         }
 
     async def search(self, embeddings: Floats, k: int) -> Neighbours:
-        """The k nearest images of each embedding, searched together with those of other requests."""
+        """Returns the k nearest images of each embedding, searched together with those of other requests."""
         opened = await self._shelf.named()
         return await opened.gather.ask((embeddings, k), len(embeddings))
 
     async def metadata(self, ids: Sequence[int]) -> pa.Table:
-        """Key and metadata of each id."""
+        """Returns key and metadata of each id."""
         return await self._hands.run((await self._shelf.named()).index.metadata, ids)
 
     async def fetch(self, ids: Sequence[int]) -> pa.Table:
-        """Key, bytes and metadata of each id."""
+        """Returns key, bytes and metadata of each id."""
         return await self._hands.run((await self._shelf.named()).index.fetch, ids)
 
     async def statistics(self) -> dict[str, Any]:
@@ -117,4 +117,4 @@ def _search(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
 
 
 def _nothing(*_: object) -> None:
-    """Nothing to check beforehand: opening an index is what shows whether it can be read."""
+    """Does nothing: only opening an index shows whether it can be read."""

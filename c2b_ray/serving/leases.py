@@ -1,8 +1,8 @@
 """Leases of the apps that runs started for themselves: an app ends with its last user, however that user ends.
 
-A detached actor keeps the book. A user is a lease of a Ray job, which is a driver process: Ray notices its death, also
-by SIGKILL or with its node, and a driver that only hangs keeps its apps. The book is kept in the cluster's own store,
-so that it outlives the actor. It knows names of apps and jobs, and nothing of models.
+A detached actor keeps the book of leases. A user is a lease of a Ray job, which is a driver process: Ray notices its
+death, also by SIGKILL or with its node, and a driver that only hangs keeps its apps. The book is kept in the cluster's
+key-value store, so that it outlives the actor. It knows names of apps and jobs, and nothing of models.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Lease:
-    """One user: the Ray job of a driver, and which of its users."""
+    """One user: the Ray job of a driver, and the number of the user within it."""
 
     job: str
     number: str = field(default_factory=lambda: uuid4().hex)
 
 
 class Book:
-    """The users of each app. `delete` ends an app and returns once it has; `save` keeps what `book` returns.
+    """The users of each app. `delete` ends an app and returns once it has ended; `save` stores what `book` returns.
 
     Methods may be called from several threads at once.
     """
@@ -50,7 +50,7 @@ class Book:
         self._changed = threading.Condition()
 
     def take(self, app: str, lease: Lease) -> bool:
-        """Notes a user; True where it is the only one, so that the app is its to start. Waits while the app ends."""
+        """Adds a user. Returns True where it is the only one and so has to start the app. Waits while the app ends."""
         with self._changed:
             self._changed.wait_for(lambda: app not in self._ending)
             users = self._users.setdefault(app, set())
@@ -60,7 +60,7 @@ class Book:
             return first
 
     def give_back(self, app: str, lease: Lease) -> None:
-        """Strikes a user out; the app ends with its last one."""
+        """Removes a user; the app ends with its last one."""
         with self._changed:
             users = self._users.get(app, set())
             if lease not in users:
@@ -81,14 +81,14 @@ class Book:
                 self._changed.notify_all()
 
     def reap(self, living: Collection[str]) -> None:
-        """Strikes out the users whose jobs live no more."""
+        """Removes the users whose jobs are not `living`."""
         with self._changed:
             dead = [(app, lease) for app, users in self._users.items() for lease in users if lease.job not in living]
         for app, lease in dead:
             self.give_back(app, lease)
 
     def book(self) -> dict[str, list[list[str]]]:
-        """As JSON can hold it."""
+        """Returns the users of each app in a form that JSON can hold."""
         return {app: sorted([lease.job, lease.number] for lease in users) for app, users in self._users.items()}
 
 
@@ -124,18 +124,18 @@ class Keeper:
 
 
 def take(apps: Collection[str], lease: Lease, reap_every_s: float = REAP_EVERY_S) -> list[str]:
-    """Of these apps those that this user is the only one of, and has to start."""
+    """Adds this user to the apps. Returns the apps of which it is the only user, and which it has to start."""
     return [app for app in apps if _ask("take", app, lease, reap_every_s=reap_every_s)]
 
 
 def give_back(apps: Collection[str], lease: Lease) -> None:
-    """Ends this user's leases; where it was an app's last, the app has ended when this returns."""
+    """Ends this user's leases. Where one was an app's last, the app has ended when this returns."""
     for app in apps:
         _ask("give_back", app, lease)
 
 
 def leased() -> list[str]:
-    """The apps that end with their last user."""
+    """Returns the apps that end with their last user."""
     try:
         keeper = ray.get_actor(NAME, namespace=NAMESPACE)
     except ValueError:

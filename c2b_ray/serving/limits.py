@@ -1,4 +1,4 @@
-"""How much a caller should send to an app at once, so that model calls fill and autoscaling sees the load.
+"""Decides how much a caller should send to an app at once, so that model calls fill and autoscaling sees the load.
 
 It knows a deployment's numbers, and neither models nor callers.
 """
@@ -12,24 +12,26 @@ from ray import serve
 from ray.serve.exceptions import RayServeException
 
 MOST_REQUESTS = 128
-"""Requests of one caller under way; each has a thread of its own."""
+"""The most requests of one caller in progress; each has its own thread."""
 
 LEAST_REQUESTS = 4
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`rows` of one request, and `requests` under way at once, of one caller."""
+    """The limits of one caller: `rows` of one request, and `requests` in progress at once."""
 
     rows: int
     requests: int
 
 
 def limits(most_rows: int, calls_at_once: int, target: float, most_replicas: int) -> Limits:
-    """`most_rows` of one model call, of which a replica makes `calls_at_once`; `target` requests ongoing on a replica.
+    """Returns the limits for replicas that make `calls_at_once` model calls of `most_rows` each, with `target` ongoing
+    requests per replica.
 
-    A replica at its target holds twice what its calls take: what is computed, and as much that waits. So many requests
-    are under way that all replicas are at their target: with fewer, Serve would never start the last of them.
+    A replica at its target holds twice the rows of its calls: those being computed, and as many waiting. There are
+    enough requests that all of `most_replicas` are at their target: with fewer, Serve would never start the last of
+    them.
     """
     rows = math.ceil(2 * most_rows * calls_at_once / target)
     requests = math.ceil(target * most_replicas)
@@ -37,7 +39,7 @@ def limits(most_rows: int, calls_at_once: int, target: float, most_replicas: int
 
 
 def limits_here(most_rows: int, calls_at_once: int) -> Limits:
-    """As `limits`, of the deployment whose replica this process is."""
+    """Returns the limits of the deployment whose replica this process is."""
     try:
         config = serve.get_replica_context()._deployment_config
     except RayServeException:  # Serve's local testing mode

@@ -1,9 +1,10 @@
 """The language model's deployment: chats of all requests, gathered into batches.
 
-With more than one thread the model is one that takes many calls at once (vLLM, a URL) and batches them itself, or has
-no use for it: then every call goes straight to it, and none waits for a batch to fill or to end.
+With more than one thread, the model is one that takes many calls at once (vLLM, a URL) and batches them itself, or does
+not benefit from batches: then every call goes straight to it, and none waits for a batch to fill or to end.
 
-It knows the role `LanguageModel` and Serve; which model it serves is an argument, where it runs is in `deployments/`.
+It knows the role `LanguageModel` and Serve; which model it serves is an argument, and `deployments/` says where it
+runs.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ class LanguageModelServer:
         self._chats: Gather[Sequence[ChatRequest], list[ChatReply]] = Gather(self._together, lambda: self._settings)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Takes `BatchSettings`, also while it serves."""
+        """Applies new `BatchSettings`, also while it serves."""
         self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
-        """A model that batches for itself gets one chat a request, as many as it takes."""
+        """Returns the limits of a caller. A model that batches for itself gets one chat per request."""
         return limits_here(self._settings.max_batch_size if self._gathers else 1, 1)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
-        """The model that is served; with a spec, an error if another one is."""
+        """Returns facts about the served model. With a spec, raises an error if another model is served."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         return {"model": self._spec}
 
     async def chat(self, model: str, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        """One reply per request, as the role gives them."""
+        """Returns one reply per request, as the role defines it."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         if self._gathers:
             return await self._chats.ask(requests, len(requests))
@@ -69,37 +70,37 @@ class LanguageModelServer:
         return [replies[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
 
     async def next_tokens(self, model: str, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
-        """The k likeliest next tokens of each text."""
+        """Returns the k likeliest next tokens of each text."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._hands.run_batch(self._model.next_tokens, len(texts), texts, k)
 
     async def log_likelihood(self, model: str, texts: Sequence[str]) -> list[float]:
-        """log P of each text."""
+        """Returns log P of each text."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._hands.run_batch(self._model.log_likelihood, len(texts), texts)
 
     async def end_tokens(self, model: str) -> tuple[int, ...]:
-        """The tokens that end a reply."""
+        """Returns the tokens that end a reply."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return self._continuer().end_tokens
 
     async def reply_start(self, model: str, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The tokens of a conversation up to where its reply begins."""
+        """Returns the tokens of a conversation up to where its reply begins."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._hands.run_batch(self._continuer().reply_start, 1, messages)
 
     async def continuations(self, model: str, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
-        """The k likeliest next tokens of each sequence of tokens."""
+        """Returns the k likeliest next tokens of each sequence of tokens."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._hands.run_batch(self._continuer().continuations, len(prefixes), prefixes, k)
 
     async def texts_of(self, model: str, tokens: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sequence of tokens."""
+        """Returns the text of each sequence of tokens."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         return await self._hands.run_batch(self._continuer().texts_of, len(tokens), tokens)
 
     async def token_counts(self, model: str, texts: Sequence[str]) -> list[int]:
-        """How many tokens `log_likelihood` sums over for each text."""
+        """Returns how many tokens `log_likelihood` sums over for each text."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         if not isinstance(self._model, TokenCounter):
             raise SpecError(f"{self._spec}: it does not count tokens; use hf: or vllm:")
@@ -111,11 +112,11 @@ class LanguageModelServer:
         return self._model
 
     async def statistics(self) -> dict[str, Any]:
-        """Batches and running calls, and what the model itself counts, if it does."""
+        """Returns batches and running calls, and the model's counts if it has any."""
         return {**self._hands.statistics(), **getattr(self._model, "statistics", dict)()}
 
     async def check_health(self) -> None:
-        """Raises where the model names no next token with a finite probability; Serve then replaces the replica."""
+        """Raises where the model gives no next token with a finite probability; Serve then replaces the replica."""
         await self._hands.check(self._test)
 
     def _test(self) -> None:

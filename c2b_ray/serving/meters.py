@@ -1,7 +1,7 @@
-"""What a replica counts for Prometheus; Ray exports it beside its own metrics, with the app, deployment and replica.
+"""A replica's Prometheus metrics; Ray exports them beside its own, with the app, deployment and replica.
 
-Names are a contract with deployments/monitoring, where they stand as Ray exports them: with `ray_` before. It knows
-numbers, and nothing of the requests.
+Their names are a contract with deployments/monitoring, which lists them as Ray exports them: prefixed with `ray_`. This
+module knows numbers, and nothing of the requests.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ Outcome = Literal["hit", "miss", "evicted"]
 
 
 def batch_filled(share: float) -> None:
-    """A batch goes to the model; `share`: its rows over the most that one takes, above 1 where one request has more."""
+    """Records the fill of a batch that goes to the model: its rows over the most that one batch takes, above 1 where
+    one request has more."""
     if ray.is_initialized():  # not in Serve's local testing mode, where nobody exports anything
         _fill().observe(share)
 
 
 def answers_cached(outcome: Outcome, images: int) -> None:
-    """How many answers came from memory, were computed, or made room for others."""
+    """Counts answers that came from memory, were computed, or made room for others."""
     if images and ray.is_initialized():
         _cached().inc(images, {"outcome": outcome})
 

@@ -1,4 +1,5 @@
-"""How long a call waits for an app that has no replica, and the error after that. Serve itself waits for ever.
+"""Decides how long a call waits for an app that has no replica, and raises the error after that. Serve itself waits
+forever.
 
 It knows the app's state and the time, and nothing of calls.
 """
@@ -18,7 +19,7 @@ _NEEDS_SOMEBODY = (ABSENT, "DEPLOY_FAILED", "DELETING")
 
 
 class Outage:
-    """An app's time without a replica, over the looks of one call."""
+    """The time that an app has no replica, as seen by the checks of one call."""
 
     def __init__(self, app: str, watch: Watch, patience_s: float, grace_s: float = GRACE_S) -> None:
         self._app = app
@@ -28,9 +29,9 @@ class Outage:
         self._since = 0.0
 
     def look(self, *, refused: bool = False) -> None:
-        """Returns while waiting is of use; else raises why the app cannot answer.
+        """Returns while waiting may help; otherwise raises why the app cannot answer.
 
-        `refused`: Serve has refused the call, so that no replica counts, whatever the controller says.
+        `refused`: Serve has refused the call, so that no replica counts, whatever the controller reports.
         """
         state = self._watch.app(self._app)
         if state.replicas and not refused:

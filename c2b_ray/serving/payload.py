@@ -1,7 +1,8 @@
-"""Images in one buffer, and batches in chunks: what crosses between a handle and a replica.
+"""Images in one buffer, and batches in chunks: the data that handles and replicas exchange.
 
-A photograph of 500 × 375 takes 58 kB as the JPEG that it was read from and 562 kB as pixels: what has a file travels as
-that file. It knows arrays, bytes and lengths, and nothing of Serve, of models, or of what the images show.
+A photograph of 500 × 375 takes 58 kB as the JPEG that it was read from and 562 kB as pixels, so an image that has a
+file travels as that file. This module knows arrays, bytes and lengths, and nothing of Serve, of models, or of what the
+images show.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from c2b_ray.roles import Pixels
 from c2b_ray.steps.decode import decode_batch
 
 MOST_BYTES = 16 * 2**20
-"""Of one chunk: large enough that a call's overhead is small, small enough that several fit an object store."""
+"""The most bytes of one chunk: a call's overhead is small, and several chunks fit into an object store."""
 
 
 @dataclass(frozen=True)
 class PackedPixels:
-    """Images of any sizes: one buffer, which Ray carries through shared memory uncopied, and each (height, width)."""
+    """Images of any sizes: one buffer, which Ray shares between processes without a copy, and each (height, width)."""
 
     buffer: NDArray[np.uint8]
     sizes: tuple[tuple[int, int], ...]
@@ -32,7 +33,7 @@ class PackedPixels:
 
 @dataclass(frozen=True)
 class PackedFiles:
-    """Encoded images: one buffer, and the length of each; None where an image has no bytes."""
+    """Encoded images: one buffer, and the length of each image; None where an image has no bytes."""
 
     buffer: NDArray[np.uint8]
     lengths: tuple[int | None, ...]
@@ -45,7 +46,8 @@ Packed = PackedPixels | PackedFiles
 
 
 def pack(images: Sequence[Pixels]) -> PackedPixels:
-    """The images in their order; ValueError names the first that is not uint8 (height, width, 3)."""
+    """Packs the images in their order. Raises ValueError, which names the first that is not uint8 (height,
+    width, 3)."""
     for number, image in enumerate(images):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise ValueError(f"image {number} is {image.dtype} {image.shape}; expected uint8 (height, width, 3)")
@@ -55,13 +57,13 @@ def pack(images: Sequence[Pixels]) -> PackedPixels:
 
 
 def pack_files(files: Sequence[bytes | None]) -> PackedFiles:
-    """The encoded images in their order."""
+    """Packs the encoded images in their order."""
     buffer = np.frombuffer(b"".join(data for data in files if data is not None), np.uint8)
     return PackedFiles(buffer, tuple(None if data is None else len(data) for data in files))
 
 
 def unpack(packed: PackedPixels) -> list[Pixels]:
-    """Views of the buffer, not copies; read-only where the buffer lies in the object store."""
+    """Returns views of the buffer, not copies; read-only where the buffer is in the object store."""
     images, start = [], 0
     for height, width in packed.sizes:
         end = start + height * width * 3
@@ -71,7 +73,7 @@ def unpack(packed: PackedPixels) -> list[Pixels]:
 
 
 def unpack_files(packed: PackedFiles) -> list[bytes | None]:
-    """The encoded images as they were."""
+    """Returns the encoded images as they were."""
     files: list[bytes | None] = []
     start = 0
     for length in packed.lengths:
@@ -81,7 +83,7 @@ def unpack_files(packed: PackedFiles) -> list[bytes | None]:
 
 
 def chosen(packed: Packed, rows: Sequence[int]) -> Packed:
-    """Those images alone, in this order."""
+    """Returns only the images of these rows, in this order."""
     if isinstance(packed, PackedFiles):
         files = unpack_files(packed)
         return pack_files([files[row] for row in rows])
@@ -90,15 +92,18 @@ def chosen(packed: Packed, rows: Sequence[int]) -> Packed:
 
 
 def pixels_of(packed: Packed) -> tuple[list[Pixels | None], list[str | None]]:
-    """The pixels of each image, and why there are none: exactly one of the two is None. Files are decoded here."""
+    """Returns the pixels of each image, or why there are none: exactly one of the two is None. Files are
+    decoded here."""
     if isinstance(packed, PackedFiles):
         return decode_batch(unpack_files(packed))
     return list(unpack(packed)), [None] * len(packed)
 
 
 def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -> list[slice]:
-    """Neighbouring rows, at most so many and at most so many bytes a slice; a row larger than that is a slice by
-    itself."""
+    """Returns slices of neighbouring rows, each of at most `most_items` rows and `most_bytes` bytes.
+
+    A row larger than that is a slice by itself.
+    """
     slices, start, held = [], 0, 0
     for row, size in enumerate(sizes):
         if row > start and (row - start == most_items or held + size > most_bytes):

@@ -1,6 +1,6 @@
-"""Images of several requests, decoded and answered as one batch, and shared out among the requests again.
+"""Decodes the images of several requests, has them answered as one batch, and splits the answers among the requests.
 
-It knows packed images and rows of numbers; what the numbers mean, the deployments say.
+It knows packed images and rows of numbers; the deployments know what the numbers mean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rows = tuple[Floats, list[str | None]]
 
 
 async def decoded(hands: Hands, packs: Sequence[Packed]) -> tuple[list[Pixels | None], list[str | None]]:
-    """The images of all requests in their order, and why an image has no pixels."""
+    """Returns the images of all requests in their order, and why an image has no pixels."""
     parts = await asyncio.gather(*(hands.decode(pixels_of, packed) for packed in packs))
     return [image for images, _ in parts for image in images], [error for _, errors in parts for error in errors]
 
@@ -30,7 +30,10 @@ async def decoded(hands: Hands, packs: Sequence[Packed]) -> tuple[list[Pixels | 
 async def answered(
     hands: Hands, packs: Sequence[Packed], width: int, call: Callable[[list[Pixels], list[int]], Floats]
 ) -> list[Rows]:
-    """`call` of all images that can be decoded, and their positions among all, as one batch: (images, width)."""
+    """Calls `call` with all images that can be decoded, and their positions among all, as one batch: (images, width).
+
+    Returns the answers of each request, NaN where an image cannot be decoded, and its error.
+    """
     images, errors = await decoded(hands, packs)
     good = [i for i, image in enumerate(images) if image is not None]
     answers = np.full((len(images), width), np.nan, np.float32)
@@ -41,8 +44,8 @@ async def answered(
 
 
 async def weight(hands: Hands, packed: Packed, most_rows: int) -> int:
-    """As how many rows of a batch these images count: one each, and more where they are large, so that a batch never
-    decodes to more than BATCH_PIXELS."""
+    """Returns how many rows of a batch these images count as: one each, more where they are large, so that a batch
+    never decodes to more than BATCH_PIXELS."""
     pixels = await hands.decode(_pixels, packed)
     return max(len(packed), math.ceil(pixels * most_rows / BATCH_PIXELS))
 

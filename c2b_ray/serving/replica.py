@@ -1,4 +1,5 @@
-"""What all replicas do before they answer: take their GPUs, refuse another model, spare some models self-tests."""
+"""Replicas' common preparations: they take their GPUs, refuse requests for another model, and skip self-tests of some
+models."""
 
 from __future__ import annotations
 
@@ -13,18 +14,19 @@ UNPROBED = frozenset({"openai", "http", "https", "scripted", "table"})
 
 
 def can_be_probed(spec: str) -> bool:
-    """Whether a self-test may ask this model a question that no user asked."""
+    """Returns whether a self-test may send this model a question that no user asked."""
     return catalog.parse(spec).scheme not in UNPROBED
 
 
 def take_gpus() -> None:
-    """The models of this replica use the GPUs that Ray assigned to it, and no others; called before one loads."""
+    """Restricts the models of this replica to the GPUs that Ray assigned to it. Called before a model loads."""
     if ray.is_initialized():  # not where Serve's local testing mode runs it in the caller's process
         devices.assign(ray.get_gpu_ids())
 
 
 def refuse_other_model(deployment: str, serves: str, wanted: str) -> None:
-    """ServiceError where a caller wants another model than the one served: an audit must never take one for another."""
+    """Raises ServiceError where a caller wants another model than the served one: an audit must never confuse two
+    models."""
     if wanted != serves:
         raise ServiceError(
             f"{deployment} serves {serves!r}, and was asked for {wanted!r}: the app was redeployed, or the caller is"

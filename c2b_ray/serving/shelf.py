@@ -1,6 +1,6 @@
-"""Several models on one replica, loaded when a request first names them; those unused for longest make room.
+"""Several models on one replica, loaded when a request first names them; the least recently used make room.
 
-It knows Serve's multiplexing, through which routers learn which replica holds what, and no role.
+It knows Serve's multiplexing, which tells routers which replica holds which model, and no role.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Held(Generic[T]):
 
 @dataclass(frozen=True)
 class Room:
-    """What a replica may hold: so many models, and weights of so many bytes in all; None for no such limit.
+    """What a replica may hold: at most `models` models, with weights of at most `bytes` bytes in all; None: no such
+    limit.
 
-    The bytes count where a model's size is known; one that is larger than all of them is held alone.
+    Bytes are counted where a model's size is known; a model larger than the limit is held alone.
     """
 
     models: int
@@ -44,13 +45,16 @@ class Room:
 
     @classmethod
     def of(cls, models: int, gigabytes: float | None) -> Room:
-        """As an app's `args` state it."""
+        """Returns the room that an app's `args` state."""
         return cls(models, None if gigabytes is None else int(gigabytes * 1e9))
 
 
 class Shelf(Generic[T]):
-    """The models of one replica. `check` refuses a name before another model makes room for it, `size` measures a
-    loaded model in bytes (0 if it cannot), and both run, like `load`, on the thread that loads."""
+    """The models of one replica.
+
+    `check` refuses a name before another model makes room for it; `size` measures a loaded model in bytes (0 if it
+    cannot). Both run, like `load`, on the loading thread.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Shelf(Generic[T]):
             return Held(model, size(model))
 
         async def take(name: str) -> Held[T]:
-            # A model that was here before is known to be as large as it was then: room is made before it loads.
+            # The size of a model that was here before is known, so room is made before it loads.
             await _make_room(take, self._sizes.get(name, 0), room)
             held = await hands.load(loaded, name)
             self._sizes[name] = held.size
@@ -82,7 +86,7 @@ class Shelf(Generic[T]):
         self._take = serve.multiplexed(max_num_models_per_replica=room.models)(take)
 
     async def named(self) -> T:
-        """The model that the request names; SpecError and WeightsError as its loader raises them."""
+        """Returns the model that the request names. Raises SpecError and WeightsError as its loader does."""
         name = serve.get_multiplexed_model_id()
         if not name:
             raise SpecError(f"{self._hands.deployment}: the request names no model")
@@ -96,19 +100,19 @@ class Shelf(Generic[T]):
         return model
 
     def models(self) -> list[T]:
-        """The models in memory now."""
+        """Returns the models in memory now."""
         return [held.model for held in list(self._loaded.values()) if held.model is not None]
 
     def names(self) -> Sequence[str]:
         return sorted(name for name, held in list(self._loaded.items()) if held.model is not None)
 
     def bytes(self) -> int:
-        """Of the weights in memory, as far as they are known."""
+        """Returns the bytes of the weights in memory, as far as they are known."""
         return sum(held.size for held in list(self._loaded.values()) if held.model is not None)
 
 
 async def _make_room(take: Any, needed: int, room: Room) -> None:
-    """Unloads models, those unused for longest first, until `needed` more bytes fit."""
+    """Unloads models, the least recently used first, until `needed` more bytes fit."""
     wrapper = getattr(take, "__serve_multiplex_wrapper", None)  # where Serve 2.60 keeps what `take` gave
     if wrapper is None or room.bytes is None:
         return

@@ -1,7 +1,7 @@
-"""The status of Serve's apps, read from the controller once for a whole process however many calls wait.
+"""Reads the status of Serve's apps from the controller, once per process however many calls wait.
 
-A request costs the controller 20 to 50 ms of CPU: one from each pending call would keep it busy with nothing else. It
-knows Serve's status and nothing of calls.
+A request costs the controller 20 to 50 ms of CPU; one from each pending call would overload it. This module knows
+Serve's status and nothing of calls.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LOOK_EVERY_S = 5.0
 
 @dataclass(frozen=True)
 class AppState:
-    """`status`: as Serve names it; ABSENT where no app has that name, UNKNOWN while the controller does not answer.
+    """`status`: Serve's name for it; ABSENT where no app has that name, UNKNOWN while the controller does not answer.
 
-    `replicas`: those that run. `message`: what Serve says of the app and its deployments.
+    `replicas`: how many run. `message`: Serve's message about the app and its deployments.
     """
 
     status: str
@@ -44,7 +44,8 @@ class Watch:
         self._apps: dict[str, AppState] | None = None
 
     def app(self, name: str) -> AppState:
-        """The app's state. Of many that ask at once one asks the controller, and the others wait for its answer."""
+        """Returns the app's state. Of many concurrent callers one asks the controller, and the others wait for its
+        answer."""
         with self._lock:
             if self._looked is None or time.monotonic() - self._looked >= self._every_s:
                 self._apps = self._look()
@@ -62,7 +63,7 @@ class Watch:
 
 
 def state_of(app: Any) -> AppState:
-    """The state of one entry of `serve.status().applications`."""
+    """Returns the state of one entry of `serve.status().applications`."""
     deployments = list(app.deployments.values())
     running = sum(d.replica_states.get("RUNNING", 0) for d in deployments)
     message = " ".join([app.message, *(d.message for d in deployments)]).strip()
@@ -70,4 +71,4 @@ def state_of(app: Any) -> AppState:
 
 
 WATCH = Watch()
-"""Of this process."""
+"""The watch that this process shares."""

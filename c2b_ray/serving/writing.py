@@ -1,4 +1,5 @@
-"""Models behind Serve that write: the language model and the image generator, each a role like those of `handles`."""
+"""Models behind Serve that write, the language model and the image generator: each is a role like those of
+`handles`."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from c2b_ray.serving.in_app import InApp
 from c2b_ray.serving.payload import spans
 
 _TEXTS = 16
-"""Texts of one request for tokens or likelihoods, which replicas do not join with others'."""
+"""Texts per request for tokens or likelihoods. Replicas do not join these with other callers' requests."""
 
 
 class ServedLanguageModel:
-    """The language model `spec` in the app of that name; ServiceError if the app serves another one."""
+    """The language model `spec` in the app of that name. Raises ServiceError if the app serves another one."""
 
     def __init__(self, spec: str, channel: Channel | None = None, *, chunk: int | None = None) -> None:
         self.spec = spec
@@ -66,7 +67,7 @@ class ServedLanguageModel:
 
 
 class ServedGenerator(InApp):
-    """The image generator `spec` in the app of that name; ServiceError if the app serves another one."""
+    """The image generator `spec` in the app of that name. Raises ServiceError if the app serves another one."""
 
     app = "image_generator"
 
