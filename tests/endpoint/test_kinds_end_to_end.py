@@ -10,6 +10,7 @@ from typing import Any
 import clip_bias_tables
 import httpx
 import pytest
+import small_configs
 from endpoint_parts import Parts, parts
 from toy_latent import toy_generator, toy_labels
 
@@ -25,16 +26,11 @@ LATENT = {
     "strips": {"latents": 1, "positions": 3},
 }
 PROMPTS = {
+    **small_configs.PROMPTS,
     "subjects": ["bus"],
-    "attributes": {"lighting": {"values": ["day", "night"], "targets": ["night"]}},
-    "generators": {"base": "world:linked"},
-    "language_model": "world:lm",
-    "judge": "world:clip",
-    "guide": "judge",
-    "search": {"weights": [10], "images": 4, "beams": 2, "expansion": 2, "pool": 4, "most_tokens": 8, "keep": 1},
+    "search": {**small_configs.PROMPTS["search"], "images": 4, "most_tokens": 8},
     "methods": ["templates", "bgps"],
     "evaluation": {"prompts": 1, "images": 3},
-    "associations": None,
 }
 CLIP_BIAS = {
     "models": {"a": "world:clip", "b": "world:clip-05"},
@@ -42,18 +38,8 @@ CLIP_BIAS = {
     "groups": {"k": 2, "least": 30},
     "chance": {"permutations": 100, "resamples": 50},
 }
-EVALUATE = {
-    "classes": ["bus"],
-    "classifier": {"fog": "world:resnet-planted-0"},
-    "truth": {"world": {"scenes": 400}},
-    "methods": {
-        "C2B": {
-            "images": {"source": "generate", "generator": "world:renderer"},
-            "attributes": {"weather": ["clear", "fog"]},
-            "captions_per_cell": 1,
-            "images_per_caption": 20,
-        }
-    },
+EVALUATE = {name: small_configs.EVALUATE[name] for name in ("classes", "classifier", "methods")} | {
+    "truth": {"world": {"scenes": 400}}
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "latent": LATENT, "prompts": PROMPTS, "clip-bias": CLIP_BIAS, "evaluate": EVALUATE,

@@ -8,23 +8,7 @@ from pathlib import Path
 
 import yaml
 from doomed_builds import die_after
-
-CONFIG = {
-    "classes": ["bus"],
-    "classifier": {"fog": "world:resnet-planted-0"},
-    "truth": {"world": {"scenes": 1000}},
-    "methods": {
-        "C2B": {
-            "images": {"source": "generate", "generator": "world:renderer"},
-            "attributes": {"weather": ["clear", "fog"]},
-            "captions_per_cell": 1,
-            "images_per_caption": 20,
-        }
-    },
-    "b2t": {"captioner": "world:clip", "encoder": "world:clip"},
-    "vqa": {"model": "world:clip", "images": 20},
-    "retrieval": {"encoder": "world:clip", "shares": [0.5]},
-}
+from small_configs import EVALUATE
 
 
 def evaluate(out: Path, commits: int | None = None) -> None:
@@ -32,7 +16,7 @@ def evaluate(out: Path, commits: int | None = None) -> None:
     from c2b_ray import cli
 
     os.environ["HF_HUB_OFFLINE"] = "1"
-    (out.parent / "evaluate.yaml").write_text(yaml.safe_dump(CONFIG))
+    (out.parent / "evaluate.yaml").write_text(yaml.safe_dump(EVALUATE))
     os.chdir(out.parent)
     sys.stdout = sys.stderr = open(f"{out}.said", "w")  # noqa: SIM115 — as long as the process
     if commits is not None:

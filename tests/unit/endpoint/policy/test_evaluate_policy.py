@@ -5,19 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import os
-import typing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel
+from naming_fields import naming
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.evaluate import EvaluateConfig
 from c2b_ray.config.policy import Policy
-from c2b_ray.config.strict import SpecText
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.fields import FIELDS, Names, fields_of
 from c2b_ray.endpoint.policy.paths import Tenancy
@@ -157,30 +155,5 @@ def test_an_index_of_a_method_is_looked_into(root: Path) -> None:
 def test_every_field_is_classified_and_what_is_typed_as_a_spec_or_a_path_names_something() -> None:
     assert set(fields_of(EvaluateConfig)) <= set(FIELDS["evaluate"])
     assert set(fields_of(AuditConfig)) <= set(FIELDS["c2b"])
-    naming = {field for field, names in FIELDS["evaluate"].items() if names is not Names.NOTHING}
-    assert naming == set(_naming(EvaluateConfig, ""))
-
-
-def _naming(model: type[BaseModel], above: str) -> typing.Iterator[str]:
-    for name, hint in typing.get_type_hints(model, include_extras=True).items():
-        if name in model.model_fields:
-            for section in _sections(hint):
-                yield from _naming(section, f"{above}{name}.")
-            if _names_something(hint):
-                yield f"{above}{name}"
-
-
-def _sections(hint: Any) -> typing.Iterator[type[BaseModel]]:
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        yield hint
-    for part in typing.get_args(hint):
-        yield from _sections(part)
-
-
-def _names_something(hint: Any) -> bool:
-    if typing.get_origin(hint) is typing.Annotated:
-        marked = any(mark is of for mark in hint.__metadata__ for of in SpecText.__metadata__)
-        return marked or (hint.__origin__ is not str and _names_something(hint.__origin__))
-    if typing.get_origin(hint) is typing.Literal:
-        return False
-    return hint is str or any(_names_something(part) for part in typing.get_args(hint))
+    classified = {field for field, names in FIELDS["evaluate"].items() if names is not Names.NOTHING}
+    assert classified == set(naming(EvaluateConfig))

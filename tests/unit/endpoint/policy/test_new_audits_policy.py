@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import os
-import typing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel
+from naming_fields import naming
 
-from c2b_ray.config.clip_bias import Path as PathText
 from c2b_ray.config.policy import Policy
-from c2b_ray.config.strict import SpecText
 from c2b_ray.endpoint.kinds import KINDS
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.fields import FIELDS, Names
@@ -192,35 +189,7 @@ def test_an_adapter_that_would_have_a_module_imported_is_refused(root: Path) -> 
 def test_no_field_that_holds_a_spec_or_a_path_is_classified_as_words(kind: str) -> None:
     """A field of a config that is typed as a spec, as a path or as a text without bounds must be said to name something
     before it can be submitted; so must one in a section that is one of several."""
-    seen = set(_naming(KINDS[kind].config_class, ""))
+    seen = set(naming(KINDS[kind].config_class))
     assert len(seen) > 4
     assert {field for field in seen if FIELDS[kind].get(field, Names.NOTHING) is Names.NOTHING} == set()
     assert {field for field, names in FIELDS[kind].items() if names is not Names.NOTHING} == seen
-
-
-def _naming(model: type[BaseModel], above: str) -> typing.Iterator[str]:
-    for name, hint in typing.get_type_hints(model, include_extras=True).items():
-        if name in model.model_fields:
-            for section in _sections(hint):
-                yield from _naming(section, f"{above}{name}.")
-            if _names_something(hint):
-                yield f"{above}{name}"
-
-
-def _sections(hint: Any) -> typing.Iterator[type[BaseModel]]:
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        yield hint
-    for part in typing.get_args(hint):
-        yield from _sections(part)
-
-
-def _names_something(hint: Any) -> bool:
-    if hint is str:
-        return True
-    if typing.get_origin(hint) is typing.Literal:
-        return False
-    if typing.get_origin(hint) is typing.Annotated:
-        return any(
-            mark is of for mark in hint.__metadata__ for kind in (SpecText, PathText) for of in kind.__metadata__
-        )
-    return any(_names_something(part) for part in typing.get_args(hint))
