@@ -1,1 +1,1 @@
-"""The audits, a package each, and `kit`: what they share. Each walks the path, or a stretch of it."""
+"""The audits, a package each, and `kit`, which they share. Each walks the path, or a stretch of it."""

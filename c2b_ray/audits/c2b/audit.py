@@ -66,14 +66,16 @@ def audit(
     """Runs an audit, or what is left of it, and returns its run.
 
     `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`. `out`: the run directory, by default
-    `runs/c2b-<run id>`. `via`: where the models run, `here` (in this process, without Ray), `actors` (Ray Data's own,
-    and this process) or `serve` (behind Ray Serve); `auto` is here where there are few images and no cluster is in
-    reach, else actors. The same run may go on elsewhere. Raises InputError for what the user can mend; interrupted, it
-    leaves a run that the same call resumes.
-    `placement`: how many processes run each stage, and what each takes, as a file's path or its fields; by default what
-    the cluster has decides. The run is the same with any; with one, `auto` is actors.
-    `classifier`: models in memory in place of the config's, which answer in this process alone: a torch module, a
-    callable, an `InMemory`, or several by name; `labels`: the names of their outputs (see `InMemory`).
+    `runs/c2b-<run id>`. `via`: where the models run: `here` (in this process, without Ray), `actors` (Ray Data's
+    actors, and this process) or `serve` (behind Ray Serve); `auto` is `here` where there are few images and no cluster
+    can be reached, otherwise `actors`. A run may be resumed with another `via`. Raises InputError for errors that the
+    user can correct; after an interruption the same call resumes the run.
+
+    `placement`: how many processes run each stage, and what each takes, as a file's path or its fields; by default it
+    follows from the cluster's resources. It does not change the run's results; with a placement, `auto` is `actors`.
+
+    `classifier`: models in memory instead of the config's, which answer in this process only: a torch module, a
+    callable, an `InMemory`, or several by name. `labels`: the names of their outputs (see `InMemory`).
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the audit ends
     via = HERE if in_memory else via
@@ -93,14 +95,15 @@ def audit(
 
 
 def _checked(config: AuditConfig, via: str) -> AuditConfig:
-    """Specs and `via`, which can be checked before the classes are known."""
+    """Checks specs and `via`, which needs no classes, and returns the config."""
     check_specs(config)
     check_via(via)
     return config
 
 
 def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
-    """The path from the task to the scores, as often as a budget grants images, and once more to confirm findings."""
+    """Walks the path from the task to the scores, as often as a budget grants images, and once more to confirm
+    findings."""
     models.runner.check_paths(run.path, paths_read(config))
     classifiers = contestants(config, run, models)
     plans = _plans(config, run, models, steps)
@@ -135,7 +138,7 @@ def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> l
 
 
 def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
-    """What the classifiers say of the images drawn, and the scores of these."""
+    """Classifies the drawn images and scores the answers."""
     with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
         classify(classifiers, run, models, on_progress)
     with steps.step("score"):
@@ -149,7 +152,7 @@ def _unanswered(run: C2BRun, classifiers: Sequence[str]) -> str | None:
 
 
 def _refuse_unanswered(run: C2BRun, config: AuditConfig, runner: Runner) -> None:
-    """SourceError where hardly any image was answered; what there is, is written before."""
+    """Raises SourceError where hardly any image was answered. The run's tables are written before."""
     reason = call_with_run(partial(_unanswered, classifiers=list(config.classifiers)), run, config, runner)
     if reason is not None:
         run.update({"status": "failed", "failure": reason})
@@ -162,7 +165,7 @@ def _refuse_unanswered(run: C2BRun, config: AuditConfig, runner: Runner) -> None
 def _write_hypotheses(
     config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextEncoder | None = None
 ) -> None:
-    """Proposals and captions, once for the run's life: a second call of a model might answer differently."""
+    """Writes proposals and captions, once in a run's life: a second call of a model might answer differently."""
     if run.has("captions"):
         return
     with steps.step("propose"):

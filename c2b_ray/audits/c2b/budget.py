@@ -1,6 +1,7 @@
-"""How many images each caption gets: a fixed number, or more wherever a verdict is still open, as long as they last.
+"""Decides how many images each caption gets: a fixed number, or more wherever a verdict is open, while the budget
+lasts.
 
-It reads the run's tables and decides what is drawn next and what the scores are; the evidence is `steps.settle`'s.
+It reads the run's tables, decides what is drawn next, and computes the scores; `steps.settle` provides the evidence.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ from c2b_ray.store.kinds import kind_named
 _LOOKED = ["image_id", "caption_id"]
 
 Grant = Mapping[str, int]
-"""Caption id → images for each caption that its cell asks for; the cell shares them out."""
+"""Caption id → images per planned caption of its cell; the cell divides their sum among its captions."""
 
 T = TypeVar("T")
 ALL = 2**31 - 1
 COUNTED_HERE = 20_000
-"""Predictions that this process scores and reports by itself: of more, a task costs less than their memory."""
+"""The most predictions that this process scores and reports itself; for more, a task costs less than the memory."""
 COUNT = StageConfig(SCORES)
 GROWTH = 2
-"""By how much a caption's images grow from look to look, while a cell of its attribute is open."""
+"""The factor by which a caption's images grow from look to look, while a cell of its attribute is open."""
 
 
 def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
-    """Images at first: all that a cell may get, or with a budget as many as a first look takes.
+    """Returns the first grant: all images that a cell may get, or with a budget as many as the first look takes.
 
-    Cells of intersections get all of theirs at once. ConfigError where the budget is too small for a first look.
+    Cells of intersections get all of theirs at once. Raises ConfigError where the budget is too small for a first look.
     """
     most = _most(config)
     others, pairs = (len(cells_of(of_kind(captions, kind))) * config.slots for kind in (ATTRIBUTE, INTERSECTION))
@@ -74,23 +75,23 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
 
 
 def targets(captions: pa.Table, grant: Grant, config: AuditConfig) -> dict[CellKey, int]:
-    """Distinct images of each cell, from each source: those of all captions that it asks for, also of those that
-    turned out to repeat another and were left out."""
+    """Returns the number of distinct images of each cell from each source: the sum over its planned captions, including
+    those left out because they repeated another."""
     return {key: grant[of_group[0]] * config.slots for key, of_group in cells_of(captions).items()}
 
 
 def grant_so_far(run: C2BRun, first: Grant) -> Grant:
-    """What a run's captions were granted before it was interrupted or finished: it goes on from there."""
+    """Returns the grant of an interrupted or finished run, from which it continues."""
     noted = run.manifest.get("budget", {}).get("granted", {})
     return {caption: noted.get(caption, images) for caption, images in first.items()}
 
 
 def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
-    """Images at the next look; None where all is settled, the budget is spent or no image is left.
+    """Returns the grant of the next look; None where all verdicts are settled, the budget is spent or no image is left.
 
-    Open groups get twice as many, those with the fewest images first; the last of them what the budget has left. A
-    group gets no more where a bias class has no image left: evidence is gathered in rounds of one image of each. What
-    was looked at is noted in the run's manifest.
+    Open groups get twice as many images, those with the fewest first; the last one gets what the budget has left. A
+    group gets no more where a bias class has no image left: evidence is gathered in rounds of one image per bias class.
+    Each look is noted in the run's manifest.
     """
     if config.budget is None:
         return None
@@ -120,7 +121,7 @@ class _Group:
 
 
 def _groups(captions: pa.Table) -> dict[Group, _Group]:
-    """Captions and cells of every (target class, attribute), intersections left out."""
+    """Returns captions and cells of every (target class, attribute), without intersections."""
     by_group: dict[Group, _Group] = defaultdict(_Group)
     for row in of_kind(captions, ATTRIBUTE).to_pylist():
         of_group = by_group[Group(row["target_class"], row["attribute"])]
@@ -130,13 +131,13 @@ def _groups(captions: pa.Table) -> dict[Group, _Group]:
 
 
 def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
-    """The cells that drew fewer images than they were granted, from each of their sources."""
+    """Returns the cells that drew fewer images than they were granted from each of their sources."""
     drawn = counts_by_source(run.captions, run.draws)
     return {key for key, images in granted.items() if max(drawn.get(key, {}).values(), default=0) < images}
 
 
 def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, Look]]:
-    """What each classifier's answers say by now, in evidence that may be looked at as often as one likes."""
+    """Returns each classifier's evidence so far, which stays valid however often it is looked at."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified, thresholds = verification(run, distinct), Thresholds(config.tau, config.alpha)
     return [
@@ -145,13 +146,15 @@ def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, Look]]:
 
 
 def duplicates(run: C2BRun) -> Distinct:
-    """Which of the run's images are one picture."""
+    """Returns which of the run's images are the same picture."""
     return Distinct(run.read("images", COLUMNS))
 
 
 def verification(run: C2BRun, distinct: Distinct) -> Verified | None:
-    """What is known of the run's images, where they were verified; of those that were looked at to find something, not
-    to confirm it."""
+    """Returns the verifier's answers about the run's images; None where nothing was verified.
+
+    Images that were verified only for the confirmation are left out.
+    """
     if not run.has("verifications"):
         return None
     rows = run.verifications
@@ -166,7 +169,7 @@ def verification(run: C2BRun, distinct: Distinct) -> Verified | None:
 
 
 def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> Verified:
-    """With what was looked at in the sources of `draws`, where the run says it."""
+    """Adds the images that were looked at in the sources of `draws`, where the run has recorded them."""
     if not run.has(pool):
         return verified
     looked = run.read(pool)
@@ -175,16 +178,17 @@ def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> V
 
 
 def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None) -> None:
-    """Scores of the images by now and, where they come from two sources, whether these agree.
+    """Writes the scores of the images so far and, where they come from two sources, whether the sources agree.
 
-    Those of many images are counted where `runner` runs, so that this process need not hold their predictions.
+    For many images they are computed where `runner` runs, so that this process need not hold the predictions.
     """
     for name, table in call_with_run(partial(_scores_of, config=config), run, config, runner).items():
         run.write(name, table)
 
 
 def call_with_run(function: Callable[[C2BRun], T], run: C2BRun, config: AuditConfig, runner: Runner | None) -> T:
-    """What a function makes of a run's tables: here where these are few rows, else where `runner` runs."""
+    """Calls a function with a run and returns its result: in this process for few rows, otherwise where
+    `runner` runs."""
     if runner is None or run.count("draws") * len(config.classifiers) <= COUNTED_HERE:
         return function(run)
     path = run.path if is_remote(run.path) else str(Path(run.path).absolute())  # workers have other directories
@@ -192,12 +196,12 @@ def call_with_run(function: Callable[[C2BRun], T], run: C2BRun, config: AuditCon
 
 
 def _called_there(function: Callable[[C2BRun], T], path: str, stores: Stores) -> T:
-    """`stores` has made this process reach the run's store as the driver does."""
+    """`stores`: lets this process reach the run's store as the driver does."""
     return function(C2BRun(path, kind_named(C2B)))
 
 
 def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
-    """The tables that follow from the run's predictions, by name."""
+    """Returns the tables that follow from the run's predictions, by name."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
     thresholds = Thresholds(config.tau, config.alpha)
@@ -227,7 +231,7 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
 
 
 def _with_wanted(scores: pa.Table, config: AuditConfig) -> pa.Table:
-    """With the number of distinct images that each cell wants, where captions drew them and no budget says when to
+    """Adds the number of distinct images that each cell wants, where captions drew them and no budget decides when to
     stop."""
     fixed = config.images_per_cell is not None and config.images.sources != ("labelled",) and config.budget is None
     wanted = (config.images_per_cell or 0) * len(config.images.sources) if fixed else None
@@ -236,13 +240,13 @@ def _with_wanted(scores: pa.Table, config: AuditConfig) -> pa.Table:
 
 
 def _most(config: AuditConfig) -> int:
-    """Images that any caption may get; a labelled table's rows are all taken, unless a number is given."""
+    """Returns the most images of a caption. All rows of a labelled table are taken, unless the config limits them."""
     return ALL if config.images_per_caption is None else config.images_per_caption
 
 
 def _note(run: C2BRun, looked: Mapping[str, int], granted: Mapping[str, int], config: AuditConfig) -> None:
     assert config.budget is not None
     spent = run.manifest.get("budget", {}).get("looks", [])
-    # A resumed run comes by its earlier looks again.
+    # A resumed run repeats its earlier looks.
     spent = [entry for entry in spent if entry["images"] < looked["images"]] + [dict(looked)]
     run.update({"budget": {"images": config.budget.images, "looks": spent, "granted": dict(granted)}})

@@ -1,7 +1,7 @@
-"""The classes of an audit that asks for all: those of its label map, or the classifier's labels.
+"""The classes of an audit with `classes: all`: those of its label map, or the classifier's labels.
 
-Labels come from descriptions; only a classifier that nothing else describes is loaded for them. Which answers are
-right is `steps.right`'s.
+Labels come from descriptions; a classifier is loaded for them only if nothing else describes it. `steps.right` decides
+which answers are right.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from c2b_ray.store.labelled import LabelledTable
 
 
 def with_classes(config: AuditConfig) -> AuditConfig:
-    """The config with its classes named. ConfigError where several classifiers have different labels, or where two
-    labels are spelled alike, so that no caption could tell them apart."""
+    """Returns the config with its classes named.
+
+    Raises ConfigError where several classifiers have different labels, or where two labels have the same spelling, so
+    that no caption could tell them apart.
+    """
     if not config.of_all_classes:
         return config
     if isinstance(config.label_map, dict):
@@ -55,7 +58,7 @@ def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConf
 
 
 def _shown(config: AuditConfig, classes: Sequence[str], whose: str) -> list[str]:
-    """Those classes that a labelled table has images of: it may show a part of a large label space."""
+    """Returns the classes that a labelled table has images of: it may show a part of a large label space."""
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     there = {normalise(name) for name in table.labels["target_class"].unique().to_pylist() if name is not None}
     shown = [name for name in classes if normalise(name) in there]

@@ -1,4 +1,4 @@
-"""The classifiers of a run, and which of them a user means."""
+"""Lists the classifiers of a run, and resolves the names by which a user chooses among them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from c2b_ray.store.c2b_run import C2BRun
 
 
 def classifiers_of(run: C2BRun) -> list[str]:
-    """The specs that a run has predictions of, in the order in which its audit named them."""
+    """Returns the specs that a run has predictions of, in the order of its audit's config."""
     # Scores keep that order; parts of predictions come in the order of their file names, which are random.
     scored = run.read("scores", ["classifier"])
     rows = scored if scored.num_rows else run.predictions

@@ -1,6 +1,6 @@
-"""The classifiers of an audit: their questions, and their answers to the images drawn, all in one pass.
+"""The classifiers of an audit: their questions, and their answers to the drawn images, in one pass.
 
-It loads none of them: what they are is known from their descriptions, and they answer where their stage runs.
+It loads no classifier: their descriptions suffice, and they answer where their stage runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from c2b_ray.store.parts import DIGEST, Digests, absent, digests, distinct, open
 
 
 def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Contestant]:
-    """The classifiers of an audit, noted in its run. ConfigError where one has no label for a class."""
+    """Returns the classifiers of an audit and notes them in its run. Raises ConfigError where one has no label for a
+    class."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     contestants = []
     for name, spec in config.specs.items():
@@ -29,7 +30,7 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
 
 
 def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:
-    """The predictions of all images that the run has drawn, those that it lacks."""
+    """Writes the missing predictions of all images that the run has drawn."""
     drawn = _drawn(run)
     if _lacks_any(run, drawn, classifiers):
         run.begin_writing()
@@ -38,7 +39,8 @@ def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on
 
 
 def _drawn(run: C2BRun) -> Digests:
-    """Digests of the images that were drawn, sorted, each once: not of those that were looked at and left."""
+    """Returns the sorted, distinct digests of the drawn images. Images that were looked at but not drawn are
+    left out."""
     marks = Gathered(DIGEST)
     for name in ("draws", "confirmation"):
         for table in run.each(name, ["image_id"]):

@@ -1,6 +1,6 @@
-"""Two runs, or two classifiers of one run, compared on the images that both saw; and gates on a run.
+"""Compares two runs, or two classifiers of one run, on the images that both saw; and checks gates on a run.
 
-It composes runs, the comparing step and the gates, and knows no formulas. Nothing here needs Ray or a model.
+It composes runs, the comparing step and the gates, and knows no formulas. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from c2b_ray.store.run import MANIFEST
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare`. `cells` is a table of `schemas.COMPARISON`, `pooled` of `COMPARISON_POOLED`, over all
-    classes together; `scores` are B's own."""
+    """The result of `compare`. `cells`: a table of `schemas.COMPARISON`. `pooled`: of `COMPARISON_POOLED`, over all
+    classes together. `scores`: those of B."""
 
     run_a: C2BRun
     run_b: C2BRun
@@ -49,8 +49,11 @@ class Comparison:
     sides: tuple[Side, Side]
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
-        """Gates on how the cells changed, also over all classes, and on B's own scores: `phi` and `verdict` are B's, on
-        all of its images. A gate that could be checked on no cell fails, unless `allow_unchecked`."""
+        """Checks gates on the changes of cells, also over all classes, and on B's scores.
+
+        `phi` and `verdict` are B's, on all of its images. A gate that no cell could be checked against fails, unless
+        `allow_unchecked`.
+        """
         scores_of_b = {_cell_of(row): row for row in self.scores.to_pylist()}
         rows = []
         for row in self.cells.to_pylist():
@@ -60,8 +63,8 @@ class Comparison:
         return gates.check(fail_on, gates.cells_of(rows, self.classifier_b), allow_unchecked)
 
     def disagreements(self) -> dict[CellName, Disagreement]:
-        """Of the cells that changed, and those of values that changed over all classes, the images that one side alone
-        got right."""
+        """Returns the images that only one side got right, for cells that changed and for values that changed over all
+        classes."""
         return disagreements(*self.sides, changed_cells(self.cells, self.pooled))
 
     def properties(self) -> dict[str, str]:
@@ -87,7 +90,7 @@ class Comparison:
         }
 
     def page(self) -> str:
-        """The comparison as one HTML page."""
+        """Returns the comparison as one HTML page."""
         title = str(self.run_b.config.get("task") or "Two classifiers")
         disagreements = self.disagreements()
         pictures = disagreement_pictures(self.run_b, disagreements)
@@ -101,7 +104,8 @@ class Comparison:
         )
 
     def write(self, out: str | Path) -> str:
-        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        """Writes comparison.parquet, comparison_pooled.parquet and comparison.html into a directory; returns the page's
+        path."""
         files.make_directory(out)
         directory = str(out).rstrip("/")
         files.write_table(f"{directory}/comparison.parquet", self.cells)
@@ -115,11 +119,9 @@ def compare(
 ) -> Comparison:
     """Compares two classifiers, cell by cell, on identical images: B against A, or two of one finished run.
 
-    `classifier_a`, `classifier_b`: specs, needed where a run has several classifiers and it is not plain which is
-    meant. Thresholds are the runs'.
-
-    ConfigError where it is not plain which classifiers are meant; RunError for runs with different settings, that share
-    no image, or whose images of one name have other bytes.
+    `classifier_a`, `classifier_b`: specs, needed where a run has several classifiers and the choice is unclear. The
+    thresholds are the runs'. Raises ConfigError where it is unclear which classifiers are meant; RunError for runs that
+    have different settings or share no image, or whose images of the same name have different bytes.
     """
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
         spec_a, spec_b = two_of(run_a, classifier_a, classifier_b)
@@ -136,9 +138,9 @@ def compare(
 def check(
     run: C2BRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Gates on the scores of one run, of single classes and of all together: of all its classifiers, or of one.
+    """Checks gates on the scores of one run, of single classes and of all together: of all its classifiers, or of one.
 
-    A gate that could be checked on no cell fails, unless `allow_unchecked`.
+    A gate that no cell could be checked against fails, unless `allow_unchecked`.
     """
     rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist()]
     if classifier is not None:
@@ -161,9 +163,9 @@ def _side(run: C2BRun, classifier: str) -> Side:
 
 
 def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:
-    """τ and α, which must be the same in both runs, as the classes must.
+    """Returns τ and α, which must be equal in both runs, as the classes must.
 
-    SourceError where a run does not say.
+    Raises SourceError where a run's config lacks one of them.
     """
     a, b = run_a.config, run_b.config
     for run, config in ((run_a, a), (run_b, b)):

@@ -1,4 +1,4 @@
-"""Where an audit's images come from: one plan per source, which says what every cell draws and fetches or makes it.
+"""Draws an audit's images: one plan per source, which decides what every cell draws and fetches or generates it.
 
 It composes steps, models and the run, and does not know how many images are wanted.
 """
@@ -47,18 +47,19 @@ class Select(Protocol):
 
 
 class Plan(Protocol):
-    """What cells draw from one source, of what is known by now, and how the images of draws get into the run."""
+    """Decides what cells draw from one source, given what is known so far, and brings the drawn images into the run."""
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection: ...
 
     def gather(self, draws: Draws, run: C2BRun, steps: Steps) -> None:
-        """Collects the images of these draws into the run, those that it lacks."""
+        """Collects the images of these draws that the run lacks into the run."""
         ...
 
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """A `Plan` by tables. `wanted`: what `collect` is given of each image, by `image_id`; `doing` says so to people."""
+    """A `Plan` based on tables. `wanted`: what `collect` needs to know about each image, by `image_id`. `doing`: the
+    step's name for people."""
 
     select: Select
     wanted: pa.Table
@@ -74,7 +75,7 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Draws from the plans of an audit into its run; `verifier`: None where it has none."""
+    """Draws from the plans of an audit into its run. `verifier`: None where the audit has none."""
 
     plans: Sequence[Plan]
     run: C2BRun
@@ -82,7 +83,7 @@ class Drawing:
     steps: Steps
 
     def draw(self, targets: Targets) -> None:
-        """As many images of each cell as `targets` says, or as there are, into the run's `draws` and `pool`."""
+        """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`."""
         chosen = self._chosen(targets, ())
         self._write("pool", [one.looked for one in chosen])
         self._write("draws", [one.drawn for one in chosen])
@@ -90,7 +91,8 @@ class Drawing:
             raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
 
     def confirm(self, targets: Targets) -> None:
-        """As many again, of images that the run did not draw, into `confirmation` and `confirmation_pool`."""
+        """Draws `targets` images of each cell that the run did not draw before, into `confirmation` and
+        `confirmation_pool`."""
         chosen = self._chosen(targets, frozenset(self.run.draws["image_id"].to_pylist()))
         self._write("confirmation_pool", [one.looked for one in chosen])
         self._write("confirmation", [one.drawn for one in chosen])
@@ -99,8 +101,11 @@ class Drawing:
         self.run.write_batches(name, (batch for draws in several for batch in draws.to_batches()))
 
     def _chosen(self, targets: Targets, besides: Collection[str]) -> list[Selection]:
-        """Images are looked at in a few rounds, all cells together: what is missing is fetched and verified until no
-        cell lacks anything. What is drawn depends on the pools and what was seen in them, not on the rounds."""
+        """Selects images in a few rounds, all cells together: missing images are fetched and verified until no cell
+        lacks any.
+
+        The selection depends on the pools and on what was seen in them, not on the rounds.
+        """
         run = self.run
         before: list[Draws] = []
         about = contents(run.proposals, run.captions)
@@ -138,7 +143,7 @@ def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]
 
 @dataclass(frozen=True)
 class _Absent:
-    """Which image ids are of no image in the run; their digests are a seventh of the text."""
+    """Tells which image ids have no image in the run. It holds digests, a seventh of the size of the ids."""
 
     run: C2BRun
 
@@ -151,7 +156,7 @@ class _Absent:
 
 
 def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
-    """Images of an index, from the pools of the run's captions."""
+    """Returns a plan for images of an index, from the pools of the run's captions."""
     path, about = str(config.images.index), config.images
     assert about.pool is not None
     assert about.selection is not None
@@ -183,7 +188,7 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
 
 
 def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
-    """Images to be made from each of the run's captions."""
+    """Returns a plan for images to be generated from each of the run's captions."""
     spec = str(config.images.generator)
     assert config.images_per_cell is not None
     with steps.step("plan images to generate"):
@@ -203,7 +208,8 @@ def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Ste
 
 
 def first_of(draws: pa.Table, captions: pa.Table) -> Select:
-    """The first images of each caption, which are its own; `draws` has them in the order of drawing."""
+    """Returns a selection of the first images of each caption. `draws`: every caption's images, in the order of
+    drawing."""
     cells = cells_of(captions)
 
     def select(targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
@@ -222,7 +228,7 @@ def first_of(draws: pa.Table, captions: pa.Table) -> Select:
 
 
 def _number_within(owners: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Of each row its number, from 0, among the rows of the same owner."""
+    """Returns each row's number, from 0, among the rows of the same owner."""
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
     numbers = np.empty(len(owners), np.int64)

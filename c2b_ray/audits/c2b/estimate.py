@@ -1,6 +1,6 @@
-"""What an audit would cost, before it is run: how often each model is called, and for how long, by a short trial.
+"""Estimates an audit's cost before it runs: how often each model is called, and for how long, from a short trial.
 
-It counts by the functions with which the audit itself grants images, and times each model on a few rows in this
+It counts with the functions by which the audit itself grants images, and times each model on a few rows in this
 process; it draws no image of the audit, calls no language model and writes nothing.
 """
 
@@ -29,7 +29,7 @@ from c2b_ray.store.labelled import LabelledTable
 
 
 def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:
-    """The cost of an audit, line by line; raises what reading it and loading its models would."""
+    """Returns the cost of an audit, line by line. Raises what reading its config and loading its models raises."""
     config = read_audit(config)
     check_specs(config)
     config = with_classes(config)
@@ -52,7 +52,8 @@ def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:
 
 
 def _captions(config: AuditConfig) -> tuple[pa.Table, str]:
-    """The captions as the audit makes them, with stand-ins for what a language model is still to propose."""
+    """Returns the captions as the audit writes them, with stand-ins for what a language model has yet to propose, and a
+    note."""
     attributes, note = dict(config.attributes or {}), ""
     if config.language_model is not None:
         values = [f"value {number + 1}" for number in range(ASSUMED_VALUES)]
@@ -75,7 +76,7 @@ def _language_model(config: AuditConfig, captions: int) -> list[Cost]:
 
 
 def _drawn(config: AuditConfig, captions: pa.Table) -> tuple[int, int]:
-    """Images at the first look and at most, from all sources: what the audit's own functions grant."""
+    """Returns the images at the first look and at most, from all sources, as the audit's own functions grant them."""
     sources = len(config.images.sources)
     first = sources * sum(targets(captions, first_grant(captions, config), config).values())
     whole = config.model_copy(update={"budget": None})
@@ -86,7 +87,8 @@ def _drawn(config: AuditConfig, captions: pa.Table) -> tuple[int, int]:
 
 
 def _source(source: str, config: AuditConfig, captions: pa.Table, images: tuple[int, int]) -> Cost:
-    """Each source gives the same share. Of a pool all images may be looked at until enough are accepted."""
+    """Returns the cost of one source. All sources give the same share. All images of a pool may be looked at until
+    enough are accepted."""
     least, most = (number // len(config.images.sources) for number in images)
     if source == "generate":
         return Cost("images to generate", least, most, generations(str(config.images.generator)))
@@ -97,7 +99,7 @@ def _source(source: str, config: AuditConfig, captions: pa.Table, images: tuple[
 
 
 def _pools(config: AuditConfig, captions: pa.Table) -> int:
-    """Images in the pools of all captions: of an index with fewer images, all of these once."""
+    """Returns the number of images in the pools of all captions; of a smaller index, all of its images once."""
     assert config.images.pool is not None
     rows = sum(len(captions_of_cell) for captions_of_cell in cells_of(captions).values()) * config.images.pool
     count = getattr(catalog.index(str(config.images.index)), "count", None)
@@ -105,8 +107,10 @@ def _pools(config: AuditConfig, captions: pa.Table) -> int:
 
 
 def _verified(spec: str, config: AuditConfig, costs: list[Cost], images: tuple[int, int]) -> Cost:
-    """Every image that was fetched or made, once for each class that it was looked at for: each class looks at pools of
-    its own, and pools may overlap."""
+    """Returns the cost of verifying every fetched or generated image, once for each class that it was looked at for.
+
+    Each class looks at its own pools, and pools may overlap.
+    """
     of_pools = config.images.selection != NEAREST
     classes = {"images to retrieve": len(config.classes) if of_pools else 1, "images to generate": 1}
     most = sum(cost.most * classes.get(cost.what, 0) for cost in costs)
@@ -115,7 +119,7 @@ def _verified(spec: str, config: AuditConfig, costs: list[Cost], images: tuple[i
 
 
 def _of_table(config: AuditConfig) -> tuple[int, int]:
-    """Images of a labelled table at the first look and at most, those of intersections with them."""
+    """Returns the images of a labelled table at the first look and at most, those of intersections included."""
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     limit = Limit(config.images_per_caption, config.seed)
     proposals, captions, draws = labelled_rows(table.labels, table.revision, config.classes, config.attributes, limit)

@@ -1,4 +1,5 @@
-"""A C2B run as one document for other programs or a model card. It composes runs and formats, and knows neither."""
+"""Exports a C2B run as one document for other programs or a model card. It composes runs and formats, and knows
+neither."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ def failures(run: C2BRun, classifier: str | None) -> bytes:
 
 
 def card(run: C2BRun, classifier: str | None) -> bytes:
-    """ConfigError where the run has several classifiers and none is named: a card is of one model."""
+    """Returns a model card. Raises ConfigError where the run has several classifiers and none is named."""
     _scored(run, None)
     return model_card.model_card(run, one_of(run, classifier, "--classifier")).encode()
 
 
 def _scored(run: C2BRun, classifier: str | None) -> tuple[C2BRun, str | None]:
-    """The run and the classifier that is meant; None: all. RunError for a run without scores."""
+    """Returns the run and the chosen classifier; None: all. Raises RunError for a run without scores."""
     if not run.has("scores"):
         raise RunError(f"{run.path}: the run has no scores yet; run its c2b audit to the end", run=run.path)
     return run, None if classifier is None else one_of(run, classifier, "--classifier")

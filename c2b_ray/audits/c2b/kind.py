@@ -1,4 +1,5 @@
-"""Runs of `c2b audit`: their tables, and what writes their report, exports, gates and comparisons."""
+"""The run kind `c2b`: its tables, and the functions that write its report, summary and exports and check and compare
+runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A labelled table as the source of an audit's images: its columns are what is compared, its rows are the images.
+"""A labelled table as the source of an audit's images: its columns are compared, its rows are the images.
 
-It composes steps and the run; what a row is until it is written is `steps.labelled_images`'.
+It composes steps and the run; `steps.labelled_images` represents rows until they are written.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.memory import give_back
 
 WARNINGS_SHOWN = 20
-"""Warnings that are shown one by one; the manifest has all."""
+"""The most warnings that are shown one by one; the manifest has all."""
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A `Plan` of all rows of a labelled table: `draws` of the captions, whose images `collect` fetches by their rows.
+    """A `Plan` of all rows of a labelled table. `draws`: of the captions; `collect` fetches their images by row.
 
-    Nothing of it is text, and no row is asked about a verifier: a table may have millions.
+    Rows are numbers rather than text, and none is verified: a table may have millions.
     """
 
     draws: RowDraws
@@ -59,7 +59,8 @@ class TablePlan:
 
 
 def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
-    """Proposals and captions from the columns of a labelled table, written to the run, and its rows as images."""
+    """Writes proposals and captions from the columns of a labelled table into the run; returns a plan with its rows as
+    images."""
     path = str(config.images.table)
     with steps.step("read labels"):
         load = partial(LabelledTable, path, columns=config.images.renamed)
@@ -95,14 +96,14 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
 
 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
-    """What of a labelled table is not compared though one might think so."""
+    """Returns what a labelled table seems to offer but is not compared."""
     if config.attributes:
         return lacking(proposals, config.classes, config.attributes)
     return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
 
 
 def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
-    """Ranks in random order within each caption: a table's first rows may not be like the others."""
+    """Ranks each caption's draws in random order: a table's first rows may differ from the others."""
     ranks = draws["rank"].to_numpy().copy()
     captions = np.array(draws["caption_id"].to_pylist(), dtype=object)
     for caption in dict.fromkeys(captions.tolist()):

@@ -1,4 +1,4 @@
-"""Checks of an audit before Ray starts: that its models, files, labels and classes exist and fit.
+"""Checks an audit before Ray starts: that its models, files, labels and classes exist and fit together.
 
 It loads no weights: a classifier whose labels only the loaded model knows is checked when the audit begins.
 """
@@ -27,7 +27,7 @@ LANGUAGE_MODEL = "language_model"
 
 
 def check(config: AuditConfig, via: str) -> None:
-    """Raises what the audit itself would, before anything is started or written."""
+    """Raises the errors that the audit itself would raise, before anything is started or written."""
     check_via(via)
     for field, role, spec in _specs(config):
         check_spec(field, role, spec)
@@ -48,13 +48,13 @@ def check(config: AuditConfig, via: str) -> None:
 
 
 def check_specs(config: AuditConfig) -> None:
-    """The part of `check` that loads nothing: each spec's scheme is known, and the files that it names are there."""
+    """Checks each spec's scheme and the files that it names. This part of `check` loads nothing."""
     for field, role, spec in _specs(config):
         check_spec(field, role, spec)
 
 
 def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
-    """(field, role, spec) of each model."""
+    """Returns (field, role, spec) of each model."""
     specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
     if config.language_model is not None:
         specs.append(("language_model", LANGUAGE_MODEL, config.language_model))
@@ -66,7 +66,8 @@ def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
 
 
 def paths_read(config: AuditConfig) -> dict[str, str]:
-    """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
+    """Returns the files and folders that stages read → the fields that name them. On a cluster every node needs
+    them."""
     read = {path: field for field, role, spec in _specs(config) if role != LANGUAGE_MODEL for _, path in paths(spec)}
     if config.images.index is not None:
         read[_directory_of(config.images.index)] = "images.index"
@@ -76,7 +77,7 @@ def paths_read(config: AuditConfig) -> dict[str, str]:
 
 
 def _check_pairs(config: AuditConfig) -> None:
-    """Without a language model the attributes are those of the config, so that pairs can be checked against them."""
+    """Checks the names in pairs. Without a language model the config itself lists all attributes."""
     if config.language_model is not None or config.images.sources == ("labelled",):
         return
     known = {normalise(name) for name in config.attributes or {}}

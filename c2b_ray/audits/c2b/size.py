@@ -1,4 +1,4 @@
-"""How many images an audit may look at, from its config alone, which decides whether it is small.
+"""Computes how many images an audit may look at from its config alone, which decides whether it is small.
 
 It loads no model and calls nothing; `estimate` counts more exactly, at more cost.
 """
@@ -12,11 +12,14 @@ from c2b_ray.names import normalise
 from c2b_ray.store.labelled import LabelledTable
 
 ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
-"""Of each class, where a language model is still to propose them: what C2B's and ours gave, about."""
+"""Assumed for each class before a language model proposes them: about what C2B's runs and ours gave."""
 
 
 def most_images(config: AuditConfig) -> int:
-    """At most so many images, of which fewer may be drawn; `classes` are named. Of a labelled table all rows."""
+    """Returns an upper limit of the images that are drawn; a labelled table counts with all its rows.
+
+    The config's `classes` must be named.
+    """
     cells, per_cell = _cells(config), config.images_per_cell
     if config.images.table is not None:
         rows = len(LabelledTable(config.images.table, columns=config.images.renamed))
@@ -25,7 +28,7 @@ def most_images(config: AuditConfig) -> int:
     total = 0
     for source in config.images.sources:
         pooled = source == "retrieve" and config.verification is not None and config.images.pool is not None
-        # Of a pool all may be looked at until enough are accepted.
+        # All images of a pool may be looked at until enough are accepted.
         looked_at = config.captions_per_cell * int(config.images.pool or 0) if pooled else 0
         total += cells * max(per_cell, looked_at)
     if config.budget is not None and config.verification is None:

@@ -1,4 +1,4 @@
-"""The verifier of an audit: loaded once, calibrated once, called for images whenever some were drawn or looked at."""
+"""The verifier of an audit: loaded once, calibrated once, and called whenever images were drawn or looked at."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from c2b_ray.store.labelled import LabelledTable
 
 @dataclass(frozen=True)
 class Verifier:
-    """`captioner` makes the model, `questions` are put to it; `stages` run it."""
+    """`captioner` loads the model, `questions` are put to it, and `stages` run it."""
 
     captioner: Callable[[], Captioner]
     questions: Checks
     stages: ImageStages
 
     def verify(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
-        """Verifies the images of these draws, each once for each class that it was drawn for, those that were not."""
+        """Verifies the images of these draws that are not verified yet, each once for each class that it was
+        drawn for."""
         run.begin_writing()
         with steps.step("verify images") as on_progress:
             needed = wanted(run.captions, draws, self.questions)
@@ -38,7 +39,7 @@ class Verifier:
 
 
 def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Verifier | None:
-    """The audit's verifier, noted in the run and calibrated; None where it has none."""
+    """Returns the audit's verifier, noted in the run and calibrated; None where the config has none."""
     about = config.verification
     if about is None:
         return None

@@ -1,1 +1,2 @@
-"""The audit `clip_bias`: how biased CLIP models are, globally and locally, and whether it transfers downstream."""
+"""The audit `clip_bias`: how biased CLIP models are, globally and locally, and whether their bias transfers
+downstream."""

@@ -46,15 +46,17 @@ def clip_bias(
     placement: FileOrFields | PlacementConfig | None = None,
     reuse: str | Path | ClipBiasRun | None = None,
 ) -> ClipBiasRun:
-    """Measures the biases of CLIP models and how they go together, or goes on with it, and returns the run.
+    """Measures the biases of CLIP models and how they correlate, or resumes such a run, and returns the run.
 
-    `config`: a file's path, a mapping of its fields, or a `ClipBiasConfig`; all else as for `c2b_ray.audit`: `out`: the
-    run directory, by default `runs/clip-bias-<run id>`. `via`: where the models run, `here`, `actors`, `serve` or
-    `auto`. `placement`: how many processes run each stage. `reuse`: an earlier run of other metrics, groups or results
-    about the same tables; the embeddings that it has are copied, not computed again. An image is known by its table,
-    key and the model's revision: of images that changed under their old names, name no earlier run.
+    `config`: a file's path, a mapping of its fields, or a `ClipBiasConfig`. The other arguments are those of
+    `c2b_ray.audit`: `out`: the run directory, by default `runs/clip-bias-<run id>`. `via`: where the models run:
+    `here`, `actors`, `serve` or `auto`. `placement`: how many processes run each stage.
 
-    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    `reuse`: an earlier run of other metrics, groups or results on the same tables; its embeddings are copied, not
+    computed again. An image is identified by its table, key and the model's revision: if images changed under their old
+    names, do not reuse a run.
+
+    Raises InputError for errors that the user can correct; after an interruption the same call resumes the run.
     """
     session = Session(via, None if placement is None else read_placement(placement), listener)
     return measure(read_clip_bias_config(config), out, session, reuse)
@@ -63,7 +65,7 @@ def clip_bias(
 def measure(
     config: ClipBiasConfig, out: str | Path | None, session: Session, reuse: str | Path | ClipBiasRun | None = None
 ) -> ClipBiasRun:
-    """As `clip_bias`."""
+    """Does the work of `clip_bias`."""
     earlier = None if reuse is None else load_clip_bias_run(reuse)
     config = checked(config, session.via)
     via = session.chosen(lambda: images_in(config))
@@ -80,7 +82,7 @@ def measure(
 
 
 def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: Steps) -> None:
-    """The whole protocol, from embeddings to the tables."""
+    """Runs the whole protocol, from embeddings to the tables."""
     run = embedding.run
     models.runner.check_paths(run.path, paths_read(config))
     encoders = _encoders(config, run, models)
@@ -118,7 +120,7 @@ def _encoders(config: ClipBiasConfig, run: ClipBiasRun, models: Backend) -> dict
 
 
 def window_of(config: ClipBiasConfig, performance: dict[str, float]) -> list[str]:
-    """The models whose transfer is studied: all, or those of a performance within the window."""
+    """Returns the models whose transfer is studied: all, or those whose performance is within the window."""
     if config.window is None:
         return list(config.models)
     low, high = config.window

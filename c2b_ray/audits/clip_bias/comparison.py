@@ -1,6 +1,6 @@
-"""Two models compared by their biases: what both were measured by, B against A.
+"""Compares two models by the biases that were measured for both, B against A.
 
-It composes runs, the comparing step, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+It composes runs, the comparing step, gates and a page, and knows no formulas. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from c2b_ray.steps.clip_bias.compared import compare as compared
 from c2b_ray.store.clip_bias_run import ClipBiasRun
 
 SAME = ("hit", "skew_k", "skew_share", "skew_rule", "amplification", "answers")
-"""Settings without which a number means something else; `recall_k` is in a metric's name."""
+"""Settings that change what a number means. `recall_k` is not among them: it is part of the metric's name."""
 OF_QUESTIONS = "dba"
-"""Its samples are of images with open-ended questions: the same in one run, not known to be so in two."""
+"""Its samples are images with open-ended questions: the same in one run, but not known to be the same in two."""
 
 
 def compare(
@@ -32,8 +32,8 @@ def compare(
 ) -> Comparison:
     """Compares two models by their biases: B against A, or two of one run.
 
-    Groups are compared where they are the same images in both runs. ConfigError where it is not plain which models are
-    meant; RunError for runs in which a number means something else, or that have nothing in common.
+    Groups are compared where they hold the same images in both runs. Raises ConfigError where it is unclear which
+    models are meant; RunError for runs whose settings give a number another meaning, or that have nothing in common.
     """
     a, b = sides((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
     alpha = float(run_a.config.get("alpha", 0.05))
@@ -50,14 +50,17 @@ def compare(
 
 
 def _gated(model: str, row: Mapping[str, Any]) -> gates.GateCell:
-    """`worse`: B is more biased."""
+    """Returns the cell for gates. `worse`: B is more biased."""
     pairs = min(row["n_a"], row["n_b"]) if row["p_value"] is not None else 0
     return gates.GateCell(model, cell_name(row), {**row, "n": row["n_b"], "pairs": pairs})
 
 
 def _biases(run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str]) -> dict[tuple[str, ...], Bias]:
-    """The model's biases by `KEY`. `groups`: (dataset, its images) → the number of a group that clusters share; where
-    there are none, groups are what they are called."""
+    """Returns the model's biases by `KEY`.
+
+    `groups`: (dataset, hash of its images) → the group's number in both runs; if empty, groups are matched by their
+    names.
+    """
     drawn = {
         tuple(row[name] for name in KEY): np.array(row["values"], np.float64)
         for row in run.read("replicates").to_pylist()
@@ -85,7 +88,7 @@ def _groups(run: ClipBiasRun) -> dict[tuple[str, str], str]:
 
 
 def _images(run: ClipBiasRun) -> dict[tuple[str, str], str]:
-    """A name of the images of each dataset's group, and of all of them."""
+    """Returns a hash of the images of each dataset's groups, and of all of its images."""
     keys: dict[tuple[str, str], list[str]] = {}
     for row in run.read("clusters").to_pylist():
         for group in (ALL, *([row["group"]] if row["group"] else [])):

@@ -1,4 +1,5 @@
-"""Whether embedding spaces grow alike: the similarity of every two models' spaces, before and after training."""
+"""Measures whether embedding spaces grow alike: the similarity of every two models' spaces, before and after
+training."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ Space = dict[str, Floats]
 def convergence_table(
     measured: Measured, config: ClipBiasConfig, data: Mapping[str, Opened], encoders: Mapping[str, Encoder]
 ) -> pa.Table:
-    """The similarities of the models that have both spaces, on the images that all of them have."""
+    """Returns the similarities of the models that have both spaces, on the images that are in all of them."""
     if config.spaces is None:
         return CONVERGENCE.empty_table()
     opened, images = data[config.spaces.dataset], data[config.spaces.dataset].images
@@ -73,7 +74,7 @@ def _rows(stage: str, spaces: Mapping[str, Space], keys: list[str], confidence: 
 
 
 def _read(path: str, field: str, images: Images) -> Space:
-    """Embeddings by image. ConfigError for images that the dataset does not have, or vectors that are no such."""
+    """Returns embeddings by image. Raises ConfigError for images that the dataset does not have, or invalid vectors."""
     table = read_results(path, field, ("image", "embedding"))
     there, result = set(images.table.keys), {}
     width = 0

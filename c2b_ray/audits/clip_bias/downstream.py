@@ -1,4 +1,4 @@
-"""Biases of what was built on the CLIP models: KL of VQA accuracy and of CIDEr, bias amplification, LIC."""
+"""Biases of systems that were built on the CLIP models: KL of VQA accuracy and of CIDEr, bias amplification, LIC."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from c2b_ray.steps.clip_bias.words import words_of
 
 @dataclass(frozen=True)
 class Built:
-    """A block of results: its name in the config, what it says, and the dataset that it is about."""
+    """A block of results: its name in the config, its section, and the dataset that it is about."""
 
     name: str
     block: Downstream
@@ -107,7 +107,8 @@ def _measure_captions(measured: Measured, built: Built, guesses: Guesses) -> Non
 
 
 def _cider(captions: Mapping[int, str], images: Images) -> tuple[Floats, Floats]:
-    """CIDEr of each image that has references, and 1; document frequencies are those of all these references."""
+    """Returns the CIDEr of each image that has references, and 1 for it. Document frequencies are those of all these
+    references."""
     references = images.captions or []
     held = [image for image in captions if references[image]]
     totals, counts = np.zeros(len(images.rows)), np.zeros(len(images.rows))

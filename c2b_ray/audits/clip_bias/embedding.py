@@ -1,4 +1,4 @@
-"""Embeddings of a dataset's images and texts by every model: made once, by a stage, and read from the run after."""
+"""Embeds a dataset's images and texts by every model: once, in a stage; afterwards embeddings are read from the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEAST_USABLE = 0.5
 
 @dataclass(frozen=True)
 class Encoder:
-    """A model of the run: how it is loaded where the stage runs, and under which revision it is known."""
+    """A model of the run: how the stage loads it, and its expected revision."""
 
     name: str
     spec: str
@@ -48,14 +48,14 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Where embeddings are made and kept. `earlier`: a run whose embeddings are taken over where it has them."""
+    """Makes and keeps embeddings. `earlier`: a run whose embeddings are copied where it has them."""
 
     run: ClipBiasRun
     runner: Runner
     earlier: ClipBiasRun | None = None
 
     def embed(self, encoder: Encoder, table: CaptionedTable, texts: Sequence[str], on_progress: OnProgress) -> None:
-        """All images of the table, and the texts, that the run does not hold yet."""
+        """Embeds the table's images and the texts that the run does not hold yet."""
         load = partial(_checked, encoder.factory, encoder.spec, encoder.revision)
         images, out = encoder.image_ids(table), self.run.location("embeddings")
         ids = pa.table({"embedding_id": images, "row": pa.array(range(len(images)), pa.int64())})
@@ -79,7 +79,8 @@ class Embedding:
         )  # fmt: skip
 
     def _take_over(self, ids: Sequence[str]) -> None:
-        """Copies what the earlier run has of these ids, and this one lacks; an id names the model's revision too."""
+        """Copies from the earlier run the embeddings of these ids that this run lacks. An id contains the model's
+        revision."""
         if self.earlier is None:
             return
         marks = np.unique(digests(pa.array(ids, pa.string())))
@@ -94,9 +95,9 @@ class Embedding:
                     parts.write(table.filter(pa.array(wanted)), "embedding_id")
 
     def read(self, ids: Sequence[str]) -> tuple[Vectors, list[str | None]]:
-        """Embeddings by id, float32 (ids, dimension), and why there is none; its row is NaN then.
+        """Returns embeddings by id, float32 (ids, dimension), and for each id why there is none; its row is then NaN.
 
-        Of parts that hold none of the ids no vector is read.
+        Parts that hold none of the ids are not read beyond their ids.
         """
         marks = np.unique(digests(pa.array(ids, pa.string())))
         parts = opened(self.run.location("embeddings"))
@@ -122,7 +123,8 @@ class Embedding:
 
 
 def usable(table: CaptionedTable, errors: dict[str, list[str | None]]) -> tuple[list[int], str | None]:
-    """The rows that every model embedded, and what to say of the others. SourceError where they are few."""
+    """Returns the rows that every model embedded, and a note on the others. Raises SourceError where fewer than half of
+    the rows are usable."""
     rows = [row for row in range(len(table)) if all(of_model[row] is None for of_model in errors.values())]
     lost = len(table) - len(rows)
     if not lost:

@@ -1,4 +1,5 @@
-"""A run of `c2b clip-bias` as one document for other programs. It composes runs and formats, and knows neither."""
+"""Exports a run of `c2b clip-bias` as one document for other programs. It composes runs and formats, and knows
+neither."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def parquet(run: ClipBiasRun, model: str | None) -> bytes:
 
 
 def _measured(run: ClipBiasRun, model: str | None) -> tuple[ClipBiasRun, str | None]:
-    """The run and the model that is meant; None: all. RunError for a run without biases."""
+    """Returns the run and the chosen model; None: all. Raises RunError for a run without biases."""
     if not run.has("clip_bias"):
         raise RunError(f"{run.path}: nothing is measured yet; run its c2b clip-bias to the end", run=run.path)
     known = run.biases["model"].unique().to_pylist()

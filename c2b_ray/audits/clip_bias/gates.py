@@ -17,7 +17,7 @@ from c2b_ray.store.clip_bias_run import ClipBiasRun
 def check(
     run: ClipBiasRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Gates on all models of the run, or on one. What could not be measured is not checked.
+    """Checks gates on all models of the run, or on one. What could not be measured is not checked.
 
     A gate that could be checked on nothing fails, unless `allow_unchecked`.
     """

@@ -1,4 +1,4 @@
-"""A dataset as the run uses it: the images that every model could embed, their captions, attributes and views."""
+"""A dataset as the run uses it: the images that every model embedded, with their captions, attributes and views."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ EXAMPLES, MOST_BYTES = 8, 4 * 2**20
 
 @dataclass(frozen=True)
 class Images:
-    """`rows`: of the table, those that every model embedded; all else is of these, in their order. `copies`: of each
-    image, the number of the first one that is the same picture."""
+    """`rows`: the rows of the table that every model embedded; all other fields describe these, in their order.
+
+    `copies`: for each image, the number of the first image that is the same picture.
+    """
 
     name: str
     config: Dataset
@@ -41,7 +43,7 @@ class Images:
 
     @property
     def copied(self) -> int:
-        """How many images are copies of others."""
+        """The number of images that are copies of others."""
         return int((self.copies != np.arange(len(self.copies))).sum())
 
     @property
@@ -75,7 +77,7 @@ def open_table(name: str, config: Dataset) -> CaptionedTable:
 def opened(
     name: str, config: ClipBiasConfig, encoders: Mapping[str, Encoder], embedding: Embedding, steps: Steps
 ) -> tuple[Opened, list[str]]:
-    """The dataset, embedded and divided into views, and what people should know of it."""
+    """Returns the dataset, embedded and divided into views, and notes for people."""
     dataset = config.datasets[name]
     table = open_table(name, dataset)
     gallery = None if table.captions is None else Gallery.of(table.captions)
@@ -113,7 +115,7 @@ def _about_copies(images: Images) -> str | None:
 
 
 def _groups(data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]) -> list[Ints]:
-    """The images of each matched group. ConfigError for more clusters than images."""
+    """Returns the images of each matched group. Raises ConfigError where there are more clusters than images."""
     k, name = config.groups.k, data.images.name
     if k == 1:
         return []
@@ -128,7 +130,7 @@ def _groups(data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder
 
 
 def _by_column(images: Images, groups: Groups) -> dict[str, Ints]:
-    """The images of each value of a column, those values that enough images have."""
+    """Returns the images of each value of a column that enough images have."""
     assert groups.column is not None
     column = Attribute.of(groups.column, [images.table.values(groups.column)[row] for row in images.rows])
     members = {value: np.flatnonzero(column.codes == number) for number, value in enumerate(column.values)}
@@ -149,7 +151,8 @@ def cluster_table(datasets: list[Opened]) -> pa.Table:
 
 
 def example_table(datasets: list[Opened], seed: int) -> pa.Table:
-    """A few images of each group, drawn at random, for people to see what a group is (Ramos et al. 2025, Figure 2)."""
+    """Returns a few images of each group, drawn at random, to show people what a group contains (Ramos et al. 2025,
+    Figure 2)."""
     rows = []
     for data in datasets:
         images = data.images

@@ -1,4 +1,5 @@
-"""Runs of `c2b clip-bias`: their tables, and what writes their report and exports, and checks and compares them."""
+"""The run kind `clip-bias`: its tables, and the functions that write its report, summary and exports and check and
+compare runs."""
 
 from __future__ import annotations
 

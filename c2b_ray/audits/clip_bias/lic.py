@@ -1,6 +1,6 @@
-"""LIC of captioners: the texts that guesses are made from, and rows of the resulting scores.
+"""LIC of captioners: the texts that attributes are guessed from, and rows of the resulting scores.
 
-The guesses are a stage of their own, a row for each captioner (or people), attribute and draw of folds.
+Guessing is a separate stage, with a row per captioner (or people), attribute and draw of folds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEAST_IMAGES = 20
 
 @dataclass(frozen=True)
 class Guesses:
-    """Where guesses are made and kept, by which model, and about which images."""
+    """Makes and keeps guesses: by which model, and about which images."""
 
     run: ClipBiasRun
     runner: Runner
@@ -43,7 +43,7 @@ class Guesses:
     images: Images | None = None
 
     def made(self, wanted: list[Guessing]) -> dict[str, Floats]:
-        """The scores of each text, by guess."""
+        """Returns the scores of each text, by guess."""
         rows, out = table(wanted), self.run.location("guesses")
         self.run.begin_writing()
         self.runner.run(
@@ -57,10 +57,10 @@ class Guesses:
 def measure_leakage(
     measured: Measured, guesses: Guesses, key: Key, attribute: Attribute, captions: Mapping[str, Mapping[int, str]]
 ) -> None:
-    """Adds a row per captioner: its leakage less that of people's captions of the same images.
+    """Adds a row per captioner: its leakage minus that of people's captions of the same images.
 
-    People's captions are guessed from one an image and draw of folds, another each time: with all five of them the
-    guesser would have five times as much to learn from as it has of the captioner's.
+    Attributes are guessed from one human caption per image in each draw of folds, and draws differ: from all five
+    captions the guesser would learn from five times as much text as from the captioner's.
     """
     assert guesses.images is not None
     references = guesses.images.captions or []

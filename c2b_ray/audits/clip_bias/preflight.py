@@ -1,4 +1,4 @@
-"""Checks of a run before anything starts: that its models, tables and columns exist and fit.
+"""Checks a run before anything starts: that its models, tables and columns exist and fit together.
 
 It loads no weights.
 """
@@ -15,7 +15,7 @@ from c2b_ray.models import catalog
 
 
 def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
-    """The config, once all that can be checked of it has been."""
+    """Checks what can be checked before the run starts, and returns the config."""
     check_via(via)
     for name, spec in config.models.items():
         check_spec(f"models.{name}", "encoder", spec)
@@ -32,12 +32,13 @@ def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
 
 
 def images_in(config: ClipBiasConfig) -> int:
-    """Images that are embedded: those of all datasets, by every model."""
+    """Returns how many images are embedded: those of all datasets, by every model."""
     return sum(len(open_table(name, one)) for name, one in config.datasets.items()) * len(config.models)
 
 
 def paths_read(config: ClipBiasConfig) -> dict[str, str]:
-    """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
+    """Returns the files and folders that stages read → the fields that name them. On a cluster every node needs
+    them."""
     read = {path: f"models.{name}" for name, spec in config.models.items() for _, path in paths(spec)}
     return {**read, **{one.table: f"datasets.{name}.table" for name, one in config.datasets.items()}}
 

@@ -23,7 +23,7 @@ def chance_of(config: ClipBiasConfig) -> Chance:
 def measure_pretraining(
     measured: Measured, data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
 ) -> dict[str, float]:
-    """Adds the dataset's rows; returns each model's mean recall over all images, none where there are no captions."""
+    """Adds the dataset's rows; returns each model's mean recall over all images, empty where there are no captions."""
     hits, ranks = _scores(data, config, encoders)
     chance = chance_of(config)
     skew = Skew(config.skew_k, config.skew_share, config.skew_rule)
@@ -46,8 +46,10 @@ def _key(metric: str, dataset: str, attribute: str, view: str, group: str) -> Ke
 def _scores(
     data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
 ) -> tuple[dict[str, tuple[Floats, Floats]], dict[str, Vectors]]:
-    """By model: totals and counts of recalled captions, and similarities of the descriptions. A model's embeddings are
-    in memory only while these are made."""
+    """Returns by model: totals and counts of recalled captions, and similarities of the descriptions.
+
+    A model's embeddings are in memory only while these are computed.
+    """
     gallery, descriptions = data.images.gallery, data.images.config.texts
     hits: dict[str, tuple[Floats, Floats]] = {}
     ranks: dict[str, Vectors] = {}

@@ -1,5 +1,5 @@
-"""What models that were built on the CLIPs answered, joined with the dataset that it is about: the same images and
-questions for all of them."""
+"""Reads the answers of models that were built on the CLIP models, and joins them with their dataset: the same images
+and questions for all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Item = tuple[str, str]
 
 
 class ResultRow(TypedDict, total=False):
-    """A row of a table of results as it is read: of any type, for anybody may have written it."""
+    """A row of a table of results as it is read. Its values may have any type, because users write these tables."""
 
     image: object
     question: object
@@ -45,8 +45,8 @@ class Results:
 
 
 def read_vqa(name: str, block: Downstream, images: Images) -> tuple[dict[str, list[AnsweredQuestion]], list[str]]:
-    """The questions that all models answered, by model, and what people should know of them. ConfigError as
-    `_joined`."""
+    """Returns by model the questions that all models answered, and notes for people. Raises ConfigError as `_joined`
+    does."""
     field = f"downstream.{name}.vqa"
     tables = {
         model: read_results(path, f"{field}.{model}", ("image", "question", "answer", "prediction"), ("accuracy",))
@@ -67,8 +67,10 @@ def read_vqa(name: str, block: Downstream, images: Images) -> tuple[dict[str, li
 
 
 def read_captions(name: str, block: Downstream, images: Images) -> tuple[dict[str, dict[int, str]], list[str]]:
-    """The images that all models captioned, by model: number of the image → caption. ConfigError as `_joined`, or where
-    the dataset has no captions to compare with."""
+    """Returns by model the captions of the images that all models captioned (number of the image → caption), and notes.
+
+    Raises ConfigError as `_joined` does, or where the dataset has no captions to compare with.
+    """
     field = f"downstream.{name}.captions"
     if images.captions is None:
         raise ConfigError(field, f"{images.table.location} has no captions to compare these with; name its `caption`")
@@ -85,8 +87,11 @@ def read_captions(name: str, block: Downstream, images: Images) -> tuple[dict[st
 
 
 def _joined(field: str, tables: Mapping[str, pa.Table], images: Images, with_questions: bool) -> Results:
-    """ConfigError for a table that names images which the dataset does not have, or one of them twice, and where models
-    have no image in common."""
+    """Returns the items that all models have, and notes on the others.
+
+    Raises ConfigError for a table that names images which the dataset does not have, or one of them twice, and where
+    models have no image in common.
+    """
     there, usable = set(images.table.keys), set(images.keys)
     rows: Rows = {}
     for model, table in tables.items():
@@ -109,7 +114,8 @@ def _joined(field: str, tables: Mapping[str, pa.Table], images: Images, with_que
 
 
 def _other_truths(field: str, results: Results) -> list[str]:
-    """Where a question has another true answer than in the first model's table: such models are no fair pair."""
+    """Returns notes on questions whose true answer differs from the first model's table: such a comparison is
+    unfair."""
     (first, rows), *others = results.rows.items()
     notes = []
     for model, some in others:

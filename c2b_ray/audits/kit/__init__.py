@@ -1,1 +1,1 @@
-"""What audits and commands share: where models run, progress events, the manifest, the identity of images."""
+"""Parts that audits and commands share: where models run, progress events, the manifest, the identity of images."""

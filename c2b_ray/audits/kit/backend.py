@@ -1,7 +1,7 @@
-"""Where an audit's stages run and its models are: in this process, in Ray Data's actors, or behind Ray Serve.
+"""Backends, which decide where stages and models run: in this process, in Ray Data's actors, or behind Ray Serve.
 
 All give the same roles and the same parts, so an audit reads the same. This module knows the catalogue and no model;
-Ray is imported where it is used, so that what runs here does without it.
+Ray is imported where it is used, so that runs with `here` do without it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from c2b_ray.roles import (
 VIAS = ("here", "actors", "serve")
 AUTO = "auto"
 SMALL_RUN = 20_000
-"""Images. Up to so many, `auto` runs here: Ray's start and its processes would take longer than they save."""
+"""Up to this many images, `auto` runs here: starting Ray and its processes would take longer than they save."""
 
 _open_here: ContextVar[HereBackend | None] = ContextVar("open_here", default=None)
 
 
 @dataclass(frozen=True)
 class EncoderThere:
-    """Encodes texts where stages run. A worker keeps its model, for the next call is likely to reach it again."""
+    """Encodes texts where stages run. A worker keeps its model, because the next call is likely to reach it again."""
 
     runner: Runner
     precision: Precision | None
@@ -72,7 +72,7 @@ def _embedded(precision: Precision | None, spec: str, texts: list[str]) -> Float
 
 
 class ActorsBackend(InCallingProcess):
-    """Stages run on Ray; each model loads in the actors that use it."""
+    """Runs stages on Ray; each model loads in the actors that use it."""
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         from c2b_ray.pipelines.ray_stage import OnRay
@@ -94,14 +94,14 @@ class ActorsBackend(InCallingProcess):
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
     ) -> None:
-        """Nothing to do: those processes are still to come."""
+        """Does nothing: the processes that load the models do not exist yet."""
 
     def language_model(self, spec: str) -> LanguageModel:
         return catalog.language_model(spec)
 
 
 class HereBackend:
-    """Stages run in this process, and each model is loaded once in it."""
+    """Runs stages in this process, and loads each model in it once."""
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self.runner: Runner = Here(placement)
@@ -124,7 +124,7 @@ class HereBackend:
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
     ) -> None:
-        """Nothing to do: models load one after the other."""
+        """Does nothing: models load one after the other."""
 
     def language_model_there(self, spec: str) -> Callable[[], LanguageModel]:
         return partial(self.language_model, spec)
@@ -146,7 +146,7 @@ class HereBackend:
 
 
 def cluster_in_reach() -> bool:
-    """Whether this process is connected to a Ray cluster, or RAY_ADDRESS names one."""
+    """Returns whether this process is connected to a Ray cluster, or RAY_ADDRESS names one."""
     if "ray" not in sys.modules and os.environ.get("RAY_ADDRESS", "local") in ("", "local"):
         return False
     from c2b_ray.pipelines.cluster import reachable
@@ -156,8 +156,8 @@ def cluster_in_reach() -> bool:
 
 @contextmanager
 def at_hand() -> Iterator[Loaders]:
-    """Models for a quick question: from Ray Serve where this process or RAY_ADDRESS knows a cluster that runs it, else
-    in this process, without Ray."""
+    """Yields models for a quick question: from Ray Serve where this process or RAY_ADDRESS knows a cluster that runs
+    it, otherwise in this process, without Ray."""
     if not cluster_in_reach():
         yield InCallingProcess()
         return
@@ -174,7 +174,7 @@ def at_hand() -> Iterator[Loaders]:
 
 
 def check_via(via: str) -> None:
-    """ConfigError for a name that is none; InputError where what it needs is not installed."""
+    """Raises ConfigError for an unknown `via`, and InputError where what it needs is not installed."""
     if via not in (AUTO, *VIAS):
         raise ConfigError("via", f"{via!r} is none of {', '.join((AUTO, *VIAS))}")
     if via == "serve":
@@ -182,8 +182,11 @@ def check_via(via: str) -> None:
 
 
 def chosen_via(via: str, images: Callable[[], int | None]) -> str:
-    """`via`, where it names a backend; for `auto`, `here` where there are few images and no cluster is in reach, else
-    `actors`. `images`: at most so many, None where unknown."""
+    """Returns `via` where it names a backend; for `auto`, `here` where there are few images and no cluster can be
+    reached, otherwise `actors`.
+
+    `images`: returns an upper limit of their number, None where unknown.
+    """
     check_via(via)
     if via != AUTO:
         return via
@@ -195,10 +198,10 @@ def chosen_via(via: str, images: Callable[[], int | None]) -> str:
 
 @contextmanager
 def backend(via: str, placement: PlacementConfig | None = None) -> Iterator[Backend]:
-    """A backend, with Ray running beneath it where it takes Ray; what it started, it stops.
+    """Yields a backend, with Ray running beneath it if it needs Ray; what it started, it stops.
 
-    `placement`: how its stages are placed, by default as what the cluster has suggests.
-    `here` within `here` is the same backend: what was loaded is not loaded again.
+    `placement`: how its stages are placed; by default this follows from the cluster's resources. `here` within `here`
+    is the same backend, so that loaded models are not loaded again.
     """
     if via not in VIAS:
         raise ConfigError("via", f"{via!r} is none of {', '.join(VIAS)}")

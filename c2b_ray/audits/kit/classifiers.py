@@ -1,4 +1,4 @@
-"""Which classifier of a run a user means. It knows names, not where a run keeps them."""
+"""Resolves the names by which a user chooses a classifier of a run. It does not know where a run keeps them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from c2b_ray.report.kit.redact import names_of
 
 
 def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> str:
-    """The classifier of the run at `path` that a user names: by its name, by a spec with paths relative to here, or as
-    pages call it; the only one, where none is named."""
+    """Returns the classifier of the run at `path` that the user names: by its name, by a spec with paths relative to
+    the working directory, or by its name on report pages. Without a name it returns the only classifier."""
     if name is None:
         if len(known) != 1:
             raise ConfigError(option, f"{path} has predictions of {listed(known)}; name one")
@@ -25,7 +25,7 @@ def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> st
 
 
 def two_of(known: Sequence[str], name_a: str | None, name_b: str | None, path: str) -> tuple[str, str]:
-    """Two classifiers of one run, as `one_of`; the two that it has, where neither or one is named."""
+    """Returns two classifiers of one run, resolved as by `one_of`; a run's only two need not be named."""
     a = None if name_a is None else one_of(known, name_a, "--classifier-a", path)
     b = None if name_b is None else one_of(known, name_b, "--classifier-b", path)
     if a is not None and a == b:

@@ -1,6 +1,6 @@
-"""Two things of two runs compared, B against A: a table, its gates, its page. What audits of several kinds share.
+"""Compares two things of two runs, B against A: a table, its gates, its page. Audits of several kinds share this.
 
-It knows neither what is compared nor how; a kind brings the table, what a page says of it, and its gates' cells.
+It knows neither what is compared nor how; a kind provides the table, the text of its page, and the cells for its gates.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ R = TypeVar("R", bound=Run)
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` finds. `paths`: of both runs; `names`: of classifiers or models, A's first; `cells`: a table of
-    the kind's schema, with a column `change`; `gated`: its rows as gates see them."""
+    """The result of `compare`. `paths`: of both runs. `names`: of classifiers or models, A's first. `cells`: a table of
+    the kind's schema, with a column `change`. `gated`: its rows as cells for gates."""
 
     paths: tuple[str, str]
     names: tuple[str, str]
@@ -37,15 +37,15 @@ class Comparison:
     gated: Sequence[gates.GateCell]
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
-        """Gates on how B changed against A, and on B's own numbers."""
+        """Checks gates on how B changed against A, and on B's numbers."""
         return gates.check(fail_on, list(self.gated), allow_unchecked)
 
     def page(self) -> str:
-        """The comparison as one HTML page."""
+        """Returns the comparison as one HTML page."""
         return self.pages.page(self.names, self.cells, self.alpha)
 
     def write(self, out: str | Path) -> str:
-        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        """Writes comparison.parquet and comparison.html into a directory; returns the page's path."""
         files.make_directory(out)
         directory = str(out).rstrip("/")
         files.write_table(f"{directory}/comparison.parquet", self.cells)
@@ -77,11 +77,10 @@ def sides(
     known: Callable[[R], Sequence[str]],
     check: Callable[[R, R], None],
 ) -> tuple[str, str]:
-    """The names of A and B: two of one run, or one of each of two runs that `check` finds alike.
+    """Returns the names of A and B: two of one run, or one of each of two runs that `check` accepts.
 
-    `names`: what the user called them, needed where a run has several. `known`: the names in a run.
-
-    ConfigError where it is not plain which are meant; what `check` raises.
+    `names`: as the user wrote them, needed where a run has several. `known`: returns the names in a run. Raises
+    ConfigError where it is unclear which are meant; also what `check` raises.
     """
     run_a, run_b = runs
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
@@ -93,11 +92,11 @@ def sides(
 
 
 def differing(run_a: Run, run_b: Run, fields: Sequence[str]) -> list[str]:
-    """Those of the config's fields in which the runs differ."""
+    """Returns the fields of the config in which the runs differ."""
     return [name for name in fields if run_a.config.get(name) != run_b.config.get(name)]
 
 
 def refuse(run_a: Run, run_b: Run, different: Sequence[str], why: str) -> None:
-    """RunError where anything is different. `why`: what follows from that, and what to do."""
+    """Raises RunError where anything is different. `why`: the consequence, and what to do."""
     if different:
         raise RunError(f"{run_a.path} and {run_b.path} differ in {', '.join(different)}, so {why}")

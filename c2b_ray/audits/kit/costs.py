@@ -1,4 +1,4 @@
-"""What work would cost, by a short trial of each model in this process: lines of an estimate."""
+"""Estimates what work would cost, by a short trial of each model in this process: lines of an estimate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIDE = 224
 
 @dataclass(frozen=True)
 class Cost:
-    """One line of an estimate: `least` and `most` rows, rows a second on trial (None: not tried), and what is meant."""
+    """One line of an estimate: `least` and `most` rows, rows per second in the trial (None: not tried), and a note."""
 
     what: str
     least: int

@@ -1,4 +1,4 @@
-"""What an audit tells while it runs: which step, how far, how long. It knows nothing of who listens."""
+"""Events that an audit sends while it runs: which step, how far, how long. It does not know who listens."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from c2b_ray.pipelines.progress import Progress
 
 @dataclass(frozen=True)
 class Event:
-    """A step begins, moves, or ends. `seconds` since it began; `progress` where the step counts rows; `counts`: at its
-    end, what it came upon, by name. `images_per_row`: how many images models answer about for a row; None where the
-    step's name says whether rows are images.
+    """A step begins, moves, or ends.
 
-    A `warning` is no step: `step` says what people should know of the result.
+    `seconds`: since it began. `progress`: where the step counts rows. `counts`: at its end, numbers by name.
+    `images_per_row`: how many images models answer about for a row; None where the step's name tells whether rows are
+    images. For a `warning`, `step` is a note on the result rather than a step.
     """
 
     step: str
@@ -30,8 +30,8 @@ class Event:
 
 
 IMAGES, IMAGES_HELD = "images", "images held"
-"""Counts of a step whose rows take as many images as it turns out: those that models answered about in this step, and
-those that the run holds answers about since it began."""
+"""Counts of a step whose rows take varying numbers of images: images that models answered about in this step, and
+images that the run has held answers about since it began."""
 
 EVERY_S = 0.2
 Listener = Callable[[Event], None]
@@ -47,8 +47,8 @@ class Steps:
 
     @contextmanager
     def step(self, name: str, images_per_row: float | None = None) -> Iterator[Callable[[Progress], None]]:
-        """Runs the body as step `name`; yields the callback that takes the body's progress. `images_per_row`: as an
-        event says it."""
+        """Runs the body as step `name`; yields the callback that takes the body's progress. `images_per_row`: as in
+        `Event`."""
         began = time.monotonic()
         self._tell(Event(name, "begin"))
         yield lambda progress: self._tell(
@@ -60,17 +60,20 @@ class Steps:
         self._tell(Event(name, "end", round(took, 3), counts=counts))
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """Adds to what the step under way tells at its end."""
+        """Adds to the counts that the current step reports at its end."""
         self._counts.update(counts)
 
     @contextmanager
     def images(
         self, name: str, held: Callable[[], int], made: Callable[[], int] = lambda: 0
     ) -> Iterator[Callable[[], None]]:
-        """Within step `name`, whose rows take as many images as it turns out: tells how many those of the body took,
-        also where it is stopped. `held`: those of all rows that the run has; `made`: those that this process has
-        made, for rows that it did not come to write, too. Yields what tells those made so far, for long rows; called
-        at each batch, it raises what the listener raises."""
+        """Reports how many images the body took, within step `name`, whose rows take varying numbers; also where it is
+        stopped.
+
+        `held`: returns the images of all rows that the run has. `made`: returns those that this process has made,
+        including those of rows that it did not write. Yields a function that reports the images made so far, for long
+        rows; called at each batch, it raises what the listener raises.
+        """
         before, made_before, told, last = held(), made(), 0, time.monotonic()
 
         def now() -> None:

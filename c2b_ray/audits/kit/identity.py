@@ -1,6 +1,7 @@
-"""Whether images are still those that a run measured: by the hashes of their bytes, noted when they were fetched.
+"""Checks whether images are still those that a run measured, by the hashes of their bytes, noted when they were
+fetched.
 
-It compares what a run noted with what a source holds now, or two runs with each other; it changes nothing.
+It compares a run's notes with what a source holds now, or two runs with each other; it changes nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ NOTED = ["image_id", "key", "content"]
 def check_unchanged(
     run: C2BRun, wanted: Callable[[], pa.Table], source: Callable[[], ImageSource], runner: Runner
 ) -> None:
-    """RunError where the source holds other bytes now than the run fetched; `wanted` makes the table of its images and
-    their rows.
+    """Raises RunError where the source now holds other bytes than the run fetched.
 
-    Files whose names stayed and whose pictures changed would be classified as they were, and reported as they are.
-    A file that is gone changes nothing: the run has its bytes. Nor does an index that holds its images itself: its
-    revision is of their bytes, and so is the run's name for each image.
+    `wanted`: makes the table of its images and their rows. Files whose names stayed and whose pictures changed would be
+    classified by the old pictures and reported with the new ones. A missing file changes nothing: the run has its
+    bytes. Nor is an index checked that holds its images itself: its revision depends on their bytes, and so does the
+    run's id of each image.
     """
     if not run.has("images"):
         return
@@ -47,7 +48,8 @@ def check_unchanged(
 
 
 def _changed(rows: pa.ChunkedArray, contents: pa.ChunkedArray, make: Callable[[], ImageSource]) -> list[str]:
-    """The keys of the rows whose bytes are no longer of these contents; none where the source holds its images."""
+    """Returns the keys of the rows whose bytes no longer match `contents`; empty where the source holds its images
+    itself."""
     source = make()
     if "error" not in source.fetch([]).column_names:
         return []
@@ -61,7 +63,7 @@ def _changed(rows: pa.ChunkedArray, contents: pa.ChunkedArray, make: Callable[[]
 
 
 def check_same_images(a: C2BRun, b: C2BRun) -> None:
-    """RunError where images that both runs drew have other bytes in one than in the other."""
+    """Raises RunError where images that both runs drew have other bytes in one than in the other."""
     drawn = pc.unique(b.draws["image_id"])
     of_a = {row["image_id"]: row for row in a.read("images", NOTED).to_pylist()}
     of_b = b.read("images", NOTED)

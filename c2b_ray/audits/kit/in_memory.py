@@ -1,6 +1,6 @@
 """Classifiers that the caller of an audit passes as objects: they answer in this process, and nowhere else.
 
-It knows how an audit names them; how one is loaded and what it answers is `models.memory_classifier`'s.
+It knows how an audit names them; `models.memory_classifier` loads them and defines their answers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ HERE = "here"
 def held_in_memory(
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None, labels: Sequence[str] | None, via: str
 ) -> dict[str, MemoryClassifier]:
-    """The classifiers by their names, for as long as the caller keeps them; none where none was passed.
+    """Returns the classifiers by name, usable while the caller keeps them; empty where none was passed.
 
-    ConfigError where they are to answer elsewhere than here, or do not answer as classifiers do.
+    Raises ConfigError where they would have to answer outside this process, or do not answer as classifiers do.
     """
     if classifier is None:
         if labels is not None:
@@ -36,5 +36,6 @@ def held_in_memory(
 
 
 def specs_of(held: Mapping[str, MemoryClassifier]) -> dict[str, str] | None:
-    """The value of the config's `classifier`: name → spec; None where the config has its own."""
+    """Returns the value of the config's `classifier`: name → spec; None where the config names its classifiers
+    itself."""
     return {name: classifier.spec for name, classifier in held.items()} or None

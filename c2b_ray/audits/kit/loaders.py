@@ -1,4 +1,4 @@
-"""What an audit needs of a backend: factories of roles, and a runner of stages.
+"""Interfaces that an audit needs from a backend: factories of roles, and a runner of stages.
 
 It knows the catalogue and no model.
 """
@@ -32,11 +32,11 @@ DESCRIBED_IN = {
     "encoder": RETRIEVE,
     "index": RETRIEVE,
 }
-"""By role, the stage beside which a model is described, or called once, where that takes the model itself."""
+"""By role, the stage whose placement is used to describe a model, or call it once, where it must be loaded for that."""
 
 
 class Loaders(Protocol):
-    """Factories of roles that can be sent to where `runner` runs."""
+    """Factories of roles that can be sent to the processes of `runner`."""
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]: ...
 
@@ -45,7 +45,7 @@ class Loaders(Protocol):
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]: ...
 
     def language_model_there(self, spec: str) -> Callable[[], LanguageModel]:
-        """As `Backend.language_model`, for where stages run."""
+        """Returns a factory like `Backend.language_model`, for the processes that run stages."""
         ...
 
     def index(self, path: str) -> Callable[[], ImageIndex]: ...
@@ -61,23 +61,25 @@ class Backend(Loaders, Protocol):
 
     @property
     def searcher(self) -> Runner:
-        """Runs the search of an audit's few captions: where encoder and index are, or here where they answer from
-        afar."""
+        """The runner that searches an audit's few captions: where encoder and index are, or in this process where they
+        answer remotely."""
         ...
 
     def describe(self, role: str, spec: str) -> Description:
-        """What the model of a role ("classifier", "index") says of itself where its stage runs; this process loads no
-        weights for it, unless it runs the stage too."""
+        """Returns the description of a role's model ("classifier", "index") where its stage runs.
+
+        This process loads no weights for it, unless it runs the stage too.
+        """
         ...
 
     def text_encoder(self, spec: str) -> TextEncoder:
-        """An encoder of a few texts for this process to call; where the model is, is the backend's affair."""
+        """Returns an encoder of a few texts for this process to call; the backend decides where its model runs."""
         ...
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
     ) -> None:
-        """Loads the models that an audit is about to use, all at once, where loading ahead is of use."""
+        """Loads the models that an audit is about to use, all at once, where loading ahead helps."""
 
     def language_model(self, spec: str) -> LanguageModel: ...
 
@@ -88,33 +90,33 @@ STAGES: dict[str, Stage] = {
     "image_generator": "generate",
     "classifier": "classify",
 }
-"""By role: the stage that loads its models, and says in which precision they compute."""
+"""By role, the stage that loads its models and decides their precision."""
 
 
 def load(role: str, precision: Precision | None, spec: str) -> Any:
-    """The model of a role in the precision of its stage, so that its revision is the same in every process."""
+    """Loads the model of a role in the precision of its stage, so that its revision is the same in every process."""
     with devices.computing_in(precision):
         return catalog.load(role, spec)
 
 
 def describe(role: str, precision: Precision | None, spec: str) -> Description | None:
-    """As `load`, from the model's files or service; None where it has to be loaded."""
+    """Returns the model's description from its files or service; None where it has to be loaded."""
     with devices.computing_in(precision):
         return catalog.describe(role, spec)
 
 
 def described(role: str, precision: Precision | None, spec: str) -> Description:
-    """As `describe`; the model is loaded where nothing else knows it."""
+    """Returns the model's description; the model is loaded where nothing else describes it."""
     return describe(role, precision, spec) or catalog.description_of(load(role, precision, spec))
 
 
 def precision_of(role: str, placement: PlacementConfig | None) -> Precision | None:
-    """In which a placement has the models of a role compute."""
+    """Returns the precision in which a placement has the models of a role compute."""
     return None if placement is None or role not in STAGES else placement.stage(STAGES[role]).precision
 
 
 class InCallingProcess:
-    """Each model loads in the process that calls its factory."""
+    """Loads each model in the process that calls its factory."""
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self._placement = placement or PlacementConfig()

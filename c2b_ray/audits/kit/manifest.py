@@ -1,4 +1,4 @@
-"""The part of a run's manifest on how it was made: counts of rows and of errors, versions of what ran."""
+"""The part of a run's manifest about how it was made: counts of rows and of errors, versions of packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = (
 
 
 class Finished(TypedDict):
-    """What the manifest of a run says of its end."""
+    """A manifest's entries about the end of its run."""
 
     status: str
     finished: str
@@ -29,7 +29,7 @@ class Finished(TypedDict):
 
 
 def finished(via: str, steps: Steps, rows: Mapping[str, int]) -> Finished:
-    """What the manifest of a run says once its tables are whole; `rows`: how many each has."""
+    """Returns the manifest's entries once a run's tables are whole. `rows`: the number of rows of each table."""
     return {
         "status": "finished",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -51,7 +51,7 @@ def versions() -> dict[str, str]:
 
 
 def counts(run: Run) -> dict[str, int]:
-    """Rows of each table, and the images and predictions that came to nothing."""
+    """Returns the rows of each table, and the images and predictions that have errors."""
     result = {name: run.count(name) for name in ("proposals", "rejected", "captions", "draws", "scores")}
     for name, errors in (("images", "image_errors"), ("predictions", "prediction_errors")):
         result[name] = run.count(name)

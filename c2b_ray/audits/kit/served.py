@@ -1,6 +1,6 @@
-"""Models behind Ray Serve: from the apps that an audit may use (`serving.ensure`), or from those that run already.
+"""Models behind Ray Serve: from the apps that an audit may use (`serving.ensure`), or from apps that already run.
 
-It knows which app serves what, and no model.
+It knows which app serves which model, and no model.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ T = TypeVar("T")
 
 
 class ServeBackend:
-    """Stages run on Ray; each model answers from an app of Ray Serve: one that is declared, or one that the run starts
-    and that ends with `stack`, unless another run uses it."""
+    """Runs stages on Ray; each model answers from an app of Ray Serve.
+
+    The app is a declared one, or one that the run starts and that ends with `stack`, unless another run uses it.
+    """
 
     def __init__(
         self, stack: ExitStack, placement: PlacementConfig | None = None, tenancy: Tenancy | None = None
@@ -99,7 +101,7 @@ class ServeBackend:
 
 
 class RunningApps(InCallingProcess):
-    """Models from the apps that run already, and in this process what none of them serves; it starts none."""
+    """Models from the apps that already run, and in this process those that no app serves; it starts no app."""
 
     def __init__(self, apps: Mapping[str, str | None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How a command runs: where its stages and models are, how these are placed, and who listens. It starts nothing."""
+"""A command's session: where its stages and models run, how these are placed, and who listens. It starts nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from c2b_ray.config.placement import PlacementConfig
 
 @dataclass(frozen=True)
 class Session:
-    """`via`: here, actors, serve, or auto. `placement`: None leaves it to what the cluster has."""
+    """`via`: here, actors, serve, or auto. `placement`: None: it follows from the cluster's resources."""
 
     via: str = AUTO
     placement: PlacementConfig | None = None
     listener: Listener | None = None
 
     def chosen(self, images: Callable[[], int | None]) -> str:
-        """Where the work is to run, at most `images` of them; a placement file is written for processes of Ray."""
+        """Returns where the work runs, for at most `images` images. With a placement, `auto` is `actors`: a placement
+        file is for Ray's processes."""
         return chosen_via("actors" if self.placement is not None and self.via == AUTO else self.via, images)
 
     def backend(self, images: Callable[[], int | None]) -> AbstractContextManager[Backend]:

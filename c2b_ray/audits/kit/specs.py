@@ -1,4 +1,4 @@
-"""Checks of a model's spec before anything loads: that its scheme is known and its files exist."""
+"""Checks a model's spec before anything loads: that its scheme is known and its files exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from c2b_ray.world.zoo import names
 
 
 def check_spec(field: str, role: str, spec: str) -> None:
-    """ConfigError of `field` where the spec cannot be of that role, or names what is not there."""
+    """Raises ConfigError for `field` where the spec cannot be of that role, or names files or models that do
+    not exist."""
     scheme = catalog.parse(spec).scheme
     known = catalog.schemes()[role]
     if scheme not in known:

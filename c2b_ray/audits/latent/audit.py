@@ -2,8 +2,8 @@
 
     labels → hyperplanes → problems → searches │ judged on held-out latents → directions, strips
 
-Searches choose directions on latents of their own; whether one is a bias is decided on others. It composes steps,
-models and a run directory, and knows neither formulas nor where a search runs.
+Searches choose directions on some latents; whether a direction is a bias is decided on others. This module composes
+steps, models and a run directory, and knows neither formulas nor where a search runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 FEW = 8
-"""Searches that run here unless someone says otherwise."""
+"""The most searches that `auto` runs in this process."""
 
 
 def latent_directions(
@@ -60,13 +60,13 @@ def latent_directions(
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
 ) -> LatentRun:
-    """Searches a generator's latent space for directions that bias a classifier, or goes on with it; returns the run.
+    """Searches a generator's latent space for directions that bias a classifier, or resumes such a run; returns the
+    run.
 
     `config`: a file's path, a mapping of its fields, or a `LatentConfig`. `out`: the run directory, by default
-    `runs/latent-<run id>`. `via`: `here`, `actors` or `auto`. `classifier`, `labels`: torch modules in
-    memory.
+    `runs/latent-<run id>`. `via`: `here`, `actors` or `auto`. `classifier`, `labels`: torch modules in memory.
 
-    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    Raises InputError for errors that the user can correct; after an interruption the same call resumes the run.
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
     session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
@@ -74,7 +74,7 @@ def latent_directions(
 
 
 def find_directions(config: LatentConfig, out: str | Path | None, session: Session) -> LatentRun:
-    """As `latent_directions`."""
+    """Does the work of `latent_directions`."""
     check(config, session.via)
     via = _checked_via(config, session)
     fields = config.model_dump(mode="json")
@@ -92,7 +92,8 @@ def find_directions(config: LatentConfig, out: str | Path | None, session: Sessi
 
 @dataclass(frozen=True)
 class Plan:
-    """The orders by the ids of their searches; the specs of each problem; rows of the tables that go with them."""
+    """The orders by the ids of their searches, the specs of each problem, and the rows of the tables that
+    record them."""
 
     config: LatentConfig
     orders: dict[str, Order]
@@ -104,7 +105,7 @@ class Plan:
 
 
 def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
-    """From the plan to the table of directions."""
+    """Runs the searches of the plan and writes the table of directions."""
     models.runner.check_paths(run.path, _paths_read(plan.config))
     run.write("hyperplanes", plan.hyperplanes)
     run.write("problems", pa.Table.from_pylist(plan.problems, PROBLEMS))
@@ -125,7 +126,8 @@ def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
 
 
 def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
-    """Every problem with what it is searched and judged by. ConfigError and SpecError for what cannot be searched."""
+    """Returns every problem with the data that its search and verdict need. Raises ConfigError and SpecError for
+    problems that cannot be searched."""
     with steps.step("hyperplanes"):
         stated = _stated(config, models)
         of = grounds(config, {name: _describe(spec, models) for name, spec in config.generators.items()})
@@ -148,7 +150,8 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
 
 
 def _stated(config: LatentConfig, models: Backend) -> list[Stated]:
-    """Every problem with its models' revisions. ConfigError and SpecError before anything is searched."""
+    """Returns every problem with its models' revisions. Raises ConfigError and SpecError before anything is
+    searched."""
     classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
     generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
     result = []
@@ -171,7 +174,7 @@ def _stated(config: LatentConfig, models: Backend) -> list[Stated]:
 
 
 def _images_used(run: LatentRun) -> int:
-    """By the searches that have ended."""
+    """Returns the number of images that finished searches have used."""
     found = run.read("searches", ["directions"])["directions"].combine_chunks()
     return int(pc.sum(pc.struct_field(pc.list_flatten(found), "images_used")).as_py() or 0)
 

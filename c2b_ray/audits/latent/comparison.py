@@ -1,6 +1,6 @@
-"""Two classifiers compared by the directions of one latent space that move their answers, B against A.
+"""Compares two classifiers by the directions of one latent space that move their answers, B against A.
 
-It composes runs, the comparing step, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+It composes runs, the comparing step, gates and a page, and knows no formulas. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from c2b_ray.steps.latent_verdict import UNDETERMINED
 from c2b_ray.store.latent_run import LatentRun
 
 SAME = ("search", "evidence")
-"""Settings without which an effect, or a direction that is not there, means something else."""
+"""Settings that change what an effect, or the absence of a direction, means."""
 
 
 def compare(
@@ -30,9 +30,9 @@ def compare(
 ) -> Comparison:
     """Compares two classifiers by their directions: B against A, or two of one run.
 
-    Searches are the same where the generator's weights, the target, the label, the method and the known attributes are.
-    ConfigError where it is not plain which classifiers are meant; RunError for runs whose settings differ, or that
-    searched nothing alike.
+    Searches correspond where the generator's weights, the target, the label, the method and the known attributes are
+    equal. Raises ConfigError where it is unclear which classifiers are meant; RunError for runs whose settings differ,
+    or that have no search in common.
     """
     a, b = sides((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
     level = float((run_a.config.get("evidence") or {}).get("level", 0.05))
@@ -48,7 +48,7 @@ def compare(
 
 
 def _gated(classifier: str, row: Mapping[str, Any]) -> gates.GateCell:
-    """`verdict` and `effect` are B's; the cell is named as B's run names it."""
+    """Returns the cell for gates. `verdict` and `effect` are B's; the cell has its name in B's run."""
     problem = row["problem_a"] if row["problem_b"] is None else row["problem_b"]
     rank = row["rank_a"] if row["rank_b"] is None else row["rank_b"]
     doubt = row["note"] or "undetermined" if row["verdict_b"] == UNDETERMINED else None
@@ -58,7 +58,8 @@ def _gated(classifier: str, row: Mapping[str, Any]) -> gates.GateCell:
 
 
 def _searches(run: LatentRun, classifier: str) -> dict[tuple[Any, ...], Searched]:
-    """By what was searched. Of several problems that are alike the first goes with the first."""
+    """Returns the searches by what was searched. Of several equal problems, the first ones are compared with each
+    other."""
     revisions, planes = _revisions(run), {(row["generator"], row["attribute"]): row for row in _planes(run)}
     of: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in run.directions.to_pylist():
@@ -84,7 +85,7 @@ def _planes(run: LatentRun) -> list[Mapping[str, Any]]:
 
 
 def _revisions(run: LatentRun) -> dict[str, str]:
-    """The name of each generator → the hash of its weights, or what the config says of it where none is known."""
+    """Returns name of each generator → the hash of its weights, or its spec in the config where the hash is unknown."""
     generator = run.config.get("generator")
     specs = generator if isinstance(generator, dict) else {"generator": str(generator)}
     models = {row["spec"]: row["revision"] for row in (run.manifest.get("models") or {}).get("generator", [])}

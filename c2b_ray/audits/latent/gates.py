@@ -21,8 +21,11 @@ _SAID = ("verdict", "effect", "effect_low", "effect_high", "p_value", "q_value",
 def check(
     run: LatentRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Gates on all classifiers of the run, or on one. A search without an answer is in doubt: nothing is checked of it
-    but `undetermined`. A gate that could be checked on nothing fails, unless `allow_unchecked`."""
+    """Checks gates on all classifiers of the run, or on one.
+
+    A search without an answer is in doubt: only `undetermined` is checked on it. A gate that could be checked on
+    nothing fails, unless `allow_unchecked`.
+    """
     rows = run.directions.to_pylist()
     if classifier is not None:
         chosen = one_of(classifiers_of(run), classifier, "--classifier", run.path)

@@ -1,4 +1,4 @@
-"""What a run goes by: the hyperplanes of attributes, trained or known, and the held-out latents that decide.
+"""The data that a run rests on: the hyperplanes of attributes, trained or known, and the held-out latents that decide.
 
 It composes tables, metrics and models, and knows no formula.
 """
@@ -26,15 +26,15 @@ from c2b_ray.steps.latent_labels import Labelled, known_hyperplanes, labelled_la
 from c2b_ray.store import files
 
 _HELD_OUT = 0.4
-"""Of labelled latents, at most so many decide; the others train hyperplanes."""
+"""The largest share of labelled latents that decide; the others train hyperplanes."""
 _BY_REFERENCES = 5000
-"""Latents that references label where nothing else knows the target."""
+"""The number of latents that references label where no table labels the target."""
 FROM_TABLE, LABELS, REFERENCES = "given", "labels", "references"
 
 
 @dataclass
 class Grounds:
-    """(generator, attribute) → hyperplane, how it was come by, and why one is left out."""
+    """(generator, attribute) → its hyperplane, how it was obtained, and why one is left out."""
 
     config: LatentConfig
     generators: Mapping[str, Description]
@@ -46,7 +46,7 @@ class Grounds:
     _held_out: dict[tuple[str, str], tuple[Floats, NDArray[np.bool_]]] = field(default_factory=dict)
 
     def plane(self, generator: str, attribute: str) -> Hyperplane | None:
-        """None where it is left out."""
+        """Returns the hyperplane; None where it is left out."""
         key = (generator, attribute)
         return None if key in self.excluded else self.planes.get(key)
 
@@ -54,7 +54,8 @@ class Grounds:
         return [name for of, name in self.planes if of == generator]
 
     def held_out(self, generator: str, attribute: str) -> tuple[Floats, NDArray[np.bool_]] | None:
-        """Latents with the attribute's values that no hyperplane was trained on; None where none are labelled."""
+        """Returns latents that no hyperplane was trained on, with the attribute's values; None where none are
+        labelled."""
         labelled = self.labelled.get(generator)
         if labelled is None or attribute not in labelled.attributes:
             return None
@@ -66,7 +67,7 @@ class Grounds:
         return self._held_out[key]
 
     def scores(self, generator: str, attribute: str) -> NDArray[np.float64] | None:
-        """Of the latents of `held_out`, by a curved fit to all others; None where there are too few."""
+        """Returns scores of the latents of `held_out`, by a curved fit to all others; None where there are too few."""
         key = (generator, attribute)
         held_out = self.held_out(generator, attribute)
         if held_out is not None and key not in self._scores:
@@ -77,7 +78,7 @@ class Grounds:
         return self._scores.get(key)
 
     def train(self) -> None:
-        """A hyperplane for every labelled attribute that has none."""
+        """Trains a hyperplane for every labelled attribute that has none."""
         for generator, labelled in self.labelled.items():
             for attribute in labelled.attributes:
                 if (generator, attribute) not in self.planes:
@@ -98,7 +99,7 @@ class Grounds:
             self.excluded[key] = f"held-out accuracy {accuracy:.3f}, below {LEAST_ACCURACY}: no hyperplane separates it"
 
     def table(self) -> pa.Table:
-        """`schemas.latent.HYPERPLANES`."""
+        """Returns the rows of `schemas.latent.HYPERPLANES`."""
         rows = []
         for key in dict.fromkeys([*self.planes, *self.excluded]):
             about = {"generator": key[0], "attribute": key[1], "trained_on": self.trained_on.get(key)}
@@ -118,7 +119,7 @@ class Grounds:
         self.add((generator, attribute), labelled.latents[rows[mask]], values[mask], LABELS)
 
     def _split(self, labelled: Labelled, generator: str) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows that train, and rows that decide."""
+        """Returns the rows that train, and the rows that decide."""
         count = len(labelled.latents)
         order = np.random.default_rng(seed_of("split", self.config.seed, generator)).permutation(count)
         decide = min(self.config.evidence.latents, int(count * _HELD_OUT))
@@ -126,7 +127,8 @@ class Grounds:
 
 
 def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> Grounds:
-    """Hyperplanes of all attributes that a table labels or knows. ConfigError for tables that do not fit."""
+    """Returns the hyperplanes of all attributes that a table labels or lists. Raises ConfigError for tables that do not
+    fit."""
     names = {name: [name, about.revision, config.generators[name]] for name, about in generators.items()}
     dimensions = {name: about.dimension for name, about in generators.items()}
     labelled: dict[str, Labelled] = {}
@@ -142,7 +144,8 @@ def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> Grou
 
 
 def learn_from_references(result: Grounds, problem: Problem, specs: Specs, models: Backend) -> None:
-    """The target's hyperplane from what the problem's references say of generated images, where nothing labels it."""
+    """Trains the target's hyperplane from its references' answers about generated images, where no table labels the
+    target."""
     key = (str(problem.generator), str(problem.target))
     if key in result.planes or key in result.excluded or not problem.references:
         return
@@ -153,7 +156,7 @@ def learn_from_references(result: Grounds, problem: Problem, specs: Specs, model
 
 
 def _named(config: LatentConfig) -> set[str]:
-    """Attributes that problems name."""
+    """Returns the attributes that problems name."""
     names: set[str] = set()
     for problem in config.each():
         names |= {name for name in (problem.target, problem.biased) if name is not None}

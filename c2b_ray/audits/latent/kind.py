@@ -1,4 +1,5 @@
-"""Runs of `c2b latent`: their tables, what writes report, summary and exports, and checks and compares them."""
+"""The run kind `latent`: its tables, and the functions that write its report, summary and exports and check and compare
+runs."""
 
 from __future__ import annotations
 

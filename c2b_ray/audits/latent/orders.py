@@ -1,4 +1,4 @@
-"""From problems to orders: each with the normals and held-out latents that its search and its verdict go by."""
+"""Turns problems into orders: each with the normals and held-out latents that its search and its verdict need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from c2b_ray.schemas import content_id
 from c2b_ray.steps.latent import Order
 
 PSEUDO = "pseudo"
-"""As `biased`: the attribute that moves the answers most stands in for the truth (Li & Xu 2021, section 5.2)."""
+"""A value of `biased`: the attribute that moves the answers most stands in for the truth (Li & Xu 2021, section 5.2)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class LeftOut:
 
 
 def order_of(stated: Stated, grounds: Grounds) -> Order | LeftOut:
-    """ConfigError where the problem names what no table knows."""
+    """Returns the order of a problem, or why it is left out. Raises ConfigError where the problem names an unknown
+    attribute."""
     problem, generator = stated.problem, str(stated.problem.generator)
     if left_out := _left_out(stated, grounds):
         return left_out
@@ -86,7 +87,7 @@ def _left_out(stated: Stated, grounds: Grounds) -> LeftOut | None:
 
 
 def search_id(order: Order, stated: Stated, method: str, config: LatentConfig) -> str:
-    """Changes with all that a search's answer depends on, and with nothing else."""
+    """Returns an id that changes with everything that a search's answer depends on, and with nothing else."""
     specs = stated.specs
     models = [specs.revisions[spec] for spec in (specs.generator, specs.classifier, *specs.references)]
     named = (order.target, order.bias, *order.known.values(), *(order.attributes.values() if order.pseudo else ()))
@@ -100,7 +101,8 @@ def search_id(order: Order, stated: Stated, method: str, config: LatentConfig) -
 
 
 def unbound(stated: Stated, grounds: Grounds) -> str | None:
-    """Named known attributes that no hyperplane separates, so that directions may be these after all; None: none."""
+    """Returns why named known attributes have no hyperplane; directions may then be these attributes after all. None:
+    all have one."""
     problem, generator = stated.problem, str(stated.problem.generator)
     named = problem.known if isinstance(problem.known, list) else []
     left_out = [name for name in named if grounds.plane(generator, name) is None]
@@ -110,7 +112,7 @@ def unbound(stated: Stated, grounds: Grounds) -> str | None:
 
 
 def row_of(stated: Stated, known: list[str], reason: str | None, searched: bool = True) -> dict[str, Any]:
-    """A row of `schemas.latent.PROBLEMS`."""
+    """Returns a row of `schemas.latent.PROBLEMS`."""
     problem = stated.problem
     return {
         "problem": stated.name,
@@ -127,7 +129,8 @@ def row_of(stated: Stated, known: list[str], reason: str | None, searched: bool 
 
 
 def names_of(problems: list[Problem]) -> list[str]:
-    """A name for each: its own, or what it is made of; with a number where two are alike."""
+    """Returns a name for each problem: the configured one, or one made of its parts; with a number where two
+    are equal."""
     names: list[str] = []
     for problem in problems:
         parts = (problem.target, problem.biased, problem.classifier, problem.generator)
@@ -144,7 +147,8 @@ def _wanted(problem: Problem) -> list[str]:
 
 
 def _known(problem: Problem, grounds: Grounds) -> Mapping[str, Any]:
-    """Name → hyperplane of the attributes that directions must not be; those left out bind nobody."""
+    """Returns name → hyperplane of the attributes that directions must avoid; attributes without a hyperplane do not
+    constrain them."""
     generator = str(problem.generator)
     names = problem.known if isinstance(problem.known, list) else []
     if problem.known == "rest":

@@ -1,7 +1,8 @@
-"""Checks of a search before any model loads: that specs and tables exist, and that classifiers have gradients.
+"""Checks a search before any model loads: that specs and tables exist, and that classifiers have gradients.
 
-`check_gradients` reads no file and imports no library of models, so that the endpoint may call it where a config is
-submitted. A label is checked where the classifier's labels are known without loading it; else when the run begins.
+`check_gradients` reads no file and imports no library of models, so that the endpoint can call it when a config is
+submitted. A label is checked here where the classifier's labels are known without loading it, otherwise when the run
+begins.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from c2b_ray.store import files
 
 
 def check(config: LatentConfig, via: str) -> None:
-    """ConfigError and SpecError for what cannot be searched."""
+    """Raises ConfigError and SpecError for a config that cannot be searched."""
     if via == "serve":
         raise ConfigError("via", "serve: gradients pass through no handle; say here or actors")
     check_gradients(config)
@@ -31,7 +32,8 @@ def check(config: LatentConfig, via: str) -> None:
 
 
 def check_gradients(config: LatentConfig) -> None:
-    """ConfigError names the classifier whose spec alone says that it has none, and why."""
+    """Raises ConfigError where a classifier's spec alone shows that it has no gradients; it names the classifier and
+    the reason."""
     for field, role, spec in specs_of(config):
         if role == "classifier":
             try:
@@ -41,7 +43,8 @@ def check_gradients(config: LatentConfig) -> None:
 
 
 def check_labels(config: LatentConfig) -> None:
-    """Every problem's label is one of its classifier's, and of its references', where these are known unloaded."""
+    """Checks that every problem's label is one of its classifier's, and of its references', where these are known
+    without loading."""
     known = {name: catalog.describe("classifier", spec) for name, spec in config.classifiers.items()}
     for problem in config.each():
         about = known[str(problem.classifier)]
@@ -56,7 +59,7 @@ def check_labels(config: LatentConfig) -> None:
 
 
 def specs_of(config: LatentConfig) -> list[tuple[str, str, str]]:
-    """(field, role, spec) of each model."""
+    """Returns (field, role, spec) of each model."""
     specs = [
         (_field("classifier", config.classifier, name), "classifier", spec) for name, spec in config.classifiers.items()
     ]

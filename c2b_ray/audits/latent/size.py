@@ -1,4 +1,4 @@
-"""How many images a search of latent directions may ask for, from its config alone. It loads no model."""
+"""Computes how many images a search of latent directions may generate, from its config alone. It loads no model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from math import ceil
 from c2b_ray.config.latent import LatentConfig, Method
 
 PLAIN: tuple[Method, ...] = ("consistent", "total-variation", "signed-penalty", "no-penalty")
-"""Methods whose images follow from the config: others look along each axis, or have settings of their own."""
+"""Methods whose images follow from the config: others look along each axis, or have further settings."""
 _LOOK_EVERY = 10
 _GRADIENT = 256
 
 
 def most_images(config: LatentConfig) -> int | None:
-    """At most, of all problems; None where only a generator's dimension, or a table, would say it."""
+    """Returns an upper limit over all problems; None where it depends on a generator's dimension or on a table."""
     if not set(config.methods) <= set(PLAIN) or config.latents is not None:
         return None
     if any(problem.biased == "pseudo" for problem in config.each()):

@@ -1,1 +1,1 @@
-"""Which natural prompts expose a text-to-image model's hidden bias: `c2b prompts`."""
+"""Natural prompts that expose a text-to-image model's hidden bias: `c2b prompts`."""

@@ -41,20 +41,20 @@ def search_prompts(
     listener: Listener | None = None,
     placement: FileOrFields | PlacementConfig | None = None,
 ) -> PromptsRun:
-    """Searches for prompts that expose a generator's hidden bias, or goes on with it, and returns the run.
+    """Searches for prompts that expose a generator's hidden bias, or resumes such a run, and returns the run.
 
-    `config`: a prompts file's path, a mapping of its fields, or a `PromptsConfig`; all else as for `c2b_ray.audit`:
-    `out`: the run directory, by default `runs/prompts-<run id>`. `via`: where the models run, `here`, `actors`,
-    `serve` or `auto`. `placement`: how many processes run each stage.
+    `config`: a prompts file's path, a mapping of its fields, or a `PromptsConfig`. The other arguments are those of
+    `c2b_ray.audit`: `out`: the run directory, by default `runs/prompts-<run id>`. `via`: where the models run: `here`,
+    `actors`, `serve` or `auto`. `placement`: how many processes run each stage.
 
-    Raises InputError for what the user can mend; interrupted, it leaves a run that the same call resumes.
+    Raises InputError for errors that the user can correct; after an interruption the same call resumes the run.
     """
     session = Session(via, None if placement is None else read_placement(placement), listener)
     return find(read_prompts_config(config), out, session)
 
 
 def find(config: PromptsConfig, out: str | Path | None, session: Session) -> PromptsRun:
-    """As `search_prompts`."""
+    """Does the work of `search_prompts`."""
     config = checked(config, session.via)
     via = session.chosen(lambda: most_images(config))
     fields = config.model_dump(mode="json")
@@ -70,7 +70,7 @@ def find(config: PromptsConfig, out: str | Path | None, session: Session) -> Pro
 
 
 def walk(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
-    """The whole audit, from the heads to the tables."""
+    """Runs the whole audit, from the heads to the tables."""
     models.runner.check_paths(run.path, paths_read(config))
     work = begin(config, run, models, steps)
     guided = guides(work)

@@ -1,7 +1,8 @@
-"""Two generators' prompts and words → what one brings about more than the other, and whether that could be chance.
+"""Compares two generators' prompts and words: what one shows more often than the other, and whether that could be
+chance.
 
-It knows rows of prompts and associations, not runs or pages. Prompts that both were judged by count as one draw, so
-that what both owe to a prompt falls away; prompts of searches are each generator's own.
+It knows rows of prompts and associations, not runs or pages. Prompts that both generators were judged on count as one
+draw, so that effects common to both cancel; prompts of searches belong to one generator each.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Side:
-    """What one generator came to. `prompts`, `associations`: its rows of the tables of these names; `least`: the least
+    """One generator's results. `prompts`, `associations`: its rows of the tables of these names. `least`: the least
     effect of its words."""
 
     prompts: Rows
@@ -42,7 +43,7 @@ class Side:
 
 @dataclass(frozen=True)
 class _Term:
-    """Prompts whose mean frequency counts `weight` times. `side`: whose searches they are of."""
+    """Prompts whose mean frequency has the weight `weight`. `side`: the generator whose searches they come from."""
 
     rows: Rows
     weight: float
@@ -50,12 +51,12 @@ class _Term:
 
 
 def compare(a: Side, b: Side, alpha: float) -> pa.Table:
-    """A table of `PROMPTS_COMPARISON`, B minus A, what changed first and the least q first.
+    """Returns a table of `PROMPTS_COMPARISON`, B minus A: changed rows first, smallest q first.
 
-    Of each method its frequency by value, and what it gains on the language model's own prompts, by value and over the
-    values that both sides have; of each word its effect. Prompts that name the value are left out. q is over all rows
-    of a measure that can be compared (Benjamini & Hochberg 1995); worse (more of B) and better where it is at most
-    alpha.
+    It has rows for each method's frequency by value; for its gain over the language model's own prompts, by value and
+    over the values that both sides have; and for each word's effect. Prompts that name the value are left out. q is
+    computed over all comparable rows of a measure (Benjamini & Hochberg 1995); a row is worse (more in B) or better
+    where it is at most alpha.
     """
     rows = [*_of_methods(a.prompts, b.prompts, 1 - alpha), *_of_words(a, b, alpha)]
     for measure in (GAIN, FREQUENCY, WORD):
@@ -70,7 +71,7 @@ def compare(a: Side, b: Side, alpha: float) -> pa.Table:
 
 
 def gains_by_value(prompts: Rows, confidence: float) -> dict[Key, tuple[Gain, int]]:
-    """By `Key`, each method's mean frequency less that of the language model's own prompts, and its images."""
+    """Returns by `Key` each method's mean frequency minus that of the language model's own prompts, and its images."""
     groups = _groups(prompts)
     plain = {key[:2]: rows for key, rows in groups.items() if key[2] == PLAIN}
     return {
@@ -81,7 +82,8 @@ def gains_by_value(prompts: Rows, confidence: float) -> dict[Key, tuple[Gain, in
 
 
 def verdict(row: Mapping[str, Any], least: float) -> str:
-    """On a word: it raises the value by more than the least effect, by no more than that, or that is not known."""
+    """Returns the verdict on a word: it raises the value by more than the least effect, by no more than that, or
+    undetermined."""
     if row["raises"]:
         return RAISES
     return NONE if row["high"] is not None and row["high"] <= least else UNDETERMINED
@@ -114,7 +116,7 @@ def _groups(prompts: Rows) -> dict[Key, list[Mapping[str, Any]]]:
 
 
 def _frequencies(sides: Sequence[Rows], confidence: float) -> tuple[float | None, float | None, Gain | None]:
-    """A's, B's, and B's less A's."""
+    """Returns A's frequency, B's, and B's minus A's."""
     a, b = map(_mean, sides)
     if a is None or b is None:
         return a, b, None
@@ -122,8 +124,10 @@ def _frequencies(sides: Sequence[Rows], confidence: float) -> tuple[float | None
 
 
 def _gains(fours: Sequence[tuple[Rows, ...]], confidence: float) -> tuple[float | None, float | None, Gain | None]:
-    """As `_frequencies`, of the mean gain over values. `fours`: of each value the rows of A, of B, and of the language
-    model's own prompts on A and on B."""
+    """Returns the same as `_frequencies`, for the mean gain over values.
+
+    `fours`: for each value, the rows of A, of B, and of the language model's own prompts on A and on B.
+    """
     share = 1 / len(fours)
     if len(fours) == 1 and not all(fours[0]):
         [four] = fours
@@ -204,7 +208,8 @@ def _of_words(a: Side, b: Side, alpha: float) -> Iterator[dict[str, Any]]:
 
 
 def _difference_of_words(a: Mapping[str, Any], b: Mapping[str, Any], alpha: float) -> Gain | None:
-    """Welch's, of two means over contexts that are taken for independent; too careful where both have the same."""
+    """Returns Welch's difference of two means over contexts, which are taken as independent; conservative where both
+    have the same contexts."""
     if a["against"] != b["against"] or None in (a["effect"], b["effect"]):
         return None
     errors = [_error(row, alpha) for row in (a, b)]
@@ -217,6 +222,6 @@ def _difference_of_words(a: Mapping[str, Any], b: Mapping[str, Any], alpha: floa
 
 
 def _error(row: Mapping[str, Any], alpha: float) -> float:
-    """The standard error behind an interval, of which one side may have been cut at 1."""
+    """Returns the standard error behind an interval, one side of which may have been cut at 1."""
     reach = max(row["high"] - row["effect"], row["effect"] - row["low"])
     return float(reach / student.ppf(1 - alpha / 2, row["contexts"] - 1))

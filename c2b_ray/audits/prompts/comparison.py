@@ -1,6 +1,6 @@
-"""Two generators compared by the prompts and words that expose them, such as before and after debiasing: B against A.
+"""Compares two generators by the prompts and words that expose them, such as before and after debiasing: B against A.
 
-It composes runs, the comparing, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+It composes runs, the comparing, gates and a page, and knows no formulas. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from c2b_ray.steps import gate as gates
 from c2b_ray.store.prompts_run import PromptsRun
 
 SAME = ("subjects", "attributes", "intersections", "language_model", "judge", "guide", "search", "alpha")
-"""Settings without which a frequency, or a gain, means something else."""
+"""Settings that change what a frequency or a gain means."""
 JUDGE = "judge"
 NUMBERS = ("value_a", "value_b", "difference", "difference_low", "difference_high", "p_value", "q_value")
 
@@ -28,8 +28,8 @@ def compare(
 ) -> Comparison:
     """Compares two generators: B against A, or two of one run. `classifier_a`, `classifier_b`: their names.
 
-    ConfigError where it is not plain which generators are meant; RunError for runs in which a number means something
-    else, or that have no method and no word in common.
+    Raises ConfigError where it is unclear which generators are meant; RunError for runs whose settings give a number
+    another meaning, or that have no method and no word in common.
     """
     a, b = sides((run_a, run_b), (classifier_a, classifier_b), generators_of, _check_settings)
     alpha = float(run_a.config["alpha"])
@@ -49,8 +49,11 @@ def _side(run: PromptsRun, generator: str) -> Side:
 
 
 def _gated(generator: str, row: Mapping[str, Any]) -> gates.GateCell:
-    """Numbers and `verdict` are B's. `worse`: B gains more, or the word raises the value more; that a value is shown
-    more often than by A is neither worse nor better."""
+    """Returns the cell for gates. Numbers and `verdict` are B's.
+
+    `worse`: B gains more, or the word raises the value more. That B shows a value more often than A is neither worse
+    nor better.
+    """
     column = {GAIN: "gain", WORD: "effect", FREQUENCY: "frequency"}[row["measure"]]
     values: dict[str, Any] = {name: row[name] for name in NUMBERS} | {column: row["value_b"], "n": row["n_b"]}
     values["pairs"] = min(row["n_a"], row["n_b"]) if row["p_value"] is not None else 0

@@ -1,4 +1,5 @@
-"""Each method's gain over the language model's own prompts: mean over values, with its interval over prompts."""
+"""Computes each method's gain over the language model's own prompts: the mean over values, with an interval over
+prompts."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ Target = tuple[str, str]
 
 
 def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
-    """Rows of `schemas.prompts.GAINS` of every method but the language model's own, on each generator.
+    """Returns rows of `schemas.prompts.GAINS` for every method but the language model's own, on each generator.
 
-    prompts: rows of `schemas.prompts.PROMPTS`; those that name the value, or were not judged, are left out.
+    `prompts`: rows of `schemas.prompts.PROMPTS`; those that name the value, or were not judged, are left out.
     """
     groups: dict[tuple[str, str], dict[Target, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in prompts:
@@ -67,8 +68,11 @@ def _gain(of_method: Sequence[Rows], plain: Sequence[Rows], confidence: float) -
 
 
 def cluster(row: Mapping[str, Any], by_subject: bool) -> tuple[str, ...]:
-    """Values that err together: a prompt's images, of which every value counts its own, and prompts that a value's
-    searches for one subject gave."""
+    """Returns the cluster of a row: rows whose errors are correlated share one.
+
+    These are the rows of one prompt, whose images count for every value, and the prompts that a value's searches found
+    for one subject.
+    """
     if row["method"].startswith("bgps") and by_subject:
         return row["attribute"], row["value"], row["method"], row["subject"]
     return (row["prompt"],)

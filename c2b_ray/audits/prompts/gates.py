@@ -20,7 +20,7 @@ Rows = Sequence[Mapping[str, Any]]
 def check(
     run: PromptsRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Gates on all generators of the run, or on one (`classifier`: its name in the config).
+    """Checks gates on all generators of the run, or on one (`classifier`: its name in the config).
 
     A gate that could be checked on nothing fails, unless `allow_unchecked`.
     """
@@ -30,7 +30,7 @@ def check(
 
 
 def generators_of(run: PromptsRun) -> list[str]:
-    """Names of those that prompts were judged on."""
+    """Returns the names of the generators that prompts were judged on."""
     return list(dict.fromkeys(run.prompts["generator"].to_pylist()))
 
 
@@ -43,7 +43,7 @@ def least_effect(run: PromptsRun) -> float:
 
 
 def cell_name(row: Mapping[str, Any]) -> str:
-    """Of a row of `PROMPTS_COMPARISON`."""
+    """Returns the name of a row of `PROMPTS_COMPARISON`."""
     return f"{row['measure']}/{row['attribute']}/{row['value']}/{row['name']}"
 
 

@@ -1,6 +1,6 @@
 """Prompts by PEZ: towards the mean embedding of a generator's images that show a value.
 
-It composes the generator, the judge and the encoder where the generator is; how gradients go is `models.pez`'s.
+It composes the generator, the judge and the encoder where the generator runs; `models.pez` computes the gradients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from c2b_ray.steps.prompts.judging import images_of
 from c2b_ray.steps.prompts.targets import Target
 
 MOST_IMAGES = 64
-"""Images of templates whose mean embedding is the target."""
+"""The most images of templates whose mean embedding is the target."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class _Plan:
 
 
 def pez_rows(work: Work, generator: str) -> list[dict[str, Any]]:
-    """Rows of `schemas.prompts.WRITTEN`, of each target whose value some image shows; the run notes the others."""
+    """Returns rows of `schemas.prompts.WRITTEN` for each target whose value some image shows; the others become
+    notes."""
     config = work.config
     assert config.encoder is not None
     prompts = [text for text, _ in filled(TEMPLATES, config.subjects, MOST_IMAGES)]
@@ -56,7 +57,7 @@ def _prompts(
     encoder: Callable[[], TextImageEncoder],
     plan: _Plan,
 ) -> list[list[str]]:
-    """Of each target as many prompts as the plan has, none where no image shows it."""
+    """Returns the plan's number of prompts for each target; none where no image shows it."""
     made, judging, encoding = generator(), judge(), encoder()
     rounds = range(-(-MOST_IMAGES // len(plan.prompts)))
     requests = [GenerationRequest(p, seed_of("pez", plan.seed, p, n)) for n in rounds for p in plan.prompts]

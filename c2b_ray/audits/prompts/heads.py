@@ -1,4 +1,5 @@
-"""The heads of a run: trained where the generator is, kept as files, refused as guides where they are at chance."""
+"""The heads of a run: trained where the generator runs, kept as files, refused as guides where their accuracy is at
+chance."""
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ class HeadFile:
 
 
 def guides(work: Work) -> dict[str, Guided]:
-    """What guides on each generator; targets whose heads are at chance have no guide, and the run notes it.
+    """Returns the guide on each generator. Targets whose heads are at chance have no guide, and the run notes it.
 
-    ConfigError where no head of any generator may guide.
+    Raises ConfigError where no head of any generator may guide.
     """
     if work.config.guide == "judge" or "bgps" not in work.config.methods:
         return {name: Guided(None, work.judge_revision) for name in work.config.generators}
@@ -66,8 +67,11 @@ def guides(work: Work) -> dict[str, Guided]:
 
 
 def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.Table:
-    """Writes the heads of a config into a folder, without searching for prompts, and heads.parquet beside them; returns
-    that table. What is in the folder is not trained again. RunError where another process writes there."""
+    """Trains the heads of a config into a folder, without searching for prompts; returns the table heads.parquet,
+    written beside them.
+
+    Existing files are not trained again. Raises RunError where another process writes there.
+    """
     config, folder = checked(config, session.via), str(out).rstrip("/")
     files.make_directory(folder)
     with (
@@ -84,7 +88,7 @@ def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.
 
 
 def write_heads(work: Work, folder: str) -> None:
-    """A file of heads for each generator and attribute into a folder, of those that are not there."""
+    """Writes the missing files of heads, one per generator and attribute, into a folder."""
     config = work.config
     questions = work.questions
     files.make_directory(folder)
@@ -196,7 +200,7 @@ def _read(path: str) -> bytes:
 
 
 def _check(work: Work, name: str, attribute: str, path: str, about: Mapping[str, Any]) -> None:
-    """ConfigError for heads of another generator or of other values."""
+    """Raises ConfigError for heads of another generator or of other values."""
     if about.get("generator_revision") != work.revisions[name]:
         raise ConfigError("heads.files", f"{path}: heads of another generator than {work.config.generators[name]}")
     known = set(about["values"]) | set(about.get("missing", ()))

@@ -1,4 +1,4 @@
-"""Measures every prompt: its frequency under fresh seeds, its perplexity, whether it leaks; and each method."""
+"""Measures every prompt (its frequency under fresh seeds, its perplexity, whether it leaks) and each method."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _methods(work: Work, rows: Sequence[Mapping[str, object]]) -> pa.Table:
 
 
 def _mean(rows: Sequence[Mapping[str, object]], confidence: float) -> tuple[float | None, float | None, float | None]:
-    """The frequency over all images of the prompts, prompts being the sampling unit."""
+    """Returns the frequency over all images of the prompts, with its interval; prompts are the sampling unit."""
     totals = [int(str(row["images"])) for row in rows]
     hits = [round(float(str(row["frequency"] or 0)) * n) for row, n in zip(rows, totals, strict=True)]
     if not sum(totals):
@@ -106,7 +106,7 @@ def _mean(rows: Sequence[Mapping[str, object]], confidence: float) -> tuple[floa
 
 
 def _perplexities(work: Work, prompts: Sequence[str]) -> dict[str, float]:
-    """exp(−log P / tokens) of each prompt by the reader; empty without one."""
+    """Returns exp(−log P / tokens) of each prompt by the reader; empty without a reader."""
     if work.config.reader is None:
         return {}
     unique = list(dict.fromkeys(prompts))

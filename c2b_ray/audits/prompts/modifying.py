@@ -1,4 +1,5 @@
-"""What each part of a prompt adds: the prompt with and without it, under the same fresh seeds; and pictures of both."""
+"""Measures what each part of a prompt adds: the prompt with and without it, under the same fresh seeds; and draws
+pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ PICTURES = 4
 
 @dataclass(frozen=True)
 class Edit:
-    """`about`: attribute, value and generator. `modifier`: what `without` lacks of the prompt."""
+    """`about`: attribute, value and generator. `modifier`: the part of the prompt that `without` lacks."""
 
     about: Mapping[str, str]
     prompt: str
@@ -33,7 +34,7 @@ class Edit:
 
 
 def modify(work: Work) -> None:
-    """Writes modifiers.parquet: of the best prompts of each value and generator, what each part adds."""
+    """Writes modifiers.parquet: what each part adds, for the best prompts of each value and generator."""
     config = work.config.modifiers
     if config is None:
         return
@@ -64,7 +65,7 @@ def modify(work: Work) -> None:
 
 @dataclass(frozen=True)
 class _Modified:
-    """What a modifier adds to a prompt's frequency, before all of them are judged together."""
+    """What a modifier adds to a prompt's frequency, before all modifiers are tested together."""
 
     edit: Edit
     frequency_with: float
@@ -75,7 +76,7 @@ class _Modified:
     images: int
 
     def with_q(self, q_value: float) -> dict[str, object]:
-        """A row of `MODIFIERS`."""
+        """Returns a row of `MODIFIERS`."""
         return {
             **self.edit.about,
             "prompt": self.edit.prompt,
@@ -92,7 +93,7 @@ class _Modified:
 
 
 def _row(edit: Edit, shows: Sequence[Any], confidence: float) -> _Modified | None:
-    """None where no seed has an image of both."""
+    """Returns None where no seed has an image of both."""
     both = ~np.isnan(shows[0] + shows[1])
     images = int(both.sum())
     if not images:
@@ -105,7 +106,8 @@ def _row(edit: Edit, shows: Sequence[Any], confidence: float) -> _Modified | Non
 
 
 def best_prompts(work: Work, count: int) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Of each attribute, value and generator, the prompts of searches that name no value, most frequent first."""
+    """Yields for each attribute, value and generator the prompts of searches that name no value, most frequent
+    first."""
     groups: dict[tuple[str, str, str], list[tuple[float, float, str]]] = defaultdict(list)
     for row in work.run.prompts.to_pylist():
         if row["method"].startswith("bgps") and not row["leaked"] and row["frequency"] is not None:
@@ -118,7 +120,7 @@ def best_prompts(work: Work, count: int) -> Iterator[tuple[dict[str, str], list[
 
 
 def show_examples(work: Work) -> None:
-    """Pictures of the best prompt of each value and generator, and of the plainest prompt of its subject."""
+    """Draws pictures of the best prompt of each value and generator, and of the plainest prompt of its subject."""
     orders: dict[str, list[dict[str, object]]] = defaultdict(list)
     subjects = {row["prompt"]: row["subject"] for row in work.run.prompts.to_pylist()}
     for about, prompts in best_prompts(work, 1):

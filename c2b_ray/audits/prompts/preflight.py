@@ -1,4 +1,4 @@
-"""Checks of a run before anything starts: that its models and files exist and fit together."""
+"""Checks a run before anything starts: that its models and files exist and fit together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from c2b_ray.filesystems.spec_paths import paths
 
 
 def checked(config: PromptsConfig, via: str) -> PromptsConfig:
-    """ConfigError before anything is started or written."""
+    """Returns the config. Raises ConfigError before anything is started or written."""
     check_via(via)
     for field, role, spec in specs_of(config):
         check_spec(field, role, spec)
@@ -19,7 +19,7 @@ def checked(config: PromptsConfig, via: str) -> PromptsConfig:
 
 
 def specs_of(config: PromptsConfig) -> list[tuple[str, str, str]]:
-    """(field, role, spec) of each model."""
+    """Returns (field, role, spec) of each model."""
     specs = [(f"generators.{name}", "image_generator", spec) for name, spec in config.generators.items()]
     specs += [("language_model", "language_model", config.language_model), ("judge", "captioner", config.judge)]
     optional = [
@@ -31,5 +31,6 @@ def specs_of(config: PromptsConfig) -> list[tuple[str, str, str]]:
 
 
 def paths_read(config: PromptsConfig) -> dict[str, str]:
-    """The files and folders that stages read, and the fields that name them: on a cluster every node needs them."""
+    """Returns the files and folders that stages read → the fields that name them. On a cluster every node needs
+    them."""
     return {path: field for field, _, spec in specs_of(config) for _, path in paths(spec)}

@@ -1,4 +1,4 @@
-"""The searches of a run, one stage for each generator; what they gave is in the run's parts."""
+"""The searches of a run, one stage per generator; their prompts are in the run's parts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Heads = Mapping[str, Head]
 
 @dataclass(frozen=True)
 class Guided:
-    """What guides on one generator: heads, or None for the judge. `identity`: of the heads or the judge."""
+    """The guide on one generator: heads, or None for the judge. `identity`: of the heads or the judge."""
 
     heads: Heads | None
     identity: str
 
     def reaches(self, target: Target) -> bool:
-        """Whether there is a head for each value of the target."""
+        """Returns whether there is a head for each value of the target."""
         return self.heads is None or all(
             name in self.heads and value in self.heads[name].values
             for name, value in zip(target.attributes, target.values, strict=True)
@@ -121,7 +121,8 @@ def search_models(
     judge: Callable[[], Captioner] | None,
     guides: _GuideOf,
 ) -> SearchModels:
-    """ConfigError for a language model whose replies cannot be continued, or a generator without activations."""
+    """Loads the models of a search. Raises ConfigError for a language model whose replies cannot be continued, or a
+    generator without activations."""
     model, made = language_model(), generator()
     if not isinstance(model, ReplyContinuer):
         raise ConfigError(
@@ -140,6 +141,6 @@ def _guide(guides: _GuideOf, generator: Any, judge: Captioner | None, target: Ta
 
 
 def check_guide(config: PromptsConfig) -> None:
-    """ConfigError where the guide is the judge and nothing would keep its images apart from the search's."""
+    """Raises ConfigError where the judge is the guide and the config names files of heads."""
     if config.guide == "judge" and config.heads.files is not None:
         raise ConfigError("heads.files", "heads guide nothing under `guide: judge`")

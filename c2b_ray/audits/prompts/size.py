@@ -1,6 +1,6 @@
-"""How many images a search for prompts may ask for, from its config alone: what decides whether it is small.
+"""Computes how many images a search for prompts may generate, from its config alone, which decides whether it is small.
 
-It loads no model and asks for nothing. An activation that a head reads counts as an image.
+It loads no model and calls nothing. An activation that a head reads counts as an image.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from c2b_ray.steps.prompts.race import FIRST_SHARE
 from c2b_ray.steps.prompts.targets import targets_of
 
 _PARTS = 6
-"""Of a prompt, that can be left out; few have more."""
+"""Parts of a prompt that can be left out; few prompts have more."""
 
 
 def most_images(config: PromptsConfig) -> int:
-    """About so many images at most; searches whose prompts end early, and pools with few words, ask for fewer."""
+    """Returns an approximate upper limit; searches whose prompts end early, and pools with few words, use fewer
+    images."""
     return sum(images_by_part(config).values())
 
 
 def images_by_part(config: PromptsConfig) -> dict[str, int]:
-    """What each part of a run asks for at most; parts that the config leaves out are 0."""
+    """Returns the most images of each part of a run; 0 for parts that the config leaves out."""
     generators, targets = len(config.generators), len(targets_of(config.attributes, config.intersections))
     written = [method for method in config.methods if method != "bgps"]
     searched = config.search.weights if "bgps" in config.methods else []
@@ -48,7 +49,7 @@ def images_by_part(config: PromptsConfig) -> dict[str, int]:
 
 
 def _of_words(config: PromptsConfig) -> tuple[int, int]:
-    """Images of both looks at words, as if every word were followed up."""
+    """Returns the images of both looks at words, if every word were followed up."""
     about = config.associations
     if about is None:
         return 0, 0
@@ -57,7 +58,7 @@ def _of_words(config: PromptsConfig) -> tuple[int, int]:
 
 
 def images_of_heads(config: PromptsConfig) -> int:
-    """Images that the heads of one generator learn from."""
+    """Returns the number of images that the heads of one generator learn from."""
     return config.heads.prompts * config.heads.images
 
 

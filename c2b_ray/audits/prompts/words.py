@@ -1,6 +1,7 @@
-"""The words of a run's prompts, and which of them raise a value: an experiment of its own, on fresh seeds.
+"""Tests which words of a run's prompts raise a value: a separate experiment, on fresh seeds.
 
-A first look at all words says which of them a second look, on prompts and seeds of its own, decides."""
+A first look at all words decides which of them a second look tests, on new prompts and seeds.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def associate(work: Work) -> None:
 
 @dataclass(frozen=True)
 class _Looks:
-    """What both looks at one generator's words say. `open_pairs`: those that the second decides; None without one."""
+    """The findings of both looks at one generator's words. `open_pairs`: those that the second decides; None without
+    one."""
 
     first: Sequence[Finding]
     second: Sequence[Finding] = ()
@@ -125,7 +127,7 @@ def _findings(work: Work, generator: str, designs: Sequence[SlotDesign], step: s
 
 
 def _pool(work: Work, generator: str, config: Associations) -> list[str]:
-    """Prompts without a value's name: those that searches gave for the generator, then neutral ones."""
+    """Returns prompts without a value's name: those that searches found for the generator, then neutral ones."""
     found = [
         prompt
         for row in work.run.read("searches", ["search_id", "generator", "prompts"]).sort_by("search_id").to_pylist()
@@ -142,8 +144,10 @@ def _names_a_value(work: Work, word: str) -> bool:
 
 
 def describes(about: Attribute) -> Leaks:
-    """What names a value by itself, or is of what the config says to describe one value and no other: that such a word
-    raises the value is no association."""
+    """Returns the words that name a value, or that the config uses to describe one value and no other.
+
+    That such a word raises the value is no association.
+    """
     texts = {value: [text] for value, text in (about.texts or {}).items()}
     phrases = {value: [text for text in about.synonyms.get(value, ()) if " " in text] for value in about.values}
     described = [word for each in (texts, phrases) for words in distinctive(each).values() for word in words]

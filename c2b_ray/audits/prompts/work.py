@@ -1,4 +1,4 @@
-"""State that the parts of a run share while it works: its config, its tables, its targets, and where its models are."""
+"""State that the parts of a run share while it works: its config, tables and targets, and its models' factories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from c2b_ray.store.prompts_run import PromptsRun
 
 @dataclass(frozen=True)
 class Work:
-    """`revisions`: of the generators by their names. `notes`: what a reader of the numbers should know."""
+    """`revisions`: of the generators, by name. `notes`: remarks for readers of the numbers."""
 
     config: PromptsConfig
     run: PromptsRun
@@ -56,11 +56,12 @@ class Work:
         return partial(of_revision, self.models.captioner(spec), self.judge_revision, spec)
 
     def fresh_seeds(self, purpose: str, key: str, count: int) -> tuple[int, ...]:
-        """Seeds of a prompt for one purpose, the same on every generator; no search has seen them."""
+        """Returns a prompt's seeds for one purpose, the same on every generator; no search has used them."""
         return tuple(seed_of("prompts", purpose, self.config.seed, key, n) for n in range(count))
 
     def judged(self, step: str, rows: Mapping[str, Sequence[tuple[str, Sequence[int]]]]) -> Frequencies:
-        """The judge's answers about the images of prompts under seeds, by generator; known answers are reused."""
+        """Returns the judge's answers about the images of prompts under seeds, by generator; known answers are
+        reused."""
         out = self.run.location("judged")
         for name, wanted in rows.items():
             orders = judging.orders(wanted, self._identity(name))
@@ -78,7 +79,7 @@ class Work:
 
 
 def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
-    """The work with its models described, and noted in the run."""
+    """Returns the work with its models described, and notes the models in the run."""
     work = described(config, run, models, steps)
     named = {f"generator {n}": {"spec": s, "revision": work.revisions[n]} for n, s in config.generators.items()}
     judge = {"judge": {"spec": config.judge, "revision": work.judge_revision}}
@@ -89,7 +90,7 @@ def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps)
 
 
 def described(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
-    """The work; nothing is written for it."""
+    """Returns the work; writes nothing."""
     revisions = {name: models.describe("image_generator", spec).revision for name, spec in config.generators.items()}
     return Work(config, run, models, steps, revisions, models.describe("captioner", config.judge).revision)
 

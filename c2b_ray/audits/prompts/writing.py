@@ -1,4 +1,4 @@
-"""The prompts of a run: those of the baselines, written once, and those that its searches gave."""
+"""The prompts of a run: those of the baselines, written once, and those that its searches found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from c2b_ray.steps.prompts.targets import Target
 
 @dataclass(frozen=True)
 class PromptRow:
-    """A prompt of a method for a target on a generator. `images_used`: its share of what its search used."""
+    """A prompt of a method for a target on a generator. `images_used`: its share of the images of its search."""
 
     target: Target
     generator: str
@@ -32,7 +32,7 @@ class PromptRow:
 
 @dataclass(frozen=True)
 class Effort:
-    """What all searches of a method for a target on a generator took."""
+    """The effort of all searches of a method for a target on a generator."""
 
     candidates: int = 0
     rejected: int = 0
@@ -44,7 +44,7 @@ Key = tuple[str, str, str, str]
 
 
 def write_baselines(work: Work) -> None:
-    """The baselines' prompts into written.parquet; what is there is not written again."""
+    """Writes the baselines' prompts into written.parquet; an existing file is kept."""
     for target in work.targets:
         leaky = [subject for subject in work.config.subjects if work.leaks(target).word(subject)]
         if leaky:
@@ -79,7 +79,7 @@ def _baselines(work: Work, target: Target) -> Iterator[dict[str, str | None]]:
 
 
 def neutral_prompts(work: Work, count: int) -> list[str]:
-    """So many prompts of the language model that are to say nothing of an attribute, each attribute in its turn."""
+    """Returns `count` prompts of the language model that should not mention an attribute, each attribute in turn."""
     config = work.config
     model = work.models.language_model(config.language_model)
     each = -(-count // len(config.attributes))
@@ -91,14 +91,15 @@ def neutral_prompts(work: Work, count: int) -> list[str]:
 
 
 def head_prompts(work: Work, count: int) -> list[str]:
-    """So many neutral prompts for heads to learn from: half a language model's, the rest from people's forms."""
+    """Returns `count` neutral prompts for heads to learn from: half a language model's, the rest from people's
+    templates."""
     prompts = neutral_prompts(work, -(-count // 2))
     forms = [text for text, _ in filled((*TEMPLATES, *CURATED), work.config.subjects, count)]
     return [*prompts, *(text for text in forms if text not in prompts)][:count]
 
 
 def prompt_rows(work: Work) -> list[PromptRow]:
-    """Every prompt on every generator, each once for its method; of searches no more than are evaluated."""
+    """Returns every prompt on every generator, each once per method; of searches at most as many as are evaluated."""
     targets = {(target.attribute, target.value): target for target in work.targets}
     rows = [
         PromptRow(targets[row["attribute"], row["value"]], generator, row["method"], row["prompt"], row["subject"])
