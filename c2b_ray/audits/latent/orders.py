@@ -14,7 +14,7 @@ from c2b_ray.schemas import content_id
 from c2b_ray.steps.latent import Order
 
 PSEUDO = "pseudo"
-"""A value of `biased`: the attribute that moves the answers most stands in for the truth (Li & Xu 2021, section 5.2)."""
+"""A value of `biased`: the attribute that moves the answers most replaces the truth (Li & Xu 2021, section 5.2)."""
 
 
 @dataclass(frozen=True)
