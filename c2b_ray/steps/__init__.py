@@ -1,1 +1,1 @@
-"""The arrows of the path: pure functions from table or batch to table or batch, given roles. No Ray, no files."""
+"""The arrows of the path: pure functions from table or batch to table or batch, which get roles. No Ray, no files."""

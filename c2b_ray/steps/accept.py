@@ -1,6 +1,7 @@
-"""verifications → does an image show what a caption says: its class and its value, or both of a pair's values.
+"""Decides from verifications whether an image shows what a caption says: its class and its value, or both values of a
+pair.
 
-It knows what captions say and what a verifier answered; which images are drawn is `select`'s.
+It knows what captions say and what a verifier answered; `select` decides which images are drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from c2b_ray.steps.intersect import INTERSECTION, of_run
 
 COLUMNS = ["image_id", "target_class", "class_shown", "attributes", "values", "error"]
-"""Of `schemas.VERIFICATIONS`: what `accepts` needs."""
+"""The columns of `schemas.VERIFICATIONS` that `accepts` needs."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Content:
 
 
 def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
-    """Caption id → what its images must show; of a pair's caption, a value of each of the two attributes."""
+    """Returns caption id → what its images must show; for a pair's caption, a value of each of the two attributes."""
     pairs = {
         (pair.proposal_id, f"{x}, {y}"): {pair.a["attribute"]: x, pair.b["attribute"]: y}
         for pair in of_run(proposals, captions)
@@ -48,7 +49,8 @@ def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
 
 
 class VerificationRow(TypedDict):
-    """A row of `schemas.VERIFICATIONS` with COLUMNS; `class_shown` is None where the verifier was not asked for it."""
+    """A row of `schemas.VERIFICATIONS` with COLUMNS. `class_shown` is None where the verifier was not asked for the
+    class."""
 
     image_id: str
     target_class: str
@@ -59,10 +61,10 @@ class VerificationRow(TypedDict):
 
 
 def accepts(verification: VerificationRow, content: Content) -> bool:
-    """Whether the verifier saw the class and the values; a row of `schemas.VERIFICATIONS`, made for that class.
+    """Returns whether the verifier saw the content's class and values. `verification` was made for that class.
 
-    An image is refused where the verifier was asked about an attribute and gave no answer or another value. What the
-    verifier was not asked about, class or attribute, counts as shown.
+    An image is refused where the verifier was asked about an attribute and gave no answer or another value. Class and
+    attributes that the verifier was not asked about count as shown.
     """
     if verification["error"] is not None or verification["class_shown"] not in (None, content.target_class):
         return False
@@ -71,12 +73,12 @@ def accepts(verification: VerificationRow, content: Content) -> bool:
 
 
 class SeenImages:
-    """The images of a run that were looked at: fetched or made and, where there is a verifier, verified.
+    """The images of a run that were looked at: fetched or generated and, where there is a verifier, verified.
 
-    `images`: reads columns of a table with `image_id` and `fingerprint`, which takes ten times the memory of the ids
-    and is read where pictures are compared. `verifications`: a table with COLUMNS; None: nobody verifies, and every
-    image counts as one that shows what its caption says. `absent`: which of some image ids are of no image there, where
-    the caller knows it at less cost than that of all ids as text.
+    `images`: reads columns of a table with `image_id` and `fingerprint`; fingerprints take ten times the memory of the
+    ids, and are read only where pictures are compared. `verifications`: a table with COLUMNS; None: there is no
+    verifier, and every image counts as showing what its caption says. `absent`: tells which image ids have no image,
+    where the caller can tell it without holding all ids as text.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class SeenImages:
         return dict(zip(*columns, strict=True))
 
     def lacking(self, draws: pa.Table) -> NDArray[np.bool_]:
-        """Which of the draws are of images that were not looked at."""
+        """Returns which of the draws have images that were not looked at."""
         if self._verified is not None:
             columns = (draws[name].to_pylist() for name in ("image_id", "caption_id"))
             return np.array([not self.looked_at(*pair) for pair in zip(*columns, strict=True)], bool)
@@ -121,5 +123,5 @@ class SeenImages:
         return self._verified is None or accepts(self._verified[image, content.target_class], content)
 
     def fingerprint(self, image: str) -> bytes | None:
-        """None for an image that is no picture or was not looked at."""
+        """Returns the fingerprint; None for an image that is no picture or was not looked at."""
         return self._fingerprints.get(image)

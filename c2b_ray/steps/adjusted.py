@@ -1,4 +1,4 @@
-"""standardised scores → which findings bear it: tests of φ over images that are alike in all other attributes.
+"""Decides which findings hold on images that are alike in all other attributes: tests of the standardised φ.
 
 It knows φ, its limits and by how much standardising moves it (`metrics.standardise`); not where images come from.
 """
@@ -19,7 +19,7 @@ from c2b_ray.steps.cells import CellGroup
 from c2b_ray.steps.thresholds import Thresholds
 
 NAMED = 0.25
-"""An attribute is named where it explains at least this share of what all other attributes explain."""
+"""A second attribute is named where it explains at least this share of what all attributes explain."""
 
 CAUTION = 1.4
 """The test multiplies the variance that standardising adds by this: products of estimates have long tails."""
@@ -37,13 +37,13 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Adjusted:
-    """Of an attribute's values, in the order of the cells.
+    """Standardised scores of an attribute's values, in the order of the cells.
 
-    `phi`: the standardised φ. `moved`: φ minus that, `noise` its standard error. `added`: by how much the
-    variance of the standardised φ exceeds that of φ. `p_value`: of |standardised φ| ≤ τ, 1 where its sign is not φ's;
-    `none_p_value`: of |standardised φ| ≥ τ. A finding, and `none`, must bear both the plain test and this one. `doubt`:
-    why a finding is none. `same`: the value of another attribute that nearly the same images show, as (attribute,
-    value). NaN and None where there is nothing to say.
+    `phi`: the standardised φ. `moved`: φ minus the standardised φ; `noise`: its standard error. `added`: by how much
+    the variance of the standardised φ exceeds that of φ. `p_value`: of |standardised φ| ≤ τ, 1 where its sign is not
+    φ's; `none_p_value`: of |standardised φ| ≥ τ. A finding, and `none`, must pass both the plain test and this one.
+    `doubt`: why a finding does not count. `same`: the (attribute, value) of another attribute that nearly the same
+    images show. NaN and None where nothing is known.
     """
 
     phi: Floats
@@ -56,13 +56,13 @@ class Adjusted:
     same: tuple[tuple[str, str] | None, ...]
 
     def limits(self, low: Floats, high: Floats, confidence: float) -> tuple[Floats, Floats]:
-        """The limits of φ at a confidence, widened until they hold those of the standardised φ."""
+        """Returns the limits of φ at a confidence, widened until they contain those of the standardised φ."""
         phi, more = self.phi + self.moved, deviations(confidence) ** 2 * self.added
         below, above = np.sqrt((phi - low) ** 2 + more), np.sqrt((high - phi) ** 2 + more)
         return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
 
     def among(self, positions: Sequence[int], values: int) -> Adjusted:
-        """The same among so many values, at these positions; NaN and None elsewhere."""
+        """Returns the same scores at these positions among `values` values; NaN and None elsewhere."""
         arrays = {
             name: np.full(values, np.nan) for name in ("phi", "moved", "noise", "added", "p_value", "none_p_value")
         }
@@ -80,10 +80,11 @@ def adjusted(
     score: Score,
     thresholds: Thresholds,
 ) -> Adjusted:
-    """A group's scores as they would be on images alike in all other attributes.
+    """Returns a group's scores as they would be on images that are alike in all other attributes.
 
-    others: all attributes, in the order of `standardised.parts`. same: by value of the group, the value of another
-    attribute that nearly the same images show."""
+    `others`: all attributes, in the order of `standardised.parts`. `same`: by value of the group, the value of another
+    attribute that nearly the same images show.
+    """
     phi, low, high = score
     tau, alpha = thresholds
     n = len(group.values)
@@ -109,10 +110,11 @@ def adjusted(
 
 
 def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, thresholds: Thresholds) -> Adjusted:
-    """The standardised φ over several classes: the classes' standardised φ, weighted by their shares.
+    """Returns the standardised φ over several classes: the classes' standardised φ, weighted by their shares.
 
-    classes: of every class, arrays of shape (values,); None where nothing is known of its other attributes, so that its
-    φ stays as it is. shares: (classes, values). score: φ over all classes with its limits at 1 - α, each (values,).
+    `classes`: for every class, arrays of shape (values,); None where nothing is known about its other attributes, so
+    that its φ stays unchanged. `shares`: (classes, values). `score`: φ over all classes with its limits at 1 - α, each
+    (values,).
     """
     phi, low, high = score
     tau, alpha = thresholds
@@ -138,9 +140,9 @@ def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, t
 def _doubt(
     value: str, phi: float, moved: tuple[float, float], parts: tuple[Floats, Sequence[str]], tau: float
 ) -> str | None:
-    """Why a finding is in doubt once it is standardised; None where other attributes have no part in that.
+    """Returns why a finding is in doubt once it is standardised; None where other attributes do not explain that.
 
-    moved: by how much standardising moves φ, and how far that may be off. parts: what each attribute adds to it.
+    `moved`: by how much standardising moves φ, and the error of that. `parts`: what each attribute contributes to it.
     """
     toward, off = float(np.sign(phi)) * moved[0], moved[1]
     who = _carriers(np.sign(phi) * parts[0], toward, parts[1])
@@ -159,7 +161,7 @@ def _p_value(beyond: Floats, error: Floats, tau: float) -> Floats:
 
 
 def _carriers(parts: Floats, toward: float, names: Sequence[str]) -> str:
-    """The attributes that explain most, at most two."""
+    """Returns the attributes that explain most, at most two."""
     order = np.argsort(-parts, kind="stable")
     chosen = [names[order[0]]]
     if len(order) > 1 and parts[order[1]] >= NAMED * max(toward, parts[order[0]]):

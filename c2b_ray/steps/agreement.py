@@ -1,6 +1,6 @@
-"""scores of two sources → agreement: do retrieved and generated images of one hypothesis say the same of a classifier?
+"""Compares scores of two sources: do retrieved and generated images of a hypothesis say the same about a classifier?
 
-It compares φ of the two, cell by cell; it does not know how either's images came about, nor how they were verified.
+It compares the two φ cell by cell; it does not know how images were obtained, nor how they were verified.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MARGIN = 2.0
 
 
 def agreement(retrieved: pa.Table, generated: pa.Table, tau: float, alpha: float) -> pa.Table:
-    """A table of `schemas.AGREEMENT` from two tables of `schemas.SCORES` of the same cells.
+    """Returns a table of `schemas.AGREEMENT` from two tables of `schemas.SCORES` of the same cells.
 
-    A cell whose images are in doubt in either is `undetermined` and tests nothing. Else `different` where the test of
-    |difference| ≤ τ is rejected (false discovery rate `alpha` over all classifiers' cells); `same` where its 1 −
-    `alpha` interval lies within 2τ of 0; else `undetermined`. The interval combines those of the two φ, which rest on
-    different images (MOVER, Zou & Donner 2008); the p-value is the one that fits its width: the chance, at a true
-    difference of τ, of one as far out on either side.
+    A cell whose images are in doubt in either source is `undetermined` and not tested. Otherwise it is `different`
+    where the test of |difference| ≤ τ is rejected (false discovery rate `alpha` over all classifiers' cells); `same`
+    where its 1 − `alpha` interval lies within 2τ of 0; else `undetermined`. The interval combines those of the two φ,
+    which rest on different images (MOVER, Zou & Donner 2008). The p-value matches the width of the interval: the
+    probability, at a true difference of τ, of a difference at least as extreme on either side.
     """
     other = {tuple(row[name] for name in NAMES): row for row in generated.to_pylist()}
     rows = []

@@ -1,4 +1,4 @@
-"""Whether a run's images were answered at all: scores of a few images that are left of many are no audit.
+"""Checks whether a run's images were answered at all: scores from a small rest of the images are no audit.
 
 It knows which images were drawn and which of them have an answer, and why the others have none; it does not know files.
 """
@@ -25,8 +25,8 @@ _VARYING = re.compile(r"\S*[/\\]\S*|\S+\.\w{2,4}\b|'[^']*'|\d+")  # paths, files
 
 
 def unanswered(draws: pa.Table, images: pa.Table, predictions: pa.Table, classifiers: Sequence[str]) -> str | None:
-    """What is wrong where a classifier answered less than `LEAST` of the drawn images: how many it answered, and the
-    commonest reason; None where each answered enough.
+    """Returns a problem report where a classifier answered less than `LEAST` of the drawn images: how many it answered,
+    and the most frequent reason; None where each classifier answered enough.
 
     `images`: `image_id` and `error` of `schemas.IMAGES`; `draws`, `predictions`: tables of their schemas.
     """
@@ -52,14 +52,15 @@ def unanswered(draws: pa.Table, images: pa.Table, predictions: pa.Table, classif
 
 
 def _errors(ids: ImageIds, rows: pa.Table) -> dict[int, str]:
-    """The error of each of these images that has one, by its number. rows: with `image_id` and `error`."""
+    """Returns the number → error of these images that have one. `rows`: with `image_id` and `error`."""
     failed = rows.filter(pc.is_valid(rows["error"]))
     numbers, errors = ids.numbers(failed["image_id"]).tolist(), failed["error"].to_pylist()
     return {number: error for number, error in zip(numbers, errors, strict=True) if number >= 0}
 
 
 def _commonest(reasons: Sequence[str]) -> tuple[int, str]:
-    """How many share the commonest reason, whatever file or number it names, and the first of them in order."""
+    """Returns how many reasons are of the most frequent kind, whatever file or number they name, and the first of them
+    in alphabetical order."""
     kinds = Counter(map(_kind, reasons))
     examples = defaultdict(list)
     for reason in reasons:

@@ -1,6 +1,6 @@
-"""What a classifier took each image for, seen from one target class.
+"""The classes that a classifier took images for, seen from one target class.
 
-It knows which rows of the predictions count as right; how they came about is `predict`'s. Names are numbers of a
+It knows which rows of the predictions count as right; `predict` makes the predictions. Names are numbers of a
 vocabulary, so that the answers to millions of images are arrays.
 """
 
@@ -19,7 +19,7 @@ from c2b_ray.steps.cells import CellImages
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, vocabulary
 
 UNDECIDED = "no single answer"
-"""Stands for the answer where it is a tie or no class has any probability; it counts as wrong."""
+"""The answer where it is a tie or no class has any probability; it counts as wrong."""
 
 Taken = Mapping[str, str | None]
 """Image id → the target class where the answer is right, else what the image was taken for; None: no answer."""
@@ -43,7 +43,7 @@ class Answers:
         self._words = vocabulary(label, predicted, listed, pa.array([UNDECIDED]))
         self._number = {name: i for i, name in enumerate(self._words.to_pylist())}
         self._listed = codes(listed, self._words)
-        # Each ends with a row for what has none, so that -1 finds an answer that failed.
+        # Each ends with a row for images without an answer, so that index -1 gives a failed answer.
         self._label = np.append(codes(label, self._words), NO_ANSWER)
         self._predicted = np.append(codes(predicted, self._words), NO_ANSWER)
         self._undecided: Mask = np.append(column("undecided").is_valid().to_numpy(), False)
@@ -57,18 +57,18 @@ class Answers:
         return np.cumsum(lengths) - lengths
 
     def number(self, name: str) -> int:
-        """The number of a name; UNKNOWN where no answer has it."""
+        """Returns the number of a name; UNKNOWN where no answer has it."""
         return self._number.get(name, UNKNOWN)
 
     def name(self, number: int) -> str:
-        """The name of a number that `taken` gives, where that is one."""
+        """Returns the name of a number in `taken`. The number must not be NO_ANSWER."""
         if number >= len(self._words):
             # A label that is spelled as the target, but does not stand for it, is no right answer.
             return f"{self._words[number - len(self._words)].as_py()} (another label)"
         return str(self._words[number].as_py())
 
     def rows_of(self, ids: ImageIds) -> Ints:
-        """The row of the answer to each image; -1 where the classifier has no row for it."""
+        """Returns the row of the answer to each image; -1 where the classifier has no row for it."""
         numbers = ids.numbers(self._images)
         rows = np.full(len(ids), -1, np.int64)
         known = np.flatnonzero(numbers >= 0)
@@ -76,8 +76,10 @@ class Answers:
         return rows
 
     def taken(self, rows: Ints, target: Ints) -> Ints:
-        """What each row's image was taken for, where images of the class of number `target` are looked at: that number
-        where the answer is right, else the number of another name, or NO_ANSWER."""
+        """Returns what each row's image was taken for, where the target class has the number `target`.
+
+        That is `target` where the answer is right, otherwise the number of another name, or NO_ANSWER.
+        """
         label, predicted = self._label[rows], self._predicted[rows]
         names = np.where(label == target, label + len(self._words), label)
         # By top5, several labels are likeliest, and this class has none of the five.
@@ -99,26 +101,26 @@ class Answers:
         return right
 
     def is_undecided(self, rows: Ints) -> Mask:
-        """Whether each row's answer is no single one."""
+        """Returns for each row whether it has no single answer."""
         undecided: Mask = self._undecided[rows]
         return undecided
 
     def to(self, cells: CellImages) -> CellAnswers:
-        """The answers to the images of every cell."""
+        """Returns the answers to the images of every cell."""
         rows = self.rows_of(cells.ids)[cells.image]
         target = np.array([self.number(name.target_class) for name in cells.names], np.int64)[cells.cell]
         taken = self.taken(rows, target)
         return CellAnswers(cells, self, taken, taken == target, self.is_undecided(rows))
 
     def of(self, target_class: str) -> Taken:
-        """What each image was taken for, where images of `target_class` are looked at."""
+        """Returns what each image was taken for, where `target_class` is the target."""
         rows = np.arange(len(self._images))
         numbers = self.taken(rows, np.full(len(rows), self.number(target_class)))
         names = {i: self.name(i) for i in set(numbers.tolist()) if i != NO_ANSWER}
         return dict(zip(self._images.to_pylist(), (names.get(i) for i in numbers.tolist()), strict=True))
 
     def answered(self) -> frozenset[str]:
-        """The images with an answer, right or wrong."""
+        """Returns the images with an answer, right or wrong."""
         return frozenset(self._images.filter(pa.array(~self._failed[:-1])).to_pylist())
 
 
@@ -130,8 +132,8 @@ def answers_of(predictions: pa.Table, classifier: str) -> Answers:
 class CellAnswers:
     """One classifier's answers to the images of `cells`; arrays have a value for each of its rows.
 
-    taken: the number, in `answers`, of what the image was taken for. right, undecided: whether that is the target
-    class, and whether there was no single answer.
+    `taken`: the number, in `answers`, of the class that the image was taken for. `right`, `undecided`: whether that is
+    the target class, and whether there was no single answer.
     """
 
     cells: CellImages
@@ -146,12 +148,14 @@ class CellAnswers:
         return is_answered
 
     def count(self, rows: Mask) -> Ints:
-        """How many of these rows each cell has."""
+        """Returns how many of these rows each cell has."""
         return np.bincount(self.cells.cell[rows], minlength=len(self.cells.names))
 
     def by_caption(self, captions: Ints) -> list[list[tuple[int, int]]]:
-        """Of each cell, (right, answered) of each of its captions that has an answered image; in the order of
-        `captions`, which are rows of the captions' table."""
+        """Returns for each cell (right, answered) of each of its captions that has an answered image.
+
+        They are in the order of `captions`, which are rows of the captions' table.
+        """
         size = int(self.cells.caption.max(initial=-1)) + 1
         right, answered = (
             np.bincount(self.cells.caption[rows], minlength=size) for rows in (self.right, self.answered)
@@ -165,7 +169,8 @@ class CellAnswers:
         return by_cell
 
     def names(self, rows: Ints) -> Counter[str]:
-        """What the images of these rows were taken for, right or wrong; those without an answer left out."""
+        """Counts the names that the images of these rows were taken for, right or wrong; images without an answer are
+        left out."""
         numbers, counts = counted(self.taken[rows][self.answered[rows]])
         by_name: Counter[str] = Counter()
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
@@ -173,7 +178,7 @@ class CellAnswers:
         return by_name
 
     def wrong_names(self) -> list[dict[str, int]]:
-        """What the wrongly answered images of each cell were taken for, and how many of them."""
+        """Returns for each cell the names that its wrongly answered images were taken for, and how many of them."""
         wrong = self.answered & ~self.right
         width = int(self.taken.max(initial=0)) + 1
         by_cell: list[dict[str, int]] = [{} for _ in self.cells.names]
@@ -186,8 +191,8 @@ class CellAnswers:
 
 
 def by_column(samples: Sequence[Sequence[tuple[int, int]]]) -> tuple[Ints, Ints]:
-    """Right answers and answered images (cells, most captions of a cell) from what each caption of a cell has; 0 where
-    a cell has fewer captions."""
+    """Returns right answers and answered images, each (cells, most captions of a cell), from the counts of each cell's
+    captions; 0 where a cell has fewer captions."""
     width = max(map(len, samples), default=0)
     right, answered = np.zeros((2, len(samples), width), np.int64)
     for row, of_cell in enumerate(samples):

@@ -1,7 +1,7 @@
-"""A sentence → how often the classifier is right on images of it, held against the class's other images.
+"""Computes how often the classifier is right on images of a sentence, compared with the class's other images.
 
-It knows how a class is read from a sentence and which answers count; the formulas are `metrics`', and where images and
-answers come from is the caller's.
+It knows how a class is read from a sentence and which answers count; `metrics` has the formulas, and the caller
+provides images and answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MOST_MISTAKES = 3
 
 @dataclass(frozen=True)
 class Rate:
-    """Images with an answer, how many of them right, and the accuracy with its interval; NaN where there are none."""
+    """The number of answered images, how many are right, and the accuracy with its interval; NaN where there
+    are none."""
 
     n: int
     correct: int
@@ -35,11 +36,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class SentenceAnswer:
-    """What one classifier did on the images of a sentence.
+    """One classifier's results on the images of a sentence.
 
-    `of_sentence` is the rate on the images of the sentence, `of_class` on all images of the class in the run, `others`
-    on the images of the class that the sentence did not draw. `difference` is the accuracy of the first minus that of
-    the last, two separate samples, with Newcombe's interval (1998) and `p_value`.
+    `of_sentence`: the rate on the images of the sentence. `of_class`: on all images of the class in the run. `others`:
+    on the images of the class that the sentence did not draw. `difference`: the accuracy of `of_sentence` minus that of
+    `others`, which are disjoint samples, with Newcombe's interval (1998) and `p_value`.
     """
 
     classifier: str
@@ -55,9 +56,9 @@ class SentenceAnswer:
 
 
 def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
-    """The class that the sentence is about: `chosen`, else the only one that it names, in singular or plural.
+    """Returns the class that the sentence is about: `chosen`, else the only class that it names, in singular or plural.
 
-    Where one name contains another, the longer counts. ConfigError where the sentence names no class or several.
+    Where one name contains another, the longer counts. Raises ConfigError where the sentence names no class or several.
     """
     if chosen is not None:
         known = {normalise(name): name for name in classes}
@@ -79,7 +80,7 @@ def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
 
 
 def images_of_class(captions: pa.Table, draws: pa.Table, target_class: str) -> set[str]:
-    """Every image that was drawn for the class."""
+    """Returns every image that was drawn for the class."""
     ids = captions.filter(pc.equal(captions["target_class"], target_class))["caption_id"].combine_chunks()
     return set(draws.filter(pc.is_in(draws["caption_id"], ids))["image_id"].to_pylist())
 
@@ -91,8 +92,11 @@ def answer(
     run: tuple[set[str], pa.Table],
     confidence: float,
 ) -> SentenceAnswer:
-    """`sentence_predictions`: of the images of the sentence. `run`: the class's images in the run, and the run's
-    predictions."""
+    """Returns one classifier's results on a sentence.
+
+    `sentence_predictions`: of the images of the sentence. `run`: the class's images in the run, and the run's
+    predictions.
+    """
     answers = answers_of(sentence_predictions, classifier).of(target_class)
     images, predictions = run
     known = answers_of(predictions, classifier).of(target_class)

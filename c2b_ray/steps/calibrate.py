@@ -1,6 +1,6 @@
-"""labelled images → calibration: how often a verifier gives each answer for images of known content.
+"""Calibrates a verifier on labelled images: how often it gives each answer for images of known content.
 
-It knows which images are looked at and how answers are counted; the questions are `steps.verify`'s.
+It decides which images are looked at and counts the answers; the questions are those of `steps.verify`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.steps.verify import CLASS, OTHER, Checks, weighed
 
 CALIBRATED_ON = 150
-"""Images of a calibration table that are looked at for each value of an attribute, and for each class."""
+"""The most images of a calibration table that are looked at for each value of an attribute, and for each class."""
 
 BATCH = 64
 
@@ -40,25 +40,25 @@ TO_ASK = pa.schema(
 
 @dataclass(frozen=True)
 class Beholder:
-    """A verifier, and the images that it is shown."""
+    """A verifier, and the source of the images that it looks at."""
 
     captioner: Captioner
     source: ImageSource
 
 
 def check_calibration(labels: pa.Table, classes: Sequence[str]) -> None:
-    """ConfigError where no row of a calibration table is of the audit's classes."""
+    """Raises ConfigError where no row of a calibration table has one of the audit's classes."""
     if not set(_labels(labels, "target_class").tolist()) & {normalise(name) for name in classes}:
         raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
 
 
 def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, checks: Checks, seed: int) -> pa.Table:
-    """How often the verifier says what, on images of known content: a table of `schemas.CALIBRATION`.
+    """Returns how often the verifier gives each answer on images of known content: a table of `schemas.CALIBRATION`.
 
-    labels: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
-    values that no image has, are left out: `verified` counts on the verifier's own certainty there. A null is no
-    label. Images of classes that the audit does not have show what the verifier says of something else. SourceError
-    where none of the images can be read.
+    `labels`: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
+    values that no image has, are left out; for these, `verified` relies on the verifier's own certainty. A null is no
+    label. Images of classes that the audit does not have show what the verifier answers for something else. Raises
+    SourceError where none of the images can be read.
     """
     questions, beholder = to_ask(labels, source.revision, checks, seed), Beholder(captioner, source)
     parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
@@ -66,15 +66,15 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, check
 
 
 def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Table:
-    """Which images are looked at for which value: a table of `TO_ASK`, those of one image together."""
+    """Returns which images are looked at for which value: a table of `TO_ASK`, with the rows of one image together."""
     targets, random = _labels(labels, "target_class"), np.random.default_rng(seed)
     known = {name: targets == normalise(name) for name in checks.classes.choices}
-    # Whatever is called otherwise than the task's classes is something else, be that its name or not.
+    # Any name that is not one of the task's classes means something else, whether or not it is called so.
     of_classes = [here for name, here in known.items() if name != OTHER]
     known[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(of_classes, axis=0)
     jobs: list[tuple[int, str | None, str, str]] = []
     for name, here in known.items():
-        # What shows none of the classes may be taken for any, by one in hundreds: it takes as many to know.
+        # An image of something else may be taken for any class, rarely each: measuring that takes more images.
         most = CALIBRATED_ON * (len(of_classes) if name == OTHER else 1)
         jobs += [(row, None, CLASS, name) for row in _some(here, random, most).tolist()]
     having = Counter(attribute for groups in checks.attributes.values() for attribute in groups)
@@ -106,8 +106,10 @@ def _question(target: str | None, attribute: str, checks: Checks) -> Question:
 
 
 def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
-    """What the verifier says of a batch of `to_ask`: a table of `schemas.CALIBRATION_ANSWERS`. Each row's picture is
-    fetched once."""
+    """Asks the verifier the questions of a batch of `to_ask`; returns a table of `schemas.CALIBRATION_ANSWERS`.
+
+    Each row's picture is fetched once.
+    """
     jobs = batch.to_pylist()
     rows = sorted({job["row"] for job in jobs})
     jobs_of = {row: [job for job in jobs if job["row"] == row] for row in rows}
@@ -139,8 +141,10 @@ def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
 
 
 def counted(answers: pa.Table) -> pa.Table:
-    """A table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`. SourceError where no image could be read:
-    nothing would have been learnt, and nothing said."""
+    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`.
+
+    Raises SourceError where no image could be read: otherwise the calibration would be empty without notice.
+    """
     if answers.num_rows and answers["error"].null_count == 0:
         first = sorted(answers["error"].unique().to_pylist())[0]
         raise SourceError(

@@ -1,8 +1,9 @@
-"""proposals → captions: a template for the task, then a caption for each class and bias class (C2B, Eq. 3 and 4).
+"""Writes captions for proposals: a template for the task, then a caption for each class and bias class (C2B, Eq. 3 and
+4).
 
-`wording` words the captions where there is no language model or its reply cannot be used. A user's template of an
-attribute replaces both. The captions of one attribute are all different, because the
-same sentence draws the same images twice. It does not know which model answers, nor what the captions are for.
+`wording` writes the captions where there is no language model or its reply cannot be used. A user's template of an
+attribute replaces both. The captions of one attribute are all different, because the same sentence draws the same
+images twice. It does not know which model answers, nor what the captions are for.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ Cell = dict[str, Any]
 
 
 def cells(proposals: pa.Table, captions_per_cell: int) -> list[Cell]:
-    """A row per caption to be written: class, attribute, bias class and its number within the cell, and what else
-    decides whether a caption names the value: other names of it that were merged, and the attribute's other values."""
+    """Returns a row per caption to be written: class, attribute, bias class and its number within the cell.
+
+    `same` and `others` decide whether a caption names the value: names that were merged into it, and the attribute's
+    other values.
+    """
     return [
         {
             "proposal_id": row["proposal_id"],
@@ -63,10 +67,10 @@ def caption(
     seed: int,
     templates: Mapping[str, str] | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Tables of `schemas.CAPTIONS` (one row per cell and number, whatever was rejected) and `schemas.REJECTED`.
+    """Returns tables of `schemas.CAPTIONS` (one row per cell and number, whatever was rejected) and `schemas.REJECTED`.
 
-    `templates`: attribute → a template with the slots [CLASS] and [VALUE]. The language model words no caption of these
-    attributes.
+    `templates`: attribute → a template with the slots [CLASS] and [VALUE]. The language model writes no captions for
+    these attributes.
     """
     rows = cells(proposals, captions_per_cell)
     user_templates = {normalise(attribute): template for attribute, template in (templates or {}).items()}
@@ -97,7 +101,8 @@ def caption(
 
 
 def _wordings(template: str | None, row: Cell) -> Iterator[str]:
-    """Different captions of a cell, beginning at its number: from the template first, then in general wording."""
+    """Yields different captions of a cell, beginning at its number: from the template first, then in general
+    wording."""
     values = [(row["attribute"], row["bias_class"])]
     general = (caption_of(row["target_class"], values, number) for number in range(TRIES))
     of_template = () if template is None else (fill(reworded(template, n), row) for n in range(len(FRAMES)))
@@ -106,7 +111,7 @@ def _wordings(template: str | None, row: Cell) -> Iterator[str]:
 
 
 def reworded(template: str, number: int) -> str:
-    """The template with its opening, such as "a photo of", in other words; number 0: as it is."""
+    """Returns the template with its opening, such as "a photo of", in other words; unchanged for number 0."""
     if number == 0:
         return template
     kind, link = FRAMES[number]
@@ -116,8 +121,10 @@ def reworded(template: str, number: int) -> str:
 
 
 def fill(template: str, row: Cell) -> str:
-    """The template with its slots filled; `a` and `an` before a slot fit the word that fills it. Where nothing stands
-    between class and value, `wording` words the value."""
+    """Returns the template with its slots filled; `a` and `an` before a slot fit the word that fills it.
+
+    Where nothing stands between class and value, `wording` phrases the value.
+    """
     name = " ".join(row["target_class"].replace("_", " ").split())
     plain = caption_of(row["target_class"], [(row["attribute"], row["bias_class"])])
     prefix = f"{words.article('photo')}photo of "
@@ -160,7 +167,7 @@ def _template(task: str, language_model: LanguageModel, seed: int) -> tuple[str 
 def _texts(
     template: str, rows: Sequence[Cell], language_model: LanguageModel, seed: int
 ) -> tuple[list[str | None], list[dict[str, str]]]:
-    """The model's caption of each row; None where it cannot be used."""
+    """Returns the model's caption of each row, None where it cannot be used; and the rejected replies."""
     requests = [
         ChatRequest(
             prompts.messages(

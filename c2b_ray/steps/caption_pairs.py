@@ -1,7 +1,7 @@
-"""Captions of two values at once, from the captions of each.
+"""Writes captions of two values at once, from the captions of each.
 
-A language model writes both into one; where there is none, or where its reply loses one of the two, the first caption
-is continued with what the second says after the class. It does not know which model answers.
+A language model writes both into one; without a model, or where its reply loses one of the two, the first caption is
+continued with what the second says after the class. It does not know which model answers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SMALL = frozenset({"a", "an", "the", "in", "on", "at", "by", "of", "with", "is"
 def caption_pairs(
     pairs: Sequence[Pair], captions: pa.Table, language_model: LanguageModel | None, seed: int
 ) -> tuple[pa.Table, pa.Table]:
-    """Tables of `schemas.CAPTIONS`, a row per cell of a pair and number, and of `schemas.REJECTED`.
+    """Returns tables of `schemas.CAPTIONS`, a row per cell of a pair and number, and of `schemas.REJECTED`.
 
     `captions`: those of the single values. A cell gets as many as its first value has.
     """
@@ -99,7 +99,8 @@ def _ask(rows: Sequence[Cell], texts: Texts, language_model: LanguageModel, seed
 
 
 def _checked(text: str, whole: str, row: Cell, both: tuple[str, str]) -> str:
-    """The caption, where it names the class and says a word of what each of the two says."""
+    """Returns the caption. Raises ReplyError unless it names the class and uses a word that is specific to each of the
+    two captions."""
     said = _words(text)
     target = normalise(row["target_class"])
     if target not in normalise(text):
@@ -119,8 +120,8 @@ def _words(text: str) -> set[str]:
 
 
 def _continued(row: Cell, first: str, second: str) -> str:
-    """The first caption with what the second says after the class; both values in general words where it says
-    nothing there."""
+    """Returns the first caption with what the second says after the class, or both values in general words where it
+    says nothing there."""
     match = re.search(rf"(?<!\w){re.escape(row['target_class'])}(?!\w)", second, re.IGNORECASE)
     rest = second[match.end() :].strip().rstrip(".") if match else ""
     if not re.search(r"\w", rest):

@@ -1,7 +1,8 @@
-"""captions × draws → cells: which images belong to which value of which attribute, and which caption each came by.
+"""Joins captions and draws into cells: which images belong to which value of which attribute, and which caption drew
+each.
 
-A cell is a (target class, attribute, bias class). Only this module joins draws with captions; images are
-numbers (`image_ids`). It knows no answers and no pictures.
+A cell is a (target class, attribute, bias class). Only this module joins draws with captions; images are numbers
+(`image_ids`). It knows no answers and no pictures.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class CellGroup:
 class CellImages:
     """The images of every cell: a row for each image of each cell, ordered by cell, then by image.
 
-    names: of the cells, in the order of the captions; cells of one (class, attribute) stand together, also those that
-    no image was drawn for. ids: of all images that were drawn. cell, image: the numbers of each row. caption: the first
+    `names`: of the cells, in the order of the captions; cells of one (class, attribute) are adjacent, also those
+    without images. `ids`: of all images that were drawn. `cell`, `image`: the numbers of each row. `caption`: the first
     row of `captions` that drew the image for the cell.
     """
 
@@ -66,7 +67,7 @@ class CellImages:
 
     @cached_property
     def starts(self) -> Ints:
-        """The first row of each cell, and the number of rows."""
+        """The first row of each cell, and at the end the number of rows."""
         starts: Ints = np.searchsorted(self.cell, np.arange(len(self.names) + 1))
         return starts
 
@@ -91,20 +92,20 @@ class CellImages:
         return {name: i for i, name in enumerate(self.names)}
 
     def cells_of(self, captions: pa.Table) -> Ints:
-        """The cell of each caption; -1 where it is of none of these."""
+        """Returns the cell of each caption; -1 where it belongs to none of these."""
         columns = (captions[name].to_pylist() for name in CellName._fields)
         return np.array([self.number.get(CellName(*name), -1) for name in zip(*columns, strict=True)], np.int64)
 
     def rows(self, cells: slice) -> slice:
-        """The rows of cells that stand together."""
+        """Returns the rows of adjacent cells."""
         return slice(int(self.starts[cells.start]), int(self.starts[cells.stop]))
 
     def of_cell(self, number: int) -> Ints:
-        """The images of one cell, in ascending order."""
+        """Returns the images of one cell, in ascending order."""
         return self.image[self.starts[number] : self.starts[number + 1]]
 
     def rows_of_class(self, target: str) -> Ints:
-        """The first row of each image of a class."""
+        """Returns the first row of each image of a class."""
         parts = [np.arange(len(self.cell))[self.rows(g.cells)] for g in self.groups if g.target_class == target]
         rows = np.concatenate([*parts, np.zeros(0, np.int64)])
         order = np.argsort(self.image[rows], kind="stable")
@@ -113,12 +114,14 @@ class CellImages:
         return first_rows
 
     def where(self, kept: Ints | Mask) -> CellImages:
-        """The same cells with these rows alone."""
+        """Returns the same cells with only these rows."""
         return replace(self, cell=self.cell[kept], image=self.image[kept], caption=self.caption[kept])
 
     def without_copies(self, pictures: Ints | None) -> CellImages:
-        """With one image of each picture in a cell: the first by its id. pictures: the picture of each image; None:
-        each image is a picture of its own."""
+        """Keeps one image of each picture in a cell: the first by its id.
+
+        `pictures`: the picture of each image; None: all images are different pictures.
+        """
         if pictures is None or not len(self.image):
             return self
         keys = self.cell * (int(pictures.max()) + 1) + pictures[self.image]
@@ -131,9 +134,9 @@ class CellImages:
         return self.where(kept)
 
     def shared(self, pictures: Ints | None) -> Ints:
-        """How many images of each cell other values of its attribute hold as well, themselves or as copies.
+        """Returns how many images of each cell other values of its attribute hold too, themselves or as copies.
 
-        A picture must be held once by a cell, as `without_copies` makes it.
+        Each cell must hold a picture once, as after `without_copies`.
         """
         of_image = np.arange(len(self.ids)) if pictures is None else pictures
         group = np.zeros(len(self.names), np.int64)
@@ -144,17 +147,17 @@ class CellImages:
 
 
 def images_of_cells(captions: pa.Table, draws: pa.Table) -> CellImages:
-    """The cells of single attributes."""
+    """Returns the cells of single attributes."""
     return joined(captions, draws, ATTRIBUTE)
 
 
 def images_of_pairs(captions: pa.Table, draws: pa.Table) -> CellImages:
-    """The cells of two attributes at once."""
+    """Returns the cells of two attributes at once."""
     return joined(captions, draws, INTERSECTION)
 
 
 def joined(captions: pa.Table, draws: pa.Table, kind: str) -> CellImages:
-    """Captions × draws, of the captions of this kind."""
+    """Joins the captions of this kind with the draws."""
     names, of_caption = cells_of_captions(captions, kind)
     turn = _turns(of_caption)
     caption = captions_of_draws(captions, draws)
@@ -176,8 +179,8 @@ def joined(captions: pa.Table, draws: pa.Table, kind: str) -> CellImages:
 
 
 def cells_of_captions(captions: pa.Table, kind: str) -> tuple[tuple[CellName, ...], Ints]:
-    """The cells in the order of their captions, those of one attribute together; and the cell of each caption, -1 where
-    it is of another kind."""
+    """Returns the cells in the order of their captions, those of one attribute adjacent, and the cell of each caption,
+    -1 where the caption is of another kind."""
     columns = (captions[name].to_pylist() for name in ("kind", "target_class", "attribute", "bias_class"))
     rows = [CellName(*cell) if of == kind else None for of, *cell in zip(*columns, strict=True)]
     order = {group: i for i, group in enumerate(dict.fromkeys(name[:2] for name in rows if name is not None))}
@@ -187,7 +190,7 @@ def cells_of_captions(captions: pa.Table, kind: str) -> tuple[tuple[CellName, ..
 
 
 def _turns(of_caption: Ints) -> Ints:
-    """The position of each caption among those of its cell."""
+    """Returns the position of each caption among those of its cell."""
     seen: dict[int, int] = {}
     turns = np.zeros(len(of_caption), np.int64)
     for row, cell in enumerate(of_caption.tolist()):
@@ -196,12 +199,12 @@ def _turns(of_caption: Ints) -> Ints:
 
 
 def captions_of_draws(captions: pa.Table, draws: pa.Table) -> Ints:
-    """The row of `captions` that each draw came by; -1 for none of them."""
+    """Returns the row of `captions` that each draw belongs to; -1 for none of them."""
     return codes(draws["caption_id"], captions["caption_id"].cast(pa.large_string()).combine_chunks())
 
 
 def counts_by_source(captions: pa.Table, draws: pa.Table) -> dict[CellKey, dict[str, int]]:
-    """How many draws each cell, pairs' cells included, has from each source."""
+    """Returns how many draws each cell, pairs' cells included, has from each source."""
     caption = captions_of_draws(captions, draws)
     names, source = numbered(draws["source"])
     keys, counts = counted((caption * len(names) + source)[caption >= 0])
@@ -215,5 +218,5 @@ def counts_by_source(captions: pa.Table, draws: pa.Table) -> dict[CellKey, dict[
 
 
 def is_labelled(draws: pa.Table) -> bool:
-    """Whether the images are rows of a labelled table: no caption drew them, and what they show is known."""
+    """Returns whether the images are rows of a labelled table: no caption drew them, and their content is known."""
     return draws.num_rows > 0 and set(draws["source"].unique().to_pylist()) == {"labelled"}

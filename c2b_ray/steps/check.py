@@ -1,6 +1,6 @@
-"""Images and their true labels → at which rank each classifier has the label. Images are decoded once for all of them.
+"""Ranks images' true labels in each classifier's answers. Images are decoded once for all classifiers.
 
-Knows logits and labels; does not know where images come from or where classifiers run.
+It knows logits and labels; it does not know where images come from or where classifiers run.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ def answer_id(image_id: str, classifier: str, revision: str) -> str:
 
 
 def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
-    """A table of `schemas.CHECKED`. `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`,
-    `built_failed` and `answer_id`, for each image the list of the answers that are wanted of it."""
+    """Returns a table of `schemas.CHECKED`.
+
+    `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`, `built_failed` and `answer_id`, for each image the
+    list of the wanted answers.
+    """
     ids, wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
     known = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
     errors = rows["error"].to_pylist()
@@ -78,7 +81,8 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
 def _answer(
     row: NDArray[np.float32], group: Sequence[int], labels: Sequence[str]
 ) -> tuple[str | None, int | None, str | None]:
-    """The likeliest label, the rank of the label's own outputs, and why there is neither."""
+    """Returns the likeliest label (None for a tie), the rank of the label's outputs, and the error where there is no
+    answer."""
     values = row.astype(np.float64)
     if not values.max(initial=-np.inf) < np.inf or values.max(initial=-np.inf) == -np.inf:
         return None, None, "the classifier gave no answer (its logits are not numbers)"
@@ -87,7 +91,8 @@ def _answer(
 
 
 def rank(values: NDArray[np.float64], group: Sequence[int]) -> int:
-    """Rank of the likeliest output of a label among all others, from 1; those that are as likely come before it."""
+    """Returns the rank of a label's likeliest output among all other outputs, from 1; equally likely ones come before
+    it."""
     of_label = values[list(group)].max()
     others = np.delete(values, list(group))
     return 1 + int((others >= of_label).sum())

@@ -1,6 +1,7 @@
-"""predictions of two classifiers → what got better and what got worse, cell by cell, on the images that both saw.
+"""Compares predictions of two classifiers: what got better and what got worse, cell by cell, on images that both saw.
 
-Knows counts of images; which images count is `sides`', the formulas are `metrics`'. Knows nothing of runs or files.
+It knows counts of images; `sides` decides which images count, and `metrics` has the formulas. It knows nothing of runs
+or files.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ Cells = Mapping[Group, Mapping[str, PairCount]]
 
 
 def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
-    """A table of `schemas.COMPARISON`: a row per cell of either side, A's order first. Differences are B minus A.
+    """Returns a table of `schemas.COMPARISON`: a row per cell of either side, A's order first. Differences are B minus
+    A.
 
-    `change` is four-valued, as verdicts are: `better` or `worse` where the accuracies differ by more than tau and the
+    `change` has four values, as verdicts do: `better` or `worse` where the accuracies differ by more than tau and the
     adjusted p-value is at most alpha, `same` where the interval of the difference lies within [-tau, tau], else
-    `undetermined`. `p_value` is the larger of two: the score test of |difference| <= tau, which knows the margin, and
-    McNemar's exact test, which keeps its level at few images. The false discovery rate is controlled over all cells,
-    for accuracies and for φ each. An image that one side did not draw, that a classifier did not answer, that a
+    `undetermined`. `p_value` is the larger of two: the score test of |difference| <= tau, which uses the margin, and
+    McNemar's exact test, which keeps its level with few images. The false discovery rate is controlled over all cells,
+    for accuracies and for φ separately. An image that one side did not draw, that a classifier did not answer, that a
     verifier refused, or that is a near-duplicate of another of its cell by A's `distinct`, is left out and counted. A
-    cell that is in doubt on either side is undetermined, and out of the family of tests.
+    cell that is in doubt on either side is undetermined, and not tested.
 
-    RunError where no cell has an image that both sides drew.
+    Raises RunError where no cell has an image that both sides drew.
     """
     cells = SharedImages(a, b).counts()
     counts = [count for group in cells.values() for count in group.values()]
@@ -59,13 +61,13 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
 
 
 def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
-    """A table of `schemas.COMPARISON_POOLED`: a row per attribute value, over all classes together.
+    """Returns a table of `schemas.COMPARISON_POOLED`: a row per attribute value, over all classes together.
 
-    The images of all classes are pairs of one table, each counted once. `change` is `same` where the interval of the
+    The images of all classes form one paired table, each counted once. `change` is `same` where the interval of the
     difference lies within [-tau, tau]; else `better` or `worse` where McNemar's exact test establishes a difference,
-    however small, at false discovery rate alpha over all values; else `undetermined`. No margin is required, unlike in
-    a single cell: what all classes share is one effect, which each of them alone is too small to show. Where the other
-    classes do not show it without one of them, it is that class's, and in doubt. Cells in doubt are left out.
+    however small, at false discovery rate alpha over all values; else `undetermined`. Unlike in a single cell, no
+    margin is required: an effect that all classes share may be too small to show in each of them. Where the change
+    disappears without one of the classes, it belongs to that class, and is in doubt. Cells in doubt are left out.
     """
     of_value: dict[tuple[str, str], dict[str, PairCount]] = defaultdict(dict)
     for (target, attribute), group in SharedImages(a, b).counts().items():
@@ -99,7 +101,7 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
 
 
 def _carrier(cells: Mapping[str, PairCount], alpha: float) -> str | None:
-    """The class without which the others do not show the same change; None where each can be left out."""
+    """Returns the class without which the others do not show the same change; None where each can be left out."""
     gain = {target: cell.only_b - cell.only_a for target, cell in cells.items()}
     strongest = max(gain, key=lambda target: abs(gain[target]))
     others = [cell for target, cell in cells.items() if target != strongest]
@@ -121,7 +123,7 @@ def _doubt(a: Side, b: Side, cell: tuple[str, str, str]) -> str | None:
 
 
 def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:
-    """Counts of every group as rows of one width: which entries are cells', and the counts of these names."""
+    """Pads the counts of every group to one width: returns which entries are cells, and the counts of these names."""
     width = max((len(group) for group in cells.values()), default=0)
     held = np.array([[i < len(group) for i in range(width)] for group in cells.values()], dtype=bool)
     held = held.reshape(len(cells), width)
@@ -134,8 +136,8 @@ def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list
 
 
 def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -> dict[str, list[Any]]:
-    """The columns that are computed, a value per cell. Groups are padded to one width, so that each formula runs once:
-    a cell without images changes nothing for the others."""
+    """Returns the computed columns, a value per cell. Groups are padded to one width, so that each formula runs once: a
+    cell without images changes nothing for the others."""
     held, (n, both, only_a, only_b) = _padded(cells, ("n", "both", "only_a", "only_b"))
     pairs, confidence = (only_a, only_b, n), 1 - alpha
     low, high = metrics.paired_difference_interval(*pairs, confidence)

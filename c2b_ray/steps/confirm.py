@@ -1,6 +1,6 @@
-"""scores → how large a finding is on images that had no part in selecting it.
+"""Measures how large findings are on images that had no part in selecting them.
 
-Findings are the largest of many φ, so that their own images overstate them. This module says which cells draw fresh
+Findings are the largest of many φ, so their own images overstate them. This module decides which cells draw fresh
 images and joins the scores on these; it does not know where images come from.
 """
 
@@ -17,7 +17,8 @@ _NAMES = ("classifier", "target_class", "attribute", "bias_class")
 
 
 def to_confirm(scores: pa.Table, captions: pa.Table, draws: pa.Table) -> dict[CellKey, int]:
-    """Of every cell of an attribute with a finding, as many images as it drew (from the source that gave it most).
+    """Returns, for every cell of an attribute with a finding, the number of images that it drew (from the source that
+    gave it most).
 
     φ compares the cells of an attribute, so all of them need fresh images.
     """
@@ -35,9 +36,9 @@ def to_confirm(scores: pa.Table, captions: pa.Table, draws: pa.Table) -> dict[Ce
 
 
 def confirmed(scores: pa.Table, fresh: pa.Table) -> pa.Table:
-    """The scores with φ and its limits on fresh images; null where there are none.
+    """Returns the scores with φ and its limits on fresh images; null where there are none.
 
-    `fresh`: a table of `schemas.SCORES`, of the images drawn for confirmation alone.
+    `fresh`: a table of `schemas.SCORES`, computed only on the images drawn for confirmation.
     """
     of = {tuple(row[name] for name in _NAMES): row for row in fresh.to_pylist()}
     rows = scores.to_pylist()

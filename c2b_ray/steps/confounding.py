@@ -1,7 +1,7 @@
-"""verifications and answers → what other attributes make of an attribute's bias scores, and which findings that doubts.
+"""Estimates how other attributes affect an attribute's bias scores, and which findings that puts in doubt.
 
-Images that captions retrieved or generated differ in more than the caption says. It knows which image was drawn for
-what and what a verifier says that it shows; the estimation is `metrics.standardise`'s, and verdicts are `score`'s.
+Images that captions retrieved or generated differ in more than the caption says. This module knows which image was
+drawn for what and what a verifier sees in it; `metrics.standardise` has the estimation, and `score` the verdicts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen
 
 SAME = 0.9
-"""From this Cramér's V on two attributes count as one: neither explains the other, and their findings agree."""
+"""From this Cramér's V on, two attributes count as one: neither explains the other, and their findings agree."""
 
 Floats = NDArray[np.float64]
 
 
 class Confounding:
-    """What is known of the other attributes of a run's images."""
+    """The known other attributes of a run's images."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -46,9 +46,9 @@ class Confounding:
         low: Floats,
         high: Floats,
     ) -> Adjusted | None:
-        """What other attributes make of a group's scores; None where nothing is known of other attributes.
+        """Returns a group's scores, adjusted for other attributes; None where no other attribute is known.
 
-        answers: one classifier's. phi, low, high: of the group's cells, in their order, with limits at 1 - α.
+        `answers`: one classifier's. `phi`, `low`, `high`: of the group's cells, in their order, with limits at 1 - α.
         """
         images = self._classes.get(group.target_class)
         if images is None:
@@ -61,7 +61,7 @@ class Confounding:
 
 
 def _images_of_class(seen: Seen, target: str) -> _Class:
-    """The images of a class of which the verifier said what they show, in the order of their ids."""
+    """Returns the images of a class that the verifier described, in the order of their ids."""
     said, cells = seen.verified.said, seen.cells
     groups = {group.attribute: group for group in cells.groups if group.target_class == target}
     row = cells.rows_of_class(target)
@@ -74,7 +74,7 @@ def _images_of_class(seen: Seen, target: str) -> _Class:
     for column, (name, shown) in enumerate(values.items()):
         group_values = groups[name].values if name in groups else ()
         others = sorted(said.word(word) for word in np.flatnonzero(np.bincount(shown[shown != NOTHING])).tolist())
-        # A group's own values first, in the order of its cells.
+        # The group's values first, in the order of its cells.
         listed[name] = list(dict.fromkeys([*group_values, *others]))
         number = np.full(len(said.words) + 1, -1)
         number[[said.number(value) for value in others]] = [listed[name].index(value) for value in others]
@@ -86,8 +86,8 @@ def _images_of_class(seen: Seen, target: str) -> _Class:
 
 
 def _drawn_for(cells: CellImages, group: CellGroup, images: Ints) -> Ints:
-    """Which value of an attribute each image was drawn for; -1 for none, and for one that was drawn for two, which
-    does not say which one it shows."""
+    """Returns which value of an attribute each image was drawn for; -1 for none, and for an image drawn for two values,
+    which leaves open which one it shows."""
     order = np.argsort(images)
     rows = cells.rows(group.cells)
     at = np.searchsorted(images, cells.image[rows], sorter=order)
@@ -101,8 +101,8 @@ def _drawn_for(cells: CellImages, group: CellGroup, images: Ints) -> Ints:
 
 
 class _Class:
-    """The images of one target class, by their first rows among the cells'; the latest classifier's effects are kept,
-    as its groups come one by one."""
+    """The images of one target class, by their first rows among the cells'. The effects of the latest classifier are
+    kept, because its groups are adjusted one after the other."""
 
     def __init__(self, row: Ints, attributes: Mapping[str, Sequence[str]], indicators: Shown) -> None:
         self.attributes = dict(attributes)
@@ -127,7 +127,7 @@ class _Class:
         return self._compositions[attribute]
 
     def same(self, attribute: str) -> dict[str, tuple[str, str]]:
-        """Value → the attribute and value that stand for the same images, where there is one."""
+        """Returns value → the attribute and value that stand for the same images, where there is one."""
         same_values: dict[str, tuple[str, str]] = {}
         for b in self._alike(attribute):
             name = list(self.attributes)[b]
@@ -145,7 +145,8 @@ class _Class:
         return [b for b in range(len(self.attributes)) if b != column and _cramers_v(self._table(attribute, b)) >= SAME]
 
     def _table(self, attribute: str, other: int) -> Floats:
-        """Shares of the attribute's images that show each value (rows) and each value of another."""
+        """Returns the shares of the attribute's images that show each value (rows) and each value of the other
+        (columns)."""
         column = list(self.attributes).index(attribute)
         rows = self._shown.drawn[:, column] >= 0
         u = self._shown.columns[rows]
@@ -160,7 +161,7 @@ def _rows(images: Shown, rows: NDArray[np.bool_]) -> Shown:
 
 
 def _cramers_v(shares: Floats) -> float:
-    """Cramér's V of a table of shares, as far as it has two rows and columns with any."""
+    """Returns Cramér's V of a table of shares, over its non-empty rows and columns; 0 with fewer than two of either."""
     kept = shares[shares.sum(axis=1) > 0][:, shares.sum(axis=0) > 0]
     size = min(kept.shape) - 1
     if size < 1:

@@ -1,7 +1,7 @@
-"""verified images and answers → corrected scores of one attribute, and whether the calibration fits the run.
+"""Corrects scores of one attribute for the verifier's errors, and tests whether the calibration fits the run.
 
-It counts the answers by what images were drawn for and by what the verifier said that they show; the estimation is
-`metrics.misclassification`'s.
+It counts the answers by what images were drawn for and by what the verifier saw in them; `metrics.misclassification`
+has the estimation.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Correction:
-    """A group's corrected scores, and the p-value of the claim that the calibration fits the run, or that the verifier
-    does better here and nothing else is amiss; of every cell's images, how many were said to show the class, and how
-    many were looked at."""
+    """A group's corrected scores. `misfit`: the p-value of the claim that the calibration fits the run, or that the
+    verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's images, how many were
+    said to show the class, and how many were looked at."""
 
     scores: Corrected
     misfit: float
@@ -46,13 +46,13 @@ class Correction:
     total: Counts
 
     def columns(self) -> dict[str, Floats]:
-        """The columns of `schemas.SCORES` that a correction adds."""
+        """Returns the columns of `schemas.SCORES` that a correction adds."""
         names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
         return {name: getattr(self.scores, name) for name in names} | {"shown": np.diag(self.scores.shown)}
 
 
 def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds) -> Correction | None:
-    """The group's scores, corrected; None where the verifier named no value of any of its images."""
+    """Returns the group's scores, corrected; None where the verifier named no value of any of its images."""
     values, target = len(group.values), group.target_class
     counts, pictures = _counts(seen, group, answers)
     if not counts[:, :, :values].any():
@@ -73,8 +73,8 @@ def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds
 
 
 def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
-    """Answered images that are right, and that are wrong (2, cells, answers of the verifier), and how many images they
-    are: some were drawn for several values."""
+    """Counts answered images that are right, and that are wrong, (2, cells, answers of the verifier); and the distinct
+    images among them, since some were drawn for several values."""
     rows, said = seen.cells.rows(group.cells), seen.answers(group)
     values = len(group.values)
     width = values + seen.verified.asks_class(group.target_class)
@@ -86,12 +86,12 @@ def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats,
 
 
 def _copies(counts: Floats, images: int) -> float:
-    """How many times each of so many images is counted, on average."""
+    """Returns how many times each image is counted, on average."""
     return max(1.0, float(counts.sum()) / images) if images else 1.0
 
 
 def _limited(known: Known, most: float) -> Known:
-    """The same shares, each row counted on `most` images or fewer."""
+    """Returns the same shares, with each row counted on at most `most` images."""
 
     def rows(counts: Floats) -> Floats:
         whole = counts.sum(axis=1, keepdims=True)
@@ -102,7 +102,7 @@ def _limited(known: Known, most: float) -> Known:
 
 
 def _better(scores: Corrected, known: Known) -> bool:
-    """Whether the verifier does as well on this run, by its scores, as was known of it."""
+    """Returns whether the verifier's scores on this run are as good as its calibration."""
     right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
     of_values = scores.sensitivity.mean() >= right.mean() - SLACK
     if known.classes is None:
@@ -116,7 +116,8 @@ def doubts_of_rows(
     corrections: Mapping[Group, Correction],
     thresholds: Thresholds,
 ) -> list[list[str]]:
-    """Reasons for doubt of every row of one classifier's scores, which have the columns of these corrections."""
+    """Returns the reasons for doubt of each row of one classifier's scores. The rows must have the columns of these
+    corrections."""
     refuted = _refuted(corrections, thresholds.alpha)
     next_cell: dict[Group, int] = defaultdict(int)
     reasons = []
@@ -137,7 +138,7 @@ def doubts_of_rows(
 
 
 def _refuted(corrections: Mapping[Group, Correction], alpha: float) -> dict[str, str]:
-    """The attributes whose calibration does not fit the run, and why."""
+    """Returns the attributes whose calibration does not fit the run, and why."""
     p_values: dict[str, list[float]] = defaultdict(list)
     for (_, attribute), correction in corrections.items():
         p_values[attribute].append(correction.misfit)

@@ -47,10 +47,10 @@ from c2b_ray.roles import Pixels
 MAX_BYTES = 64 * 2**20
 MAX_PIXELS = 64 * 10**6
 BATCH_PIXELS = MAX_PIXELS
-"""Of the images that are decoded at once: 192 MB, whether they are thousands or one."""
+"""The most pixels of the images that are decoded at once: 192 MB, whether they are thousands or one."""
 
-# The classes are called directly, not through Image.open: that would warn about sizes before ours is checked, and open
-# a telephone's two-picture JPEG as an animation.
+# The classes are called directly, not through Image.open, which would warn about sizes before our check, and open a
+# telephone's two-picture JPEG as an animation.
 _FORMATS: tuple[tuple[type[ImageFile.ImageFile], tuple[bytes, ...]], ...] = (
     (JpegImagePlugin.JpegImageFile, (b"\xff\xd8\xff",)),
     (PngImagePlugin.PngImageFile, (b"\x89PNG\r\n\x1a\n",)),
@@ -63,19 +63,20 @@ _FORMATS: tuple[tuple[type[ImageFile.ImageFile], tuple[bytes, ...]], ...] = (
 
 
 def decode(data: bytes, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS) -> Pixels:
-    """The image as uint8 (height, width, 3), RGB, upright, writable.
+    """Returns the image as uint8 (height, width, 3), RGB, upright, writable.
 
-    `max_bytes` and `max_pixels` bound the file and width × height; both are checked before any pixel is decoded.
+    `max_bytes` and `max_pixels` limit the file and width × height; both are checked before any pixel is decoded. Raises
     ImageError, with the reason, for anything that is not one whole image.
     """
     return _decode(data, max_bytes, max_pixels, None)[0]
 
 
 def decode_reduced(data: bytes, least: int) -> tuple[Pixels, tuple[int, int]]:
-    """As `decode`, with the picture's height and width; an upright JPEG may come at 1/2, 1/4 or 1/8 of them.
+    """Returns what `decode` returns, and the picture's height and width; an upright JPEG may be reduced to 1/2, 1/4 or
+    1/8.
 
-    No side is below `least` pixels then. libjpeg scales it before the inverse transform, in half of the time or less.
-    ImageError for the same files.
+    No side is then below `least` pixels. libjpeg scales it before the inverse transform, in half of the time or less.
+    Raises ImageError for the same files.
     """
     return _decode(data, MAX_BYTES, MAX_PIXELS, least)
 
@@ -103,7 +104,8 @@ def _decode(data: bytes, max_bytes: int, max_pixels: int, least: int | None) -> 
 def decode_batch(
     batch: Sequence[bytes | None], max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
 ) -> tuple[list[Pixels | None], list[str | None]]:
-    """The pixels of each row, and the error of each row: exactly one of the two is None. A row of None has no bytes."""
+    """Returns the pixels of each row, and the error of each row: exactly one of the two is None. A row of None has no
+    bytes."""
     images: list[Pixels | None] = []
     errors: list[str | None] = []
     for data in batch:
@@ -120,12 +122,13 @@ def decode_batch(
 
 
 def pixels_of(images: pa.Table) -> list[int]:
-    """Pixels that each row of `bytes` decodes to, by its header alone; 0 where nothing will be decoded."""
+    """Returns the number of pixels that each row of `bytes` decodes to, by its header alone; 0 where nothing will be
+    decoded."""
     return [pixel_count(data) for data in images["bytes"].to_pylist()]
 
 
 def pixel_count(data: bytes | None) -> int:
-    """Pixels that `data` decodes to, by its header; 0 where it will not be decoded."""
+    """Returns the number of pixels that `data` decodes to, by its header; 0 where it will not be decoded."""
     if not data or len(data) > MAX_BYTES:
         return 0
     try:
@@ -140,7 +143,7 @@ def pixel_count(data: bytes | None) -> int:
 
 
 def _opened(data: bytes) -> ImageFile.ImageFile:
-    """The file with its header read and no pixel decoded."""
+    """Opens the file: its header is read, but no pixel decoded."""
     for reader, prefixes in _FORMATS:
         if data.startswith(prefixes) and (prefixes != (b"RIFF",) or data[8:12] == b"WEBP"):
             return reader(BytesIO(data), "")
@@ -162,7 +165,7 @@ def _reduction(side: int, least: int) -> int:
 
 
 def _turbo(image: ImageFile.ImageFile, data: bytes, factor: int) -> Pixels | None:
-    """The pixels of a JPEG that needs no more than decoding, at 1/`factor` of its size; None for everything else."""
+    """Returns the pixels of a JPEG that needs only decoding, at 1/`factor` of its size; None for everything else."""
     if image.format != "JPEG" or image.mode not in ("RGB", "L") or not _is_upright(image):
         return None
     width, height = (math.ceil(side / factor) for side in image.size)
@@ -188,7 +191,8 @@ def _pixels(image: ImageFile.ImageFile) -> Pixels:
 
 
 def _bits(image: ImageFile.ImageFile) -> int:
-    """Bits of a grey sample where Pillow leaves samples as they are (modes I;16 and I); 16 save in a TIFF."""
+    """Returns the bits of a grey sample where Pillow keeps samples as they are (modes I;16 and I); 16 except in
+    a TIFF."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         sample = image.tag_v2.get(TiffImagePlugin.BITSPERSAMPLE, (16,))
         return int(sample[0] if isinstance(sample, tuple) else sample)
@@ -230,7 +234,7 @@ _quiet_filters = warnings.catch_warnings()
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No warnings from Pillow about what is refused or accepted here anyway.
+    """Suppresses Pillow's warnings about files that are refused or accepted here anyway.
 
     warnings.catch_warnings restores the wrong filters when threads overlap, so the first thread in sets them and the
     last one out restores them.

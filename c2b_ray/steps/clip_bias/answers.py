@@ -1,4 +1,4 @@
-"""Answers to questions about images: which are right, and which of them bias amplification looks at."""
+"""Answers to questions about images: which are right, and which of them bias amplification considers."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class AnsweredQuestion:
 
 
 def answered_question(image: int, answer: str, prediction: str, accuracy: float | None) -> AnsweredQuestion:
-    """`accuracy`: as the table has it; None: 1 where the two answers are the same but for case and spaces."""
+    """`accuracy`: as in the table; None: 1 where the two answers are equal except for case and spaces."""
     true, said = normalise(answer), normalise(prediction)
     return AnsweredQuestion(image, true, said, float(true == said) if accuracy is None else accuracy)
 
 
 def scores_of(questions: Sequence[AnsweredQuestion], images: int) -> tuple[Floats, Floats]:
-    """The sum of accuracies and the number of questions of each image, (images,) each."""
+    """Returns the sum of accuracies and the number of questions of each image, (images,) each."""
     totals, counts = np.zeros(images), np.zeros(images)
     for one in questions:
         totals[one.image] += one.accuracy
@@ -47,12 +47,12 @@ def scores_of(questions: Sequence[AnsweredQuestion], images: int) -> tuple[Float
 
 
 def open_ended(answer: str) -> bool:
-    """Whether an answer is neither binary nor a number."""
+    """Returns whether an answer is neither binary nor a number."""
     return answer not in BINARY and answer not in _NUMBER_WORDS and _NUMBER.fullmatch(answer) is None
 
 
 def vocabulary(questions: Sequence[AnsweredQuestion], most: int) -> list[str]:
-    """The most frequent true answers among those that are open-ended, ties in the order of the alphabet."""
+    """Returns the `most` most frequent open-ended true answers, ties in alphabetical order."""
     counts = Counter(one.answer for one in questions if open_ended(one.answer))
     return [answer for answer, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]]
 
@@ -60,10 +60,11 @@ def vocabulary(questions: Sequence[AnsweredQuestion], most: int) -> list[str]:
 def filtered(
     questions: Sequence[AnsweredQuestion], attribute: Attribute, members: Ints, most: int
 ) -> tuple[Answers, list[str]]:
-    """The questions about `members` with a value of the attribute and a true answer of the vocabulary, as numbers.
+    """Returns, as numbers, the questions about `members` with a value of the attribute and a true answer of the
+    vocabulary; and the vocabulary.
 
     Ramos et al. 2025, section 3.3: samples with answers that are binary, numerical, or outside the 50 most frequent are
-    removed. A prediction outside the vocabulary stays, as one of no answer that is looked at.
+    removed. A prediction outside the vocabulary is kept as -1, none of the considered answers.
     """
     inside = set(members.tolist())
     held = [one for one in questions if one.image in inside and attribute.codes[one.image] >= 0]
@@ -83,6 +84,6 @@ def filtered(
 
 
 def constant(questions: Mapping[str, Sequence[AnsweredQuestion]]) -> dict[str, str]:
-    """The models that predict one and the same answer to every question, and which."""
+    """Returns the models that predict the same answer to every question → that answer."""
     said = {model: {one.prediction for one in some} for model, some in questions.items()}
     return {model: next(iter(some)) for model, some in said.items() if len(some) == 1}

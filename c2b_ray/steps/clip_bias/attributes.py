@@ -27,11 +27,11 @@ class Attribute:
         return Attribute(name, values, np.array([-1 if one is None else numbers[one] for one in column], np.int64))
 
     def within(self, members: Ints) -> Ints:
-        """The codes of these images."""
+        """Returns the codes of these images."""
         return self.codes[members]
 
     def problem(self, members: Ints) -> str | None:
-        """Why no bias can be measured among these images; None where it can."""
+        """Returns why no bias can be measured among these images; None where it can."""
         counts = np.bincount(self.codes[members][self.codes[members] >= 0], minlength=len(self.values))
         if len(self.values) < 2:
             what = f"only {self.values[0]!r}" if self.values else "none"

@@ -1,4 +1,5 @@
-"""Biases of two models → whose is larger, by dataset, metric, attribute and view, and whether that could be chance.
+"""Compares biases of two models: whose is larger, by dataset, metric, attribute and view, and whether that could be
+chance.
 
 It knows rows and bootstrap replicates, not runs or pages.
 """
@@ -23,8 +24,8 @@ _COMPARED = ("difference", "difference_low", "difference_high", "p_value")
 
 @dataclass(frozen=True)
 class Bias:
-    """`replicates`: the value in bootstrap samples of images; None of a metric that has none. `images`: names what was
-    sampled: where it is the same for two models, so are their samples."""
+    """`replicates`: the value in bootstrap samples of images; None for a metric without any. `images`: identifies the
+    sampled images: models with the same `images` have the same samples."""
 
     value: float
     n: int
@@ -33,11 +34,11 @@ class Bias:
 
 
 def compare(a: Mapping[tuple[str, ...], Bias], b: Mapping[tuple[str, ...], Bias], alpha: float) -> pa.Table:
-    """A table of `CLIP_BIAS_COMPARISON`, B minus A, what changed first and the least q first.
+    """Returns a table of `CLIP_BIAS_COMPARISON`, B minus A: changed rows first, smallest q first.
 
-    `a`, `b`: biases by `KEY`. Of the same samples the difference is paired; of others both are taken for independent,
-    which for images in common is too careful. q is over all that can be compared (Benjamini & Hochberg 1995); worse
-    (B is more biased) and better where it is at most alpha.
+    `a`, `b`: biases by `KEY`. With the same samples the difference is paired; otherwise the two are taken as
+    independent, which is conservative for images in common. q is computed over all comparable rows (Benjamini &
+    Hochberg 1995); a row is worse (B is more biased) or better where it is at most alpha.
     """
     rows = [_row(key, a.get(key), b.get(key), 1 - alpha) for key in dict.fromkeys([*a, *b])]
     known = [row for row in rows if row["p_value"] is not None]

@@ -1,4 +1,5 @@
-"""Models two by two: whether their biases differ beyond chance, and whether gaps of one stage are gaps of the next."""
+"""Compares models in pairs: whether their biases differ beyond chance, and whether gaps of one stage recur in
+the next."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ APART, ALIKE = "apart", "not told apart"
 
 @dataclass(frozen=True)
 class _Pair:
-    """A row of `MODEL_PAIRS` before all of them are judged together."""
+    """A row of `MODEL_PAIRS` before all pairs are tested together."""
 
     model_a: str
     model_b: str
@@ -34,9 +35,12 @@ class _Pair:
 
 
 def pair_table(rows: Sequence[BiasRow], alpha: float) -> pa.Table:
-    """Every two models by every metric and attribute, over all images: whose bias is larger, and whether that could be
-    chance. Both are measured on the same images, so that the same bootstrap samples serve both. Metrics without such
-    samples (LIC) are left out."""
+    """Returns for every two models, metric and attribute, over all images, whose bias is larger and whether that could
+    be chance.
+
+    Both are measured on the same images, so they share bootstrap samples. Metrics without such samples (LIC) are left
+    out.
+    """
     of_key: dict[Key, list[BiasRow]] = {}
     for row in rows:
         if row.key.view == GLOBAL and row.replicates is not None and np.isfinite(row.value):
@@ -58,7 +62,8 @@ def pair_table(rows: Sequence[BiasRow], alpha: float) -> pa.Table:
 
 
 def gap_table(rates: Sequence[RateRow]) -> pa.Table:
-    """Of attributes with two values: the gap between their rates before, and after (Ramos et al. 2025, Figure 7)."""
+    """Returns, for attributes with two values, the gap between their rates before and after (Ramos et al. 2025, Figure
+    7)."""
     before, after = (_gaps([row for row in rates if row.key.stage == stage]) for stage in (PRETRAINING, DOWNSTREAM))
     gap_rows = []
     for (model, key), (gap, reach, names) in before.items():
@@ -78,7 +83,8 @@ def gap_table(rates: Sequence[RateRow]) -> pa.Table:
 
 
 def quadrant(x: float, y: float) -> str:
-    """Of the plane, I to IV against the clock from the upper right; "" on an axis, or where one is not known."""
+    """Returns the quadrant, I to IV counterclockwise from the upper right; "" on an axis, or where a value is
+    unknown."""
     if not np.isfinite(x * y) or x * y == 0:
         return ""
     return ("I" if y > 0 else "IV") if x > 0 else ("II" if y > 0 else "III")

@@ -1,4 +1,4 @@
-"""Biases of several models → how they go together: local with global, pre-training with downstream."""
+"""Correlates biases over several models: local with global, pre-training with downstream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ByKey = Mapping[Key, Floats]
 
 
 def by_key(rows: Sequence[BiasRow], models: Sequence[str]) -> dict[Key, Floats]:
-    """The values of these models, in their order, by what they are of; NaN where a model has none."""
+    """Returns the values of these models, in their order, by `Key`; NaN where a model has none."""
     at = {model: number for number, model in enumerate(models)}
     result: dict[Key, Floats] = {}
     for row in rows:
@@ -30,10 +30,10 @@ def by_key(rows: Sequence[BiasRow], models: Sequence[str]) -> dict[Key, Floats]:
 def transfer_table(
     rows: Sequence[BiasRow], models: Sequence[str], confidence: float, datasets: Mapping[str, str]
 ) -> pa.Table:
-    """Every pre-training metric, attribute and dataset against every downstream one, across attributes and datasets.
+    """Correlates every pre-training metric, attribute and dataset with every downstream one.
 
-    Globally all with all; in a group, which is some images of one dataset, the biases among these images. `datasets`:
-    the dataset that a block of results is about. q: Benjamini-Hochberg over all rows.
+    Globally all are correlated with all; in a group, which consists of images of one dataset, the biases among these
+    images. `datasets`: the dataset that a block of results is about. q: Benjamini-Hochberg over all rows.
     """
     values = by_key(rows, models)
     pairs = [
@@ -62,7 +62,8 @@ def transfer_table(
 
 
 def locality_table(rows: Sequence[BiasRow], models: Sequence[str], confidence: float) -> pa.Table:
-    """Each group's bias against the same metric's and attribute's bias over all images (Ramos et al. 2025, Table 2)."""
+    """Correlates each group's bias with the bias over all images, by metric and attribute (Ramos et al. 2025,
+    Table 2)."""
     values = by_key(rows, models)
     whole = {(key.dataset, key.metric, key.attribute): key for key in values if key.view == GLOBAL}
     local = [key for key in values if key.view != GLOBAL]
@@ -87,7 +88,8 @@ def _both(values: ByKey, one: Key, other: Key) -> np.ndarray[tuple[int], np.dtyp
 
 
 def _correlated(values: ByKey, pairs: Sequence[tuple[Key, Key]], confidence: float) -> Iterator[dict[str, float | int]]:
-    """The correlation of each pair over the models that have both; pairs of the same models are done together."""
+    """Yields the correlation of each pair over the models that have both; pairs with the same models are computed
+    together."""
     together: dict[bytes, list[int]] = {}
     for number, (one, other) in enumerate(pairs):
         together.setdefault(_both(values, one, other).tobytes(), []).append(number)

@@ -1,4 +1,5 @@
-"""Images and texts → embeddings, named for good. It knows neither where the encoder runs nor what is embedded."""
+"""Computes embeddings of images and texts, with permanent ids. It knows neither where the encoder runs nor what is
+embedded."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from c2b_ray.steps import encoded
 
 
 def embed_images(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
-    """A table of `CLIP_EMBEDDINGS` from `embedding_id`, `bytes` and `error`; what cannot be decoded says why."""
+    """Returns a table of `CLIP_EMBEDDINGS` from `embedding_id`, `bytes` and `error`; images that cannot be decoded get
+    an error."""
     known = rows["error"].to_pylist()
     files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
     vectors, undecoded = encoded.embeddings(files, encoder)
@@ -20,7 +22,7 @@ def embed_images(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
 
 
 def embed_texts(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
-    """As `embed_images`, from `embedding_id` and `text`."""
+    """Returns a table like that of `embed_images`, from `embedding_id` and `text`."""
     vectors = encoder.encode_texts(rows["text"].to_pylist())
     return _table(rows, [vector.tolist() for vector in vectors], [None] * rows.num_rows)
 

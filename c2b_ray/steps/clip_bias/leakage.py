@@ -20,10 +20,10 @@ from c2b_ray.schemas.clip_bias import CLIP_GUESSES
 
 @dataclass(frozen=True)
 class Guessing:
-    """Texts of known groups, a text an image, to be guessed in `folds` folds that `seed` draws.
+    """Texts of known groups, one text per image, to be guessed in `folds` folds that `seed` draws.
 
-    `copies`: of each text's image, the number of the first image that is the same picture; none: all differ. Copies are
-    guessed in one fold, for a guesser that learnt from one would know the other.
+    `copies`: for each text's image, the number of the first image that is the same picture; empty: all differ. Copies
+    are guessed in one fold, because a guesser that learnt from one would know the other.
     """
 
     texts: tuple[str, ...]
@@ -42,7 +42,7 @@ class Guessing:
 
 @dataclass(frozen=True)
 class Leak:
-    """`value`: LIC, the captioner's leakage less people's; `captions`, `people`: both."""
+    """`value`: LIC, the captioner's leakage minus people's. `captions`, `people`: the two leakages."""
 
     value: float
     low: float
@@ -53,7 +53,7 @@ class Leak:
 
 
 def table(guesses: Sequence[Guessing]) -> pa.Table:
-    """The rows of the stage that guesses, each once."""
+    """Returns the rows of the guessing stage, each once."""
     distinct = {one.guess_id: one for one in guesses}
     return pa.table(
         {
@@ -69,7 +69,8 @@ def table(guesses: Sequence[Guessing]) -> pa.Table:
 
 
 def guess(rows: pa.Table, guesser: GroupGuesser) -> pa.Table:
-    """A table of `CLIP_GUESSES`: confidence in the true group where it is the likeliest, else 0, of each text.
+    """Returns a table of `CLIP_GUESSES`: for each text the confidence in the true group where that is the likeliest,
+    else 0.
 
     Ramos et al. 2025, Eq. 7 (the summands); Hirota et al. 2022.
     """
@@ -103,7 +104,7 @@ def _scores(texts: list[str], groups: Ints, number: int, how: tuple[Ints, int], 
 
 
 def _folds(groups: Ints, copies: Ints, folds: int, seed: int) -> Ints:
-    """A fold for each text, the same one for copies of an image; each group is spread evenly over folds."""
+    """Returns a fold for each text, the same for copies of an image; each group is spread evenly over the folds."""
     random = np.random.default_rng(seed)
     _, first, image = np.unique(copies, return_index=True, return_inverse=True)
     group_of = groups[first]
@@ -116,12 +117,12 @@ def _folds(groups: Ints, copies: Ints, folds: int, seed: int) -> Ints:
 
 
 def leak_of(captions: Floats, people: Floats, null: Floats, confidence: float) -> Leak:
-    """LIC = LIC_model - LIC_people, each the mean of its scores over images and draws of folds.
+    """Returns LIC = LIC_model - LIC_people, each the mean of its scores over images and draws of folds.
 
     Args: captions, people: (draws, images), the scores of the same images under each draw of folds; null: (swaps,), LIC
-    where each image's two captions are swapped at random and all guessers are trained anew. What training on other
-    captions alone does to LIC is most of its scatter, and is in no image's score: an interval from the images' scores
-    holds the truth 7 times in 10. The null is centred on 0; its spread and Student's t give interval and p.
+    where each image's two captions are swapped at random and all guessers are trained again. Most of LIC's scatter
+    comes from training on other captions, which no image's score contains: an interval from the images' scores holds
+    the truth only 7 times in 10. The null is centred on 0; its spread and Student's t give interval and p.
     """
     value = float(captions.mean() - people.mean())
     error = float(np.sqrt((null**2).mean()))

@@ -1,4 +1,4 @@
-"""Scores and rankings of images → rows of bias: one attribute in one view, all models at once."""
+"""Turns scores and rankings of images into rows of bias: one attribute in one view, all models at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from c2b_ray.steps.clip_bias.rows import BiasRow, Key, Measured, RateRow
 
 @dataclass(frozen=True)
 class Skew:
-    """How MaxSkew is taken: at most `most` images, and at most `share` of the ranked ones, by `rule`."""
+    """How MaxSkew is computed: over at most `most` images, and at most `share` of the ranked ones, by `rule`."""
 
     most: int
     share: float
@@ -30,7 +30,8 @@ class Skew:
 
 
 def seeded(chance: Chance, *what: object) -> Chance:
-    """Chance with a seed that follows from what is tested, so that no order of work changes a result."""
+    """Returns the settings with a seed that follows from what is tested, so that the order of work changes no
+    result."""
     return replace(chance, seed=seed_of("clip-bias", chance.seed, *what))
 
 
@@ -41,7 +42,8 @@ def measure_disparity(
     at: tuple[Attribute, View],
     chance: Chance,
 ) -> None:
-    """Rows of the KL of a score's group means, and of these means. `scores`: model → totals and counts (images,)."""
+    """Adds rows of the KL of a score's group means, and of these means. `scores`: model → totals and counts
+    (images,)."""
     attribute, view = at
     members = view.members[attribute.within(view.members) >= 0]
     models = list(scores)
@@ -76,7 +78,7 @@ def measure_disparity(
 def measure_skew(
     measured: Measured, key: Key, scores: Mapping[str, Vectors], at: tuple[Attribute, View], how: tuple[Skew, Chance]
 ) -> None:
-    """Rows of the mean MaxSkew@k over texts. `scores`: model → similarities (texts, images)."""
+    """Adds rows of the mean MaxSkew@k over texts. `scores`: model → similarities (texts, images)."""
     (attribute, view), (skew, chance) = at, how
     members = view.members[attribute.within(view.members) >= 0]
     if (problem := attribute.problem(members)) is not None:
@@ -100,7 +102,8 @@ def measure_skew(
 
 
 def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:
-    """What shuffles give, and which way texts lean: a mean of maxima is above 0 where they lean both ways too."""
+    """Returns a note: the value under shuffles, and the direction in which texts lean, because a mean of maxima is
+    above 0 also where texts lean in opposite directions."""
     if np.isnan(skew.value):
         return "there is no neutral text"
     texts = int(skew.leads.sum())
@@ -116,10 +119,10 @@ def _by_rule(ranked: Vectors, codes: Ints, k: int, rule: SkewRule) -> float:
 
 
 def views_of(images: int, groups: Sequence[Ints]) -> list[View]:
-    """All images, and each group, numbered from 1."""
+    """Returns views of all images, and of each group, numbered from 1."""
     return named_views(images, {str(number): members for number, members in enumerate(groups, start=1)})
 
 
 def named_views(images: int, groups: Mapping[str, Ints]) -> list[View]:
-    """All images, and each group by its name."""
+    """Returns views of all images, and of each group by its name."""
     return [View.everything(images), *(View("local", name, np.sort(members)) for name, members in groups.items())]

@@ -1,4 +1,4 @@
-"""Embeddings → which captions each image retrieves, and how images rank for a description."""
+"""Computes from embeddings which captions each image retrieves, and how images rank for a description."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ IMAGES_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class Gallery:
-    """The texts that captions are retrieved from, each once; `of_image`: the numbers of an image's own captions.
+    """The texts that captions are retrieved from, each once. `of_image`: the numbers of each image's captions.
 
-    Images that share a caption share its text: retrieving it is right for all of them, where a gallery with repeats
-    would call all but one of them wrong.
+    Images that share a caption share its text: retrieving it is right for all of them, whereas a gallery with repeats
+    would count all but one of them as wrong.
     """
 
     texts: tuple[str, ...]
@@ -32,9 +32,11 @@ class Gallery:
 
 
 def recalled(images: Vectors, texts: Vectors, gallery: Gallery, k: int, hit: str) -> tuple[Floats, Floats]:
-    """For each image: the share of its captions among the k nearest texts (`share`), or whether any is (`any`); and 1,
-    or 0 and 0 for an image without a caption. Of texts that are equally near, those that come first in the gallery are
-    the nearer ones. Shapes (images,) each."""
+    """Returns for each image the share of its captions among the k nearest texts (`share`), or whether any is (`any`),
+    and a count of 1; 0 and 0 for an image without a caption.
+
+    Among equally near texts, earlier ones in the gallery rank first. Shapes (images,) each.
+    """
     totals, counts = np.zeros(len(images)), np.zeros(len(images))
     for start in range(0, len(images), IMAGES_AT_ONCE):
         near = images[start : start + IMAGES_AT_ONCE].astype(np.float64) @ texts.T.astype(np.float64)
@@ -50,7 +52,7 @@ def recalled(images: Vectors, texts: Vectors, gallery: Gallery, k: int, hit: str
 
 
 def _nearest(near: Floats, k: int) -> NDArray[np.bool_]:
-    """Which texts are the k nearest of each row, ties in their order."""
+    """Returns which texts are the k nearest of each row, ties in their order."""
     if k >= near.shape[1]:
         return np.ones(near.shape, bool)
     limit = -np.partition(-near, k - 1, axis=1)[:, k - 1 : k]
@@ -61,17 +63,18 @@ def _nearest(near: Floats, k: int) -> NDArray[np.bool_]:
 
 
 def alike_of(images: Vectors) -> Ints:
-    """For each image, the number of the first one of the same embedding, to five decimals: the position in a batch may
-    change the last ones."""
+    """Returns for each image the number of the first one with the same embedding to five decimals: the position in a
+    batch may change the last digits."""
     first: dict[bytes, int] = {}
     rounded = np.round(images, 5) + 0.0  # so that -0 is 0
     return np.array([first.setdefault(row.tobytes(), number) for number, row in enumerate(rounded)], np.int64)
 
 
 def copies_of(alike: Ints) -> Ints:
-    """For each image, the number of the first one that is the same picture to every model. `alike`: (models, images).
+    """Returns for each image the number of the first one that is the same picture to every model. `alike`: (models,
+    images).
 
-    Where fewer than half of the images differ it is the models that see no difference, and nothing counts as a copy.
+    Where fewer than half of the images differ, the models cannot distinguish them, and nothing counts as a copy.
     """
     _, first, picture = np.unique(alike, axis=1, return_index=True, return_inverse=True)
     if 2 * len(first) < alike.shape[1]:
@@ -81,6 +84,6 @@ def copies_of(alike: Ints) -> Ints:
 
 
 def similarities(images: Vectors, texts: Vectors) -> Vectors:
-    """Cosines, float32 (texts, images)."""
+    """Returns cosines, float32 (texts, images)."""
     result: Vectors = texts @ images.T
     return result

@@ -1,4 +1,4 @@
-"""Measured biases as rows, and rows as the tables of a run."""
+"""Measured biases as rows, and the tables of a run that they make."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRETRAINING, DOWNSTREAM = "pretraining", "downstream"
 
 @dataclass(frozen=True)
 class Key:
-    """What a bias is of, apart from the model."""
+    """Identifies a bias, apart from the model."""
 
     dataset: str
     metric: str
@@ -29,8 +29,8 @@ class Key:
 
 @dataclass(frozen=True)
 class BiasRow:
-    """As `CLIP_BIAS`. `replicates`: the value in bootstrap samples that all models of the key share; none where the
-    metric has no such samples."""
+    """A row of `CLIP_BIAS`. `replicates`: the value in bootstrap samples that all models of the key share; None where
+    the metric has none."""
 
     model: str
     key: Key
@@ -49,7 +49,7 @@ class BiasRow:
 
 @dataclass(frozen=True)
 class RateRow:
-    """As `RATES`; `reach`: standard errors to either side that an interval of a contrast spans."""
+    """A row of `RATES`. `reach`: the half-width of an interval of a contrast, in standard errors."""
 
     model: str
     key: Key
@@ -63,19 +63,19 @@ class RateRow:
 
 @dataclass
 class Measured:
-    """What is known of all models so far."""
+    """The results of all models so far."""
 
     biases: list[BiasRow] = field(default_factory=list)
     rates: list[RateRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def unknown(self, models: Iterable[str], key: Key, n: int, note: str) -> None:
-        """Rows without a value, which say why."""
+        """Adds rows without a value, with a note that says why."""
         self.biases += [BiasRow(model, key, NAN, NAN, NAN, n, NAN, NAN, note=note) for model in models]
 
 
 def with_q_values(rows: Sequence[BiasRow]) -> list[BiasRow]:
-    """False-discovery-rate-adjusted p-values over all rows that have one."""
+    """Returns the rows with q-values (false discovery rate) over all rows that have a p-value."""
     p_values = np.array([row.p_value for row in rows], np.float64)
     q_values = np.full(len(rows), np.nan)
     known = np.isfinite(p_values)
@@ -92,7 +92,7 @@ def bias_table(rows: Sequence[BiasRow]) -> pa.Table:
 
 
 def replicate_table(rows: Sequence[BiasRow]) -> pa.Table:
-    """The replicates of the rows that have any, as `REPLICATES`."""
+    """Returns the replicates of the rows that have any, as `REPLICATES`."""
     return pa.Table.from_pylist(
         [
             {"model": row.model, **asdict(row.key), "values": row.replicates}

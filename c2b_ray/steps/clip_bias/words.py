@@ -1,4 +1,4 @@
-"""Captions as words, and the masking of words that reveal an attribute."""
+"""Splits captions into words, and masks words that reveal an attribute."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words without punctuation: what the Penn Treebank tokenizer of the COCO evaluation leaves of plain
-    captions, without its Java; "dog's" stays one word here and is two there."""
+    """Returns lower-case words without punctuation, as the Penn Treebank tokenizer of the COCO evaluation leaves plain
+    captions, without its Java. "dog's" is one word here and two there."""
     return [match[0].replace("’", "'") for match in _WORD.finditer(text.lower())]
 
 
 def mask_of(values: Iterable[str], extra: Iterable[str]) -> frozenset[str]:
-    """The words that say an attribute: those of its values and the extra ones, and their plurals."""
+    """Returns the words that reveal an attribute: those of its values and the extra ones, and their plurals."""
     single = {word for text in (*values, *extra) for word in words_of(text)}
     return frozenset(single | {f"{word}s" for word in single} | {f"{word}es" for word in single})
 
 
 def masked(text: str, mask: Collection[str], known: Collection[str] | None = None) -> str:
-    """The caption with words of the mask, and those that are not `known`, replaced by a sign for each.
+    """Returns the caption with each word of the mask, and each word that is not `known`, replaced by a sign.
 
-    Hirota et al. 2022, section 4.1: human captions lose the words that the captioner never says, or its few words alone
-    would make it look fair.
+    Hirota et al. 2022, section 4.1: words that the captioner never uses are masked in human captions; otherwise its
+    small vocabulary alone would make it look fair.
     """
     signs = [MASK if word in mask else word if known is None or word in known else UNKNOWN for word in words_of(text)]
     return " ".join(signs)
 
 
 def says_nothing(text: str) -> bool:
-    """Whether no word is left after masking."""
+    """Returns whether no word is left after masking."""
     return all(word in (MASK, UNKNOWN) for word in text.split())
 
 

@@ -1,4 +1,4 @@
-"""The captions of a plan: numbered in their order, each once, with the position of its first draw. It knows texts."""
+"""Numbers the captions of a plan in their order, each once, with the position of its first draw. It knows texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_ONCE = 4096
 
 @dataclass
 class Numbered:
-    """Numbers captions in their order, each text of a label once; `labels` are those that have been met."""
+    """Numbers captions in their order, each text of a label once. `labels`: those that have occurred."""
 
     draws: int
     labels: dict[str, int] = field(default_factory=dict)
@@ -26,7 +26,8 @@ class Numbered:
     _met: set[bytes] = field(default_factory=set)
 
     def tables(self, pairs: Iterable[tuple[str, str, list[int] | None]]) -> Iterator[pa.Table]:
-        """Tables of `schemas.dataset.PLANNED` of (label, caption, rows). A caption with rows has a draw for each."""
+        """Yields tables of `schemas.dataset.PLANNED` for (label, caption, rows). A caption with rows has a draw for
+        each."""
         held: list[PlannedRow] = []
         for label, caption, rows in pairs:
             mark = hashlib.blake2b(f"{label}\0{caption}".encode(), digest_size=12).digest()

@@ -1,7 +1,7 @@
-"""What a shard keeps of its draws while it is made: the outcome of each, and the images that may become rows.
+"""The draws that a shard keeps while it is made: the outcome of each, and the images that may become rows.
 
-An image of a failure that is a near-duplicate of an earlier one of the shard, or beyond its caption's cap within the
-shard, is not kept: the second pass leaves it out, or, where it does not after all, has it drawn again. So a shard never
+The image of a failure is not kept if it is a near-duplicate of an earlier one of the shard, or beyond its caption's cap
+within the shard: the second pass leaves it out, or, if it turns out to be needed, has it drawn again. So a shard never
 holds more images of a caption than the cap. It knows outcomes and numbers, not files.
 """
 
@@ -21,7 +21,7 @@ from c2b_ray.steps.dataset.shard import CODE, REASONS, Candidate, Outcome
 
 
 class ShardDraws:
-    """The draws of one shard, batch by batch. `distance`: of near-duplicates; None: these stay. `cap`: per caption."""
+    """The draws of one shard, batch by batch. `distance`: of near-duplicates; None: keep them. `cap`: per caption."""
 
     def __init__(self, draws: int, distance: int | None, cap: int) -> None:
         self._distance, self._cap = distance, cap
@@ -36,7 +36,7 @@ class ShardDraws:
         self._seen = 0
 
     def add(self, outcome: Outcome, label_numbers: NDArray[np.int32]) -> list[Candidate]:
-        """Notes the next batch; returns those of its candidates whose images are kept. `label_numbers`: by draw."""
+        """Records the next batch; returns the candidates whose images are kept. `label_numbers`: by draw."""
         first, count = self._seen, len(outcome.codes)
         self._seen += count
         self._codes[first : self._seen] = outcome.codes
@@ -55,7 +55,7 @@ class ShardDraws:
         ]
 
     def table(self, caption_numbers: Ints, draws: Ints) -> pa.Table:
-        """A row per draw, of `schemas.dataset.DROPS`, whose reason is `CANDIDATE` where it may become a row."""
+        """Returns a row of `schemas.dataset.DROPS` per draw; the reason is `CANDIDATE` where it may become a row."""
         count = len(self._codes)
         failed = self._codes == CODE[CANDIDATE]
         of_failures = pa.array(np.cumsum(failed) - 1, pa.int64(), mask=~failed)
@@ -72,7 +72,7 @@ class ShardDraws:
         return pa.table(columns, schema=DROPS)
 
     def counts(self) -> dict[str, int]:
-        """Draws by what became of them."""
+        """Returns the number of draws by reason."""
         numbers = np.bincount(self._codes, minlength=len(REASONS)).tolist()
         return {reason: number for reason, number in zip(REASONS, numbers, strict=True) if number}
 
@@ -93,18 +93,18 @@ class ShardDraws:
 
 
 def thumbnail_column(levels: Thumbnails) -> pa.Array:
-    """Thumbnails, or other bytes (images, bytes), as a column of a table."""
+    """Returns thumbnails, or other bytes (images, bytes), as a column of a table."""
     data = pa.py_buffer(np.ascontiguousarray(levels).tobytes())
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(levels.shape[1]), len(levels), [None, data])
 
 
 def thumbnails_of(column: pa.ChunkedArray) -> Thumbnails:
-    """The reverse of `thumbnail_column`; the column has no nulls."""
+    """Returns the thumbnails of a column made by `thumbnail_column`. The column has no nulls."""
     return levels_of(column, THUMBNAIL_BYTES)
 
 
 def levels_of(column: pa.ChunkedArray, width: int) -> Thumbnails:
-    """The bytes of a column of `width` bytes a row, without nulls: (rows, width)."""
+    """Returns the bytes of a column of `width` bytes per row, without nulls: (rows, width)."""
     whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
     levels = np.frombuffer(whole.buffers()[1] or b"", np.uint8)[: len(whole) * width]
     return levels.reshape(len(whole), width)

@@ -1,9 +1,9 @@
-"""Moved copies: failures of which an earlier one of the same label shows the same a pixel away.
+"""Finds moved copies: failures that show the same as an earlier one of their label, shifted by a pixel.
 
-Each failure has the hash of its inner part, and those of the same part moved each way (`fingerprint.windows`). A moved
-hash that is an earlier failure's own, with thumbnails that are nearly alike, makes the later one a copy. As with other
-near-duplicates it does not matter whether the earlier one is itself left out, so that neither the order of work nor its
-partition changes the result. It knows hashes, labels and positions, not where they are kept.
+Each failure has the hash of its inner part, and those of the same part shifted each way (`fingerprint.windows`). A
+failure is a copy if one of its shifted hashes equals an earlier failure's unshifted hash and the thumbnails are
+similar. As with other near-duplicates it does not matter whether the earlier one is itself left out, so neither the
+order of work nor its partition changes the result. It knows hashes, labels and positions, not where they are kept.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from c2b_ray.steps.dataset.plan import Ints
 from c2b_ray.steps.dataset.repeats import NONE, Marks
 
 MOST_COMPARED = 64
-"""Of the failures with one hash, the earliest ones that others are compared with: a thousand stripes have one hash."""
+"""The most failures with one hash, the earliest, that others are compared with: a thousand stripes share one hash."""
 
 
 def moved_rows(windows: Hashes) -> tuple[Ints, Hashes, NDArray[np.bool_]]:
-    """What is compared of failures with these windows (failures, 1 + moves): the row, a hash, and whether it is moved.
+    """Returns the entries to compare for failures with these windows (failures, 1 + moves): the row, a hash, and
+    whether it is shifted.
 
-    A moved hash that is the picture's own says nothing: of a blank picture all are.
+    A shifted hash that equals the picture's unshifted one carries no information: in a blank picture all do.
     """
     is_new = windows != windows[:, :1]
     for column in range(2, windows.shape[1]):
@@ -34,10 +35,11 @@ def moved_rows(windows: Hashes) -> tuple[Ints, Hashes, NDArray[np.bool_]]:
 
 
 def earliest_moved(marks: Marks, is_moved: NDArray[np.bool_]) -> Ints:
-    """Of each entry that is moved, the position of the earliest failure of its label that has its hash as its own, a
-    thumbnail that is nearly alike, and comes before it; NONE where there is none, and of the other entries.
+    """Returns for each shifted entry the position of the earliest earlier failure of its label that has its hash
+    unshifted and a similar thumbnail; NONE where there is none, and for unshifted entries.
 
-    `marks.hashes`: of an entry (`moved_rows`), of all those whose labels and hashes are the same as any of these.
+    `marks.hashes`: one per entry (`moved_rows`). The entries must include all those with the same label and hash as any
+    of these.
     """
     order = np.lexsort((marks.positions, is_moved, marks.hashes, marks.labels))
     ordered, moved = marks.take(order), is_moved[order]

@@ -1,8 +1,9 @@
-"""captions × draws → numbered shards: arithmetic alone, so that no process holds a list of draws or of rows.
+"""Divides captions × draws into numbered shards, by arithmetic alone, so that no process holds a list of draws or of
+rows.
 
-Every draw has a position: the captions stand in the order of their numbers, the draws of each in the order of theirs. A
-shard is a range of positions, a batch a range within a shard; none of them depends on who makes it or when. It knows
-numbers, not what is drawn.
+Every draw has a position: captions are in the order of their numbers, the draws of each in the order of theirs. A shard
+is a range of positions, a batch a range within a shard; none of them depends on who makes it or when. It knows numbers,
+not what is drawn.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ Ints = NDArray[np.int64]
 GROUP_SHARDS = 8
 MOST_GROUPS = 256
 BUCKET_ENTRIES = 20_000
-"""Fingerprints, once for each of their bands, that one process compares at a time if every draw were a failure."""
+"""Entries (fingerprints times bands) that one process compares at a time, if every draw is a failure."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`dataset_id`: hash of all that decides the rows. `draws`: of all captions together."""
+    """`dataset_id`: hash of everything that determines the rows. `draws`: of all captions together."""
 
     dataset_id: str
     draws: int
@@ -40,44 +41,47 @@ class Plan:
         return content_id("shard", self.dataset_id, number)
 
     def name(self, number: int) -> str:
-        """Of a shard's files, without their ending."""
+        """Returns the name of a shard's files, without their ending."""
         return f"{number:06d}-{self.shard_id(number)}"
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """The first position of a shard, and the one behind its last."""
+        """Returns the first position of a shard, and the one after its last."""
         start = number * self.shard_draws
         return start, min(self.draws, start + self.shard_draws)
 
     def batches(self, number: int) -> list[tuple[int, int]]:
-        """The bounds of a shard's batches."""
+        """Returns the bounds of a shard's batches."""
         start, stop = self.bounds(number)
         return [(first, min(stop, first + self.batch)) for first in range(start, stop, self.batch)]
 
     @property
     def groups(self) -> int:
-        """Into how many runs of consecutive shards the second pass cuts them."""
+        """The number of groups of consecutive shards in the second pass."""
         return max(1, min(MOST_GROUPS, -(-self.shards // GROUP_SHARDS)))
 
     def shards_of_group(self, group: int) -> range:
         return range(group * self.shards // self.groups, (group + 1) * self.shards // self.groups)
 
     def groups_of(self, positions: Ints) -> Ints:
-        """The group that holds each position."""
+        """Returns the group that holds each position."""
         firsts = [self.shards_of_group(group).start * self.shard_draws for group in range(self.groups)]
         return np.searchsorted(np.array(firsts, np.int64), positions, side="right") - 1
 
     def buckets(self, distance: int, format: int) -> int:
-        """Into how many buckets the second pass spreads the bands of all fingerprints, and since format 3 windows."""
+        """Returns the number of buckets that the second pass uses for the bands of all fingerprints, and since format 3
+        windows."""
         entries = distance + 1 + (1 + len(MOVES) if format >= 3 else 0)
         return max(1, -(-self.draws * entries // BUCKET_ENTRIES))
 
 
 def caption_of(firsts: Ints, positions: Ints) -> tuple[Ints, Ints]:
-    """Caption number and draw of each position. `firsts`: the position of each caption's first draw, ascending."""
+    """Returns caption number and draw of each position. `firsts`: the position of each caption's first draw,
+    ascending."""
     numbers = np.searchsorted(firsts, positions, side="right") - 1
     return numbers, positions - firsts[numbers]
 
 
 def seed_of_draw(seed: int, caption: str, draw: int) -> int:
-    """The seed of draw number `draw` of a caption, in [0, 2**31): the same in every process, shard and batch."""
+    """Returns the seed of draw number `draw` of a caption, in [0, 2**31): the same in every process, shard and
+    batch."""
     return seed_of("dataset", seed, caption, draw)

@@ -1,10 +1,10 @@
-"""Near-duplicates: failures of which an earlier one of the same label has almost the same fingerprint, and a thumbnail
-that is alike.
+"""Finds near-duplicates: failures whose fingerprint almost equals an earlier one's of the same label, with a similar
+thumbnail.
 
-Whether an image is left out depends on all earlier failures of its label, those that are left out themselves included:
-so no order of work, and no partition of it, changes the result. Pairs are looked for where a band of bits agrees, and
-bands can be compared apart (`fingerprint.bands`); the earliest of what they find is the result. It knows hashes, labels
-and positions, not where they are kept.
+Whether an image is left out depends on all earlier failures of its label, including those that are left out themselves:
+so neither the order of work nor its partition changes the result. Pairs are compared where a band of bits agrees, and
+bands can be processed separately (`fingerprint.bands`); the result is the earliest match over all bands. It knows
+hashes, labels and positions, not where they are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NONE = np.iinfo(np.int64).max
 """The position where there is no earlier failure."""
 
 _LONG = 64
-"""Entries with one band in common that are compared all at once rather than in step with all others."""
+"""Groups of more entries than this with one band in common are compared one by one, smaller ones together."""
 _BLOCK, _CHUNK, _PAIRS = 1024, 2048, 4096
 
 Ids = NDArray[np.bytes_]
@@ -29,9 +29,9 @@ Ids = NDArray[np.bytes_]
 
 @dataclass(frozen=True)
 class Marks:
-    """Failures, of each what it takes to find its near-duplicates. All arrays have one length.
+    """The data by which near-duplicates of failures are recognised. All arrays have the same length.
 
-    `thumbnails` (failures, THUMBNAIL_BYTES): where all are equal, fingerprints alone decide.
+    `thumbnails` (failures, THUMBNAIL_BYTES): where all are equal, only fingerprints decide.
     """
 
     positions: Ints  # in the plan
@@ -52,7 +52,7 @@ class Marks:
 
 
 def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int) -> Ints:
-    """In which bucket the entries of band `number` are compared: one and the same for equal labels and bits."""
+    """Returns the bucket in which each entry of band `number` is compared: the same for equal labels and bits."""
     mixed = band ^ (labels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(number * 0x2545F491)
     for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53), (33, 1)):  # murmur3's finaliser
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -60,8 +60,8 @@ def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int
 
 
 def earliest_repeats(marks: Marks, distance: int) -> Ints:
-    """Of each failure the position of the earliest one of its label that differs in at most `distance` bits, has a
-    thumbnail that is alike, and comes before it; NONE where there is none."""
+    """Returns for each failure the position of the earliest earlier one of its label that differs in at most `distance`
+    bits and has a similar thumbnail; NONE where there is none."""
     result = np.full(len(marks), NONE, np.int64)
     for band in bands(marks.hashes, distance + 1):
         result = np.minimum(result, earliest_in_band(marks, band, distance))
@@ -69,7 +69,7 @@ def earliest_repeats(marks: Marks, distance: int) -> Ints:
 
 
 def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
-    """As `earliest_repeats`, among the failures whose `band` is the same."""
+    """Does the work of `earliest_repeats` among the failures whose `band` is equal."""
     result = np.full(len(marks), NONE, np.int64)
     if not len(marks):
         return result
@@ -79,7 +79,7 @@ def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
     new[1:] = (ordered.hashes[1:] != ordered.hashes[:-1]) | (ordered.labels[1:] != ordered.labels[:-1])
     new[1:] |= (ordered.thumbnails[1:] != ordered.thumbnails[:-1]).any(axis=1)
     first = np.flatnonzero(new)[np.cumsum(new) - 1]
-    # Equal pictures are compared once: of a thousand blank ones each pair would be.
+    # Equal pictures are compared once: among a thousand blank ones every pair would be compared.
     ones = np.flatnonzero(new)
     of_ones = np.full(len(order), NONE, np.int64)
     of_ones[ones] = _earliest_of_distinct(ordered.take(ones), bits[ones], distance)
@@ -91,7 +91,7 @@ def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
 
 
 def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
-    """Of failures whose hashes or thumbnails differ; those with equal labels and bands are compared."""
+    """Compares failures whose hashes or thumbnails differ, where labels and bands are equal."""
     result = np.full(len(marks), NONE, np.int64)
     order = np.lexsort((marks.positions, band, marks.labels))
     marks, band = marks.take(order), band[order]
@@ -117,7 +117,7 @@ def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
 
 
 def _mixed(thumbnails: Thumbnails) -> Hashes:
-    """Numbers that are equal for equal thumbnails, and hardly ever for others."""
+    """Returns numbers that are equal for equal thumbnails, and almost never for others."""
     words = np.ascontiguousarray(thumbnails).view(np.uint64)
     factors = np.uint64(0x9E3779B97F4A7C15) * (2 * np.arange(words.shape[1], dtype=np.uint64) + np.uint64(1))
     mixed: Hashes = ((words ^ (words >> np.uint64(29))) * factors).sum(axis=1, dtype=np.uint64)
@@ -125,7 +125,7 @@ def _mixed(thumbnails: Thumbnails) -> Hashes:
 
 
 def _alike(thumbnails: Thumbnails, rows: Ints, others: Ints) -> NDArray[np.bool_]:
-    """`alike` of pairs of rows, some at a time."""
+    """Applies `alike` to pairs of rows, some at a time."""
     result = np.zeros(len(rows), bool)
     for start in range(0, len(rows), _PAIRS):
         piece = slice(start, start + _PAIRS)
@@ -134,7 +134,8 @@ def _alike(thumbnails: Thumbnails, rows: Ints, others: Ints) -> NDArray[np.bool_
 
 
 def repeated_among(new: Marks, earlier: Marks, distance: int) -> NDArray[np.bool_]:
-    """Which of the `new` failures are near-duplicates of an `earlier` one, or of one of themselves that comes before.
+    """Returns which of the `new` failures are near-duplicates of an `earlier` one, or of an earlier one among
+    themselves.
 
     `new` and `earlier` are in the order of their positions, all earlier ones before all new ones.
     """
@@ -149,8 +150,8 @@ def repeated_among(new: Marks, earlier: Marks, distance: int) -> NDArray[np.bool
 
 
 def _earliest_in_run(marks: Marks, distance: int) -> Ints:
-    """Of failures of one label and band in the order of their positions: all are compared with all before them, from
-    the first on, until one is near."""
+    """Compares each failure of one label and band, in the order of their positions, with all earlier ones, from the
+    first on, until one is near."""
     positions, hashes = marks.positions, marks.hashes
     earliest = np.full(len(hashes), NONE, np.int64)
     for start in range(0, len(hashes), _BLOCK):
@@ -169,9 +170,10 @@ def _earliest_in_run(marks: Marks, distance: int) -> Ints:
 
 
 def _first_alike(near: NDArray[np.bool_], rows: Ints, start: int, thumbnails: Thumbnails) -> Ints:
-    """Of each row the first of those that are `near` it (rows, others) whose thumbnail is alike; -1 where none is.
+    """Returns for each row the first of those that are `near` it (rows, others) whose thumbnail is similar; -1 where
+    none is.
 
-    `start`: the row of the first other one. `near` is used up.
+    `start`: the row of the first other one. `near` is modified.
     """
     first = np.full(len(rows), -1, np.int64)
     left = np.flatnonzero(near.any(axis=1))
@@ -186,9 +188,10 @@ def _first_alike(near: NDArray[np.bool_], rows: Ints, start: int, thumbnails: Th
 
 
 def within_cap(captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:
-    """Which failures the cap of their caption leaves, `cap` of the `unique` ones in the order of draws.
+    """Returns which failures the cap of their caption keeps: the first `cap` of the `unique` ones in the order of
+    draws.
 
-    `captions`: the caption number of each failure, ascending. `before`: how many unique ones of the first caption stand
+    `captions`: the caption number of each failure, ascending. `before`: how many unique ones of the first caption are
     in earlier shards.
     """
     counted = np.cumsum(unique)

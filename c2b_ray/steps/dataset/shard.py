@@ -1,8 +1,8 @@
-"""draws → failures: the images of a batch of draws are made, classified and judged; what fails may become a row.
+"""Turns draws into failures: the images of a batch of draws are made, classified and judged; failures may become rows.
 
-Every draw gets one reason, `CANDIDATE` or why it is left out, and nothing is kept of an image that is left out. Whether
-an image that is a candidate stays one, its shard decides (`ShardDraws`), and then the second pass. It knows roles and
-numbers; not shards' files, nor where anything runs.
+Every draw gets one reason: `CANDIDATE`, or why it is left out; nothing is kept of an image that is left out. Whether a
+candidate stays is decided by its shard (`ShardDraws`), and then by the second pass. It knows roles and numbers; not
+shards' files, nor where anything runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ OnStage = Callable[[str, int, float], None]
 
 @dataclass(frozen=True)
 class Judge:
-    """A classifier and what its answers mean: `names` of its labels, by position; the `truths` of the labels."""
+    """A classifier and what its answers mean. `names`: of its labels, by position. `truths`: of the dataset's
+    labels."""
 
     name: str
     revision: str
@@ -48,7 +49,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """Whether failures show their label: a captioner says which of `labels` it sees, or something else."""
+    """Checks whether failures show their label: a captioner chooses among `labels` and something else."""
 
     captioner: Captioner
     labels: tuple[str, ...]
@@ -58,7 +59,7 @@ class LabelCheck:
         return Question("What does the picture show?", tuple(texts), tuple(texts.values()))
 
     def seen(self, images: Sequence[Pixels]) -> list[tuple[str | None, str | None]]:
-        """The label that each image shows, or why none is known."""
+        """Returns the label that each image shows, or why none is known."""
         question = self.question()
         answers = self.captioner.answer(images, [question] * len(images))
         if len(answers) != len(images):
@@ -81,7 +82,7 @@ class Crew:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one judge says of a batch of images."""
+    """One judge's decisions on a batch of images."""
 
     judge: Judge
     logits: Floats
@@ -90,7 +91,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A failure: which draw of its batch it is, its image, and what all judges say of it, in their row `row`."""
+    """A failure: the index of its draw in the batch, its image, and the verdicts of all judges, whose row `row` is this
+    image's."""
 
     index: int
     wanted: Wanted
@@ -112,7 +114,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a batch of draws: a code of `REASONS` for each, details by their indices, and the candidates."""
+    """The outcome of a batch of draws: a code of `REASONS` for each, details by draw index, and the candidates."""
 
     codes: NDArray[np.uint8]
     details: dict[int, str]
@@ -123,7 +125,7 @@ class Outcome:
 
 
 def _unheard(stage: str, images: int, seconds: float) -> None:
-    """Nobody listens."""
+    """Ignores progress."""
 
 
 @dataclass
@@ -196,7 +198,8 @@ class _Batch:
         return verdicts
 
     def _verify(self, drawn: Sequence[Drawn], indices: Sequence[int]) -> list[str | None]:
-        """What the verifier sees in these images: a label, or why it sees none; None where there is no verifier."""
+        """Returns for each of these images the label that the verifier sees, or why it sees none; None where there is
+        no verifier."""
         if self.crew.verifier is None or not indices:
             return [None] * len(indices)
         began = time.monotonic()
@@ -212,7 +215,7 @@ def draw_batch(wanted: Sequence[Wanted], crew: Crew, on_stage: OnStage = _unhear
 
 
 def rows(candidates: Sequence[Candidate], rule: FailureRule) -> pa.Table:
-    """A table of `schemas.dataset.DATASET_ROWS`, a row per candidate."""
+    """Returns a table of `schemas.dataset.DATASET_ROWS`, a row per candidate."""
     return pa.Table.from_pylist([_row(candidate, rule) for candidate in candidates], DATASET_ROWS)
 
 

@@ -1,7 +1,7 @@
-"""Where a dataset's images come from: a generator, the nearest images of an index, or rows of a labelled table.
+"""The sources of a dataset's images: a generator, the nearest images of an index, or rows of a labelled table.
 
-All give draws: image number `draw` of a caption, always the same one. It does not know what is done
-with the images.
+Each gives draws: image number `draw` of a caption is always the same one. It does not know what is done with the
+images.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from c2b_ray.steps.decode import decode
 from c2b_ray.steps.draw import ImageSource
 
 PNG_LEVEL = 3
-"""Of zlib. Higher ones take twice the time for a hundredth of the bytes."""
+"""zlib's level. Higher ones take twice the time and save a hundredth of the bytes."""
 
 
 @dataclass(frozen=True)
 class Caption:
-    """`number`: in the plan, from 0. `rows`: of a labelled table, the images that stand in for its draws."""
+    """`number`: in the plan, from 0. `rows`: of a labelled table, the images that take the place of its draws."""
 
     number: int
     label: str
@@ -36,7 +36,7 @@ class Caption:
 
 @dataclass(frozen=True)
 class Wanted:
-    """One image to be drawn. `draw`: its number among the caption's; `of_source`: among those of its source."""
+    """One image to be drawn. `draw`: its number among the caption's draws. `of_source`: among those of its source."""
 
     caption: Caption
     draw: int
@@ -46,8 +46,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw: `seed` (of an image that was not generated, its row), what its source calls it, and `pixels` or the
-    reason in `error` why there are none. `data`: the image as its source encodes it; None: it has to be encoded."""
+    """One draw: `seed` (for an image that was not generated, its row), its key in the source, and `pixels` or, in
+    `error`, why there are none. `data`: the image as its source encodes it; None: it has to be encoded."""
 
     seed: int
     key: str
@@ -67,14 +67,14 @@ class Drawn:
 class DrawSource(Protocol):
     @property
     def name(self) -> str:
-        """The generator's spec, or the path of what the images are from."""
+        """The generator's spec, or the path of the images' source."""
         ...
 
     @property
     def revision(self) -> str: ...
 
     def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
-        """One image for each that is wanted, in their order."""
+        """Returns one image for each wanted one, in their order."""
         ...
 
 
@@ -103,7 +103,7 @@ def _drawn(one: Wanted, image: GeneratedImage) -> Drawn:
 
 @dataclass(frozen=True)
 class FromTable:
-    """Draw i of a caption is the i-th of its rows."""
+    """Rows of a labelled table. Draw i of a caption is the i-th of its rows."""
 
     name: str
     table: ImageSource
@@ -119,7 +119,7 @@ class FromTable:
 
 @dataclass(frozen=True)
 class Nearest:
-    """Draw i of a caption is its i-th nearest image in an index. `most`: the draws of a caption."""
+    """Images of an index. Draw i of a caption is its i-th nearest image. `most`: the draws of a caption."""
 
     name: str
     encoder: TextEncoder

@@ -1,4 +1,4 @@
-"""labelled images → answers: whether each classifier fails on each image, and what it takes it for.
+"""Classifies labelled images: whether each classifier fails on each image, and the label that it takes it for.
 
 It knows images, labels and deciders; not what else the images show.
 """
@@ -21,17 +21,17 @@ NO_ANSWER = "the classifier gave no answer (its logits are not numbers)"
 
 @dataclass(frozen=True)
 class LabelledModels:
-    """Where labelled images are, and who classifies them."""
+    """The source of labelled images, and the classifiers."""
 
     source: ImageSource
     classifiers: tuple[tuple[Classifier, Decider], ...]
 
 
 def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
-    """A table of `schemas.ANSWERS`: a row per image and classifier, of those ids that the image still has.
+    """Returns a table of `schemas.ANSWERS`: a row per image and classifier, for the ids that the image still has.
 
-    `batch`: `answer_id` (a list: one of each classifier that is still to answer), `row` in the source, `name`
-    of the image in that, and `label`.
+    `batch`: `answer_id` (a list: one per classifier that has not answered), `row` in the source, `name` of the image in
+    it, and `label`.
     """
     rows, labels = batch["row"].to_pylist(), batch["label"].to_pylist()
     images = models.source.fetch(rows)

@@ -1,6 +1,6 @@
-"""Captions that are tried, each with its text, its sentences and where it comes from: rows of `schemas.CANDIDATES`.
+"""Captions that are tried, each with its text, its sentences and its origin: rows of `schemas.CANDIDATES`.
 
-It knows how captions of a person or a file must look; what they are made from is `refine`'s and `clusters`'.
+It checks captions that a person or a file provides; `refine` and `clusters` make others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Candidate:
 
     @property
     def text(self) -> str:
-        """What the generator gets."""
+        """The text that the generator gets."""
         return caption(self.prompt, self.sentences) if self.verbatim is None else self.verbatim
 
     @property
@@ -45,7 +45,7 @@ class Candidate:
 
 
 def table(candidates: Iterable[Candidate]) -> pa.Table:
-    """Rows of `schemas.CANDIDATES`, each caption once: the first that has its text."""
+    """Returns rows of `schemas.CANDIDATES`, each caption once: the first with its text."""
     first: dict[str, Candidate] = {}
     for candidate in candidates:
         first.setdefault(candidate.caption_id, candidate)
@@ -64,10 +64,10 @@ def table(candidates: Iterable[Candidate]) -> pa.Table:
 
 
 def written(text: str, labels: Sequence[str], origin: Origin, field: str = "caption") -> Candidate:
-    """A caption as a person or a file has it, word for word, of the one label that it contains.
+    """Returns a caption as a person or a file wrote it, word for word, for the one label that it contains.
 
-    ConfigError of `field` where it contains none of the labels, or several: it is ambiguous which is meant. Of "sea
-    lion" and "lion" the longer one counts.
+    Raises ConfigError for `field` where it contains none of the labels, or several, which is ambiguous. Where one label
+    is part of another, as "lion" of "sea lion", the longer one counts.
     """
     line = " ".join(text.split())
     said = [label for label in labels if names(line, label)]

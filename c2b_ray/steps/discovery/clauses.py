@@ -1,8 +1,8 @@
-"""A captioner's description as short sentences about the image: "a photo of a bus, in red" → "it is in red".
+"""Splits a captioner's description into short sentences about the image: "a photo of a bus, in red" → "it is in red".
 
-The grammar of captions, no more: a lead ("a photo of"), a noun with adjectives before it, phrases behind it, commas and
-"and" between them. A phrase keeps its words, so that a model that reads captions understands
-the sentence as it understood the phrase. It knows English; which sentences may be used is `sentences`'.
+It covers the grammar of captions and no more: a lead ("a photo of"), a noun with adjectives before it, phrases behind
+it, commas and "and" between them. A phrase keeps its words, so that a model that reads captions understands the
+sentence as it understood the phrase. It knows English; `sentences` decides which sentences may be used.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ _ADJECTIVES = _INTENSIFIERS | {"and", "distant", "close-up", "stripy", "nearby"}
 
 
 def sentences_of(text: str, label: str, others: Collection[str] = ()) -> tuple[list[str], list[Dropped]]:
-    """The sentences of a captioner's caption that may stand behind a prompt, and why each other one may not."""
+    """Returns the sentences of a captioner's caption that may stand behind a prompt, and why each other one may not."""
     return usable(statements(text, label), label, others)
 
 
 def statements(text: str, label: str) -> list[str]:
-    """The sentences about the image that a caption holds, in its order; nothing for a caption of the label alone."""
+    """Returns the sentences about the image that a caption holds, in its order; none for a caption of only the
+    label."""
     owned = re.compile(rf"(?:\b(?:an?|the|this)\s+)?{name_pattern(label).pattern}['’]s?(?=\s)", re.IGNORECASE)
     sentences = (
         uncapitalised(owned.sub("its", sentence)) for sentence in split(text[:_MOST_LETTERS])[:_MOST_SENTENCES]
@@ -82,7 +83,7 @@ def _of_sentence(sentence: str, label: str) -> list[str]:
 
 
 def _about_else(head: str, tail: str) -> list[str]:
-    """ "a dog next to the red bus": a dog is next to it, and it is red."""
+    """ "a dog next to the red bus" → "a dog is next to it", "it is red"."""
     noun = _LAST_NOUN.match(head)
     adjectives = _adjectives(noun[2]) if noun else []
     text = f"{(noun[1] if noun and len(adjectives) == len(noun[2].split()) else head).strip()} it{tail}"
@@ -92,7 +93,8 @@ def _about_else(head: str, tail: str) -> list[str]:
 
 
 def _before(head: str) -> list[str]:
-    """Of "at night, a small red": what opens the sentence, what the picture is like, the adjectives."""
+    """Returns the sentences in "at night, a small red": the opening of the sentence, the kind of picture, the
+    adjectives."""
     if opening := _OPENING.match(head):
         head = f"{opening.group(1)}, {opening.group(2)}"
     *openings, last = re.split(r"\s*[,:;]\s*", head)
@@ -107,7 +109,8 @@ def _before(head: str) -> list[str]:
 
 
 def _adjectives(modifiers: str) -> list[str]:
-    """ "small red" → small, red; "light blue" stays together, "school" of a bus names another kind of thing."""
+    """ "small red" → small, red. "light blue" stays together; "school", of a bus, is left out: it names another kind of
+    thing."""
     parts = [part for part in modifiers.split() if _is_adjective(part)]
     together = any(part.lower() in _INTENSIFIERS for part in parts[:-1])
     return [" ".join(parts)] if together else parts
@@ -139,7 +142,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _parts(phrase: str) -> list[str]:
-    """ "on a street at night" → on a street, at night; a first word alone is no phrase: "small in the frame"."""
+    """ "on a street at night" → on a street, at night. A single first word is not split off: "small in the frame"."""
     parts: list[str] = []
     for part in _NEXT.split(phrase):
         joined = part.startswith("by ") and parts and _PARTICIPLE.search(parts[-1])
@@ -151,7 +154,7 @@ def _parts(phrase: str) -> list[str]:
 
 
 def _phrase(phrase: str) -> list[str]:
-    """One phrase as a sentence."""
+    """Returns one phrase as a sentence."""
     text = phrase.strip()
     lower = text.lower()
     if lower.startswith("and "):

@@ -1,10 +1,10 @@
-"""Failures → clusters that may have one cause, and the caption that describes a cluster's images best.
+"""Clusters failures that may have one cause, and finds the caption that describes a cluster's images best.
 
 Failures are split by the label that they were taken for, then by features (Wiles et al. 2022, section 3, "Optional
-clustering"): average linkage on cosine distance. There are as many clusters as make the mean silhouette highest, and
-one where even that is below `LEAST_SILHOUETTE` (Kaufman and Rousseeuw 1990: no substantial structure). Where a label's
-failures are split, all of them together are a cluster too: a wrong split then loses no cause (the paper's footnote 3).
-It knows arrays and texts, not images or models.
+clustering"): average linkage on cosine distance. The number of clusters maximises the mean silhouette; there is one
+cluster where even that is below `LEAST_SILHOUETTE` (Kaufman and Rousseeuw 1990: no substantial structure). Where a
+label's failures are split, all of them together are a cluster too, so that a wrong split loses no cause (the paper's
+footnote 3). It knows arrays and texts, not images or models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from c2b_ray.steps.discovery.sentences import caption, contained
 
 LEAST_SILHOUETTE = 0.25
 MOST_IMAGES = 200
-"""Of one predicted label: the distances of all pairs are held."""
+"""The most images of one predicted label; the distances of all their pairs are in memory."""
 MOST_CLUSTERS = 6
 MOST_SENTENCES = 4
 
@@ -45,7 +45,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Combination:
-    """The sentences that were chosen, in the order of choosing; `scores`: the prompt's, then after each of them."""
+    """The chosen sentences, in the order of choosing. `scores`: the prompt's, then after each of them."""
 
     sentences: tuple[str, ...]
     scores: tuple[float, ...]
@@ -57,10 +57,10 @@ def clusters(
     most_images: int = MOST_IMAGES,
     most_clusters: int = MOST_CLUSTERS,
 ) -> list[Cluster]:
-    """The clusters of failures, those of the commonest predicted label first, larger before smaller.
+    """Returns the clusters of failures, those of the most frequent predicted label first, larger before smaller.
 
-    `embeddings` (failures, dimension), unit-norm: None splits by label alone; a row of NaN belongs to no cluster. Of a
-    label with more failures than `most_images` the first ones are taken: the same failures give the same clusters.
+    `embeddings` (failures, dimension), unit-norm; None splits by label only; a row of NaN belongs to no cluster. Of a
+    label with more failures than `most_images` the first ones are used: the same failures give the same clusters.
     """
     groups: dict[str | None, list[int]] = {}
     for number, label in enumerate(predicted):
@@ -82,15 +82,16 @@ def combine(
     most: int = MOST_SENTENCES,
     always: bool = False,
 ) -> Combination:
-    """The sentences that describe the images best behind the prompt, chosen greedily (the paper's z_A).
+    """Returns the sentences that describe the images best behind the prompt, chosen greedily (the paper's z_A).
 
-    Each turn adds the sentence whose caption has the highest mean score over the images, until none raises it or `most`
-    are chosen. `reference` scores the same texts of images that are no failures: a sentence then counts by how much
+    Each step adds the sentence whose caption has the highest mean score over the images, until none raises it or `most`
+    are chosen. `reference` scores the same texts on images that are no failures: a sentence then counts by how much
     more it adds for the failures than for these, and must add more than a standard error. (Of 30 triples of values
-    planted in the world, 19 were described in full; at two standard errors, 13. A sentence too many can be left out
+    planted in the world, 19 were described in full; at two standard errors, 13. A superfluous sentence can be removed
     later.) What any image of the label shows explains no failure, and a longer text is less likely whatever the image.
+
     `always`: add until `most`, as the paper does, whether or not the score rises; needed for likelihoods without a
-    reference. Sentences that say nothing beside the chosen ones are passed over; of equal ones the first is taken.
+    reference. Sentences that say nothing beyond the chosen ones are skipped; among equal ones the first is taken.
     """
     chosen: list[str] = []
     before = _Scored.of([prompt], scores, reference)
@@ -114,7 +115,7 @@ def combine(
 
 @dataclass(frozen=True)
 class _Scored:
-    """Scores of texts by the cluster's images and by those of the reference, float64 (images, texts)."""
+    """Scores of texts on the cluster's images and on those of the reference, float64 (images, texts)."""
 
     cluster: NDArray[np.float64]
     reference: NDArray[np.float64] | None
@@ -128,12 +129,13 @@ class _Scored:
         return _Scored(self.cluster[:, column], None if self.reference is None else self.reference[:, column])
 
     def mean(self, text: int) -> float:
-        """NaN where an image that has scores has none of this text."""
+        """Returns the mean score; NaN where an image that has scores has none for this text."""
         value = _mean(self.cluster[:, text])
         return value if self.reference is None else value - _mean(self.reference[:, text])
 
     def gain(self, text: int, before: _Scored) -> float:
-        """By how much the text is better than the one of `before`; with a reference, beyond a standard error."""
+        """Returns by how much the text is better than the one of `before`; with a reference, beyond a standard
+        error."""
         gains = self.cluster[:, text] - before.cluster[:, 0]
         if self.reference is None or before.reference is None:
             return _mean(gains)
@@ -143,7 +145,7 @@ class _Scored:
 
 
 def _known(scores: Floats) -> NDArray[np.float64]:
-    """Without the images that have no scores at all."""
+    """Returns the scores without the images that have no scores at all."""
     rows = np.asarray(scores, np.float64)
     return rows[~np.isnan(rows).all(axis=1)]
 
@@ -167,7 +169,7 @@ def _members(numbers: Sequence[int], embeddings: Floats | None, most: int) -> li
 
 
 def _nearest_first(distances: Distances) -> NDArray[np.int64]:
-    """From the medoid outwards."""
+    """Returns the order from the medoid outwards."""
     medoid = int(distances.sum(axis=1).argmin())
     order = np.argsort(distances[medoid], kind="stable")
     return np.concatenate([[medoid], order[order != medoid]])
@@ -186,7 +188,8 @@ def _split(distances: Distances, most: int) -> NDArray[np.int64]:
 
 
 def silhouette(distances: Distances, labels: NDArray[np.integer]) -> float:
-    """Mean over the points of (b − a)/max(a, b): a, the mean distance to its own cluster; b, to the nearest other one.
+    """Returns the mean over the points of (b − a)/max(a, b): a, the mean distance to its own cluster; b, to the nearest
+    other one.
 
     In [−1, 1]; 0 for a point alone in its cluster, and where there is one cluster (Rousseeuw 1987).
     """

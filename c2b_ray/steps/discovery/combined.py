@@ -1,8 +1,8 @@
-"""Failures of one kind → clusters of them, and of each the sentences that describe it best: images in, texts out.
+"""Clusters failures of one kind, and finds the sentences that describe each cluster best: images in, texts out.
 
-A group is the failures of one label that were taken for one other. Its images are grouped by an encoder's features, or
-without one by what their descriptions say; the captioner, or else the encoder, scores the captions. It knows bytes,
-texts and roles.
+A group is the failures of one label that were taken for one other. Its images are clustered by an encoder's features,
+or without an encoder by the words of their descriptions; the captioner, or else the encoder, scores the captions. It
+knows bytes, texts and roles.
 """
 
 from __future__ import annotations
@@ -26,30 +26,32 @@ from c2b_ray.steps.decode import decode
 from c2b_ray.steps.discovery.clusters import Cluster, clusters, combine
 
 MOST_MEMBERS, MOST_REFERENCE, MOST_TEXTS, MOST_CLUSTERS = 12, 12, 16, 3
-"""Images of a cluster and of the reference that score captions; sentences that are tried; clusters of a group. A
+"""The most images of a cluster and of the reference that score captions; sentences tried; clusters per group. A
 vision-language model looks at an image once for each text."""
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What scores captions, and what features are from; either may lack."""
+    """The scorer of captions, and the encoder of features; either may be None."""
 
     scorer: CaptionScorer | None
     encoder: TextImageEncoder | None
 
 
 def combine_groups(groups: pa.Table, models: Scoring) -> pa.Table:
-    """A table of `schemas.COMBINATIONS`, a row per row of `groups`.
+    """Returns a table of `schemas.COMBINATIONS`, a row per row of `groups`.
 
     Columns: `combination_id`; `prompt`; `images`, encoded failures; `sentences`, of each of them; `reference`, encoded
-    images of the label that are no failures. Without a scorer, a group has no combinations and says why.
+    images of the label that are no failures. Without a scorer, a group has no combinations but an error.
     """
     return pa.Table.from_pylist([_row(group, models) for group in groups.to_pylist()], COMBINATIONS)
 
 
 def described(sentences: Sequence[Sequence[str]]) -> Floats:
-    """Features of images from their descriptions: unit-norm float32 (images, words), each word the more the rarer it
-    is; a row of NaN for an image of which nothing is said."""
+    """Returns features of images from their descriptions: unit-norm float32 (images, words); rarer words weigh more.
+
+    A row is NaN for an image without a description.
+    """
     said = [set(re.findall(r"[\w'-]+", " ".join(one).casefold())) for one in sentences]
     counts = Counter(word for words in said for word in words)
     column = {word: number for number, word in enumerate(sorted(counts))}

@@ -1,6 +1,6 @@
-"""hypotheses of two classifiers → which captions fail more often for B than for A.
+"""Compares hypotheses of two classifiers: which captions fail more often for B than for A.
 
-Hypotheses are the same where label, target, caption and generator are. It knows rows, not runs or pages.
+Hypotheses correspond where label, target, caption and generator are equal. It knows rows, not runs or pages.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _NOTHING: Mapping[str, Any] = {"failures": 0, "draws": 0, "rate": None, "q_value
 
 
 def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alpha: float) -> pa.Table:
-    """A table of `schemas.FAILURES_COMPARISON`, those that changed first, the largest difference first.
+    """Returns a table of `schemas.FAILURES_COMPARISON`: changed rows first, the largest difference first.
 
     `a`, `b`: rows with `KEY`, `failures`, `draws`, `rate`, `q_value`, `verdict`, `doubts`: hypotheses of confirmation
-    and baselines of one classifier each, on images that may be the same: p-values and limits hold however the failures
-    of both go together. q is over all that both have (Benjamini & Hochberg 1995); worse and better
-    where it is at most alpha and nothing is in doubt.
+    and baselines of one classifier each. Both may rest on the same images: p-values and limits hold however the
+    failures of the two are correlated. q is computed over all rows that both have (Benjamini & Hochberg 1995); a row is
+    worse or better where it is at most alpha and nothing is in doubt.
     """
     of_a, of_b = _by_key(a), _by_key(b)
     keys = list(dict.fromkeys([*of_a, *of_b]))
@@ -84,7 +84,7 @@ def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alph
 
 @dataclass(frozen=True)
 class _Numbers:
-    """Of all pairs; `both`: those in which both sides have draws, without which nothing of a pair is known."""
+    """The numbers of all pairs. `both`: pairs in which both sides have draws; nothing is known about other pairs."""
 
     differences: RateEstimate
     ratios: RateEstimate
@@ -126,7 +126,7 @@ class _Numbers:
 
 
 def _by_key(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
-    """Of a caption that was drawn for a person too, the row with the most draws."""
+    """Returns the rows by `KEY`; for a caption that was also drawn for a person, the row with the most draws."""
     return {tuple(row[name] for name in KEY): row for row in sorted(rows, key=lambda row: int(row["draws"]))}
 
 

@@ -1,8 +1,8 @@
-"""Labelled images and their answers → which values of columns go with failures, on one half; how often, on the other.
+"""Finds column values of labelled images that correlate with failures on one half, and counts failures on the other.
 
 A caption is a label and the values of one or two columns: "images of cat. its texture is elephant." Its failures are
-held against the label's other images of the same half: both are samples without an image in common. Each half is taken
-whole, so that nothing stops early. It knows arrays of rows, not images.
+compared with those of the label's other images of the same half: two disjoint samples. Each half is used as a whole, so
+that nothing stops early. It knows arrays of rows, not images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.steps.discovery.candidates import Candidate
 
 MOST, TARGETS = 5, 12
-"""Captions of each kind that are confirmed; predicted labels that are looked at of each label."""
+"""The most captions of each kind that are confirmed; the most predicted labels examined per label."""
 FEWEST, WORTH = 2, 1.5
 
 Mask = NDArray[np.bool_]
@@ -29,7 +29,7 @@ Texts = NDArray[np.object_]
 
 @dataclass(frozen=True)
 class Answered:
-    """Of every labelled image of the run: its label, its columns' values (None where it has none), and its half."""
+    """For every labelled image of the run: its label, its columns' values (None where it has none), and its half."""
 
     labels: Texts
     columns: Mapping[str, Texts]
@@ -66,7 +66,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Sides:
-    """Failures and images, of those that show a condition and of the label's others."""
+    """Failures and images that show a condition, and those of the label's other images."""
 
     failures: int
     images: int
@@ -75,7 +75,7 @@ class Sides:
 
     @property
     def gain(self) -> float:
-        """Log likelihood ratio of two rates against one, 0 where the first is not the higher."""
+        """The log likelihood ratio of two rates against one; 0 where the first is not the higher."""
         f1, n1, f0, n0 = self.failures, self.images, self.other_failures, self.others
         if not n1 or not n0 or f1 * n0 <= f0 * n1:
             return 0.0
@@ -101,14 +101,14 @@ def sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -
 
 
 def targets(predicted: Sequence[str | None], failed: Mask, of_label: Mask) -> list[str]:
-    """What most failures of a label are taken for."""
+    """Returns the labels that most failures of a label are taken for."""
     names = [predicted[row] for row in np.flatnonzero(failed & of_label).tolist()]
     counts = Counter(name for name in names if name is not None)
     return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))][:TARGETS]
 
 
 def conditions(answered: Answered, label: str, failed: Mask, among: Mask) -> list[Condition]:
-    """The conditions of one or two columns that go best with failures, in the half `among`."""
+    """Returns the conditions of one or two columns that correlate best with failures, in the half `among`."""
     scored = []
     for values in _values(answered, answered.of_label(label) & among & failed):
         condition = Condition(label, values)
@@ -119,7 +119,7 @@ def conditions(answered: Answered, label: str, failed: Mask, among: Mask) -> lis
 
 
 def _values(answered: Answered, rows: Mask) -> Iterator[tuple[tuple[str, str], ...]]:
-    """The values, and pairs of values of two columns, of these images, each once."""
+    """Yields the values, and pairs of values of two columns, of these images, each once."""
     seen: dict[tuple[tuple[str, str], ...], None] = {}
     for row in np.flatnonzero(rows).tolist():
         shown = [(name, value) for name, values in answered.columns.items() if (value := values[row]) is not None]

@@ -1,4 +1,4 @@
-"""failures → descriptions: the captioner's text on each image that was kept. It knows bytes and texts alone."""
+"""Describes failures: the captioner's text about each kept image. It knows only bytes and texts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from c2b_ray.steps.decode import decode
 
 
 def describe(images: pa.Table, captioner: Captioner) -> pa.Table:
-    """A table of `schemas.DESCRIPTIONS`, a row per row of `images` (`description_id`, `label`, `image`).
+    """Returns a table of `schemas.DESCRIPTIONS`, a row per row of `images` (`description_id`, `label`, `image`).
 
-    An image that cannot be decoded, and one of which the captioner says nothing usable, is an error of its row.
+    An image that cannot be decoded, or about which the captioner says nothing usable, has an error in its row.
     """
     decoded = [_pixels(data) for data in images["image"].to_pylist()]
     good = [index for index, pixels in enumerate(decoded) if not isinstance(pixels, str)]

@@ -1,7 +1,7 @@
-"""Which labels share a parent, and what a prompt calls a label's kind: a hierarchy applied to a classifier's labels.
+"""A hierarchy applied to a classifier's labels: which labels share a parent, and what a prompt calls a label's kind.
 
-A label may have several parents, and a name may be that of several things ("crane"): then all their parents are the
-label's, so that an answer that may be akin never counts as one that is not. It knows names, not where they are read.
+A label may have several parents, and a name may belong to several things ("crane"): then all their parents are the
+label's, so that an answer that may be related is never counted as unrelated. It knows names, not where they are read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 
 _IN_ORDER = 0.5
-"""A label space of as many labels, of which more than this share are named as they stand there, is the known one."""
+"""A label space is the hierarchy's own if it has as many labels, and more than this share of them match by position."""
 
 
 class Hierarchy:
-    """Labels are compared as names are everywhere; "tench, Tinca tinca" is what has both names, else the first.
+    """Labels are compared as names are everywhere. "tench, Tinca tinca" is the entry that has both names, else the one
+    with the first.
 
-    `label_space`: the labels of a classifier in their order. Where it is the one that the hierarchy is of
-    (ImageNet-1k), each label is known by its position, so that its two cranes are two.
+    `label_space`: the labels of a classifier in their order. Where it is the hierarchy's own label space (ImageNet-1k),
+    each label is identified by its position, so that its two cranes are distinguished.
     """
 
     def __init__(self, ancestry: Ancestry, label_space: Sequence[str] = ()) -> None:
@@ -32,7 +33,7 @@ class Hierarchy:
 
     @staticmethod
     def of(parents: Mapping[str, Sequence[str]]) -> Hierarchy:
-        """From label → its parents."""
+        """Returns a hierarchy from label → its parents."""
         entries = (
             Entry((name,), tuple(map(normalise, above)), above[0] if above else None) for name, above in parents.items()
         )
@@ -42,7 +43,7 @@ class Hierarchy:
         return bool(self._entries(label))
 
     def check(self, labels: Iterable[str]) -> None:
-        """ConfigError of the field `hierarchy` where it lacks a label."""
+        """Raises ConfigError for the field `hierarchy` where it lacks a label."""
         missing = [label for label in labels if label not in self]
         if missing:
             more = f", nor {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -51,24 +52,29 @@ class Hierarchy:
             raise ConfigError("hierarchy", f"{problem}; {nearest(normalise(missing[0]), known)}")
 
     def parents(self, label: str) -> frozenset[str]:
-        """What a label's parents are known by; none for a label without one. ConfigError: a label that is not there."""
+        """Returns the names of a label's parents; empty for a label without one. Raises ConfigError for an unknown
+        label."""
         self.check([label])
         return frozenset(parent for entry in self._entries(label) for parent in entry.parents)
 
     def shares_parent(self, a: str, b: str) -> bool:
-        """Whether two labels have a parent in common. A label without a parent shares none, even with itself."""
+        """Returns whether two labels have a parent in common. A label without a parent shares none, even with
+        itself."""
         return not self.parents(a).isdisjoint(self.parents(b))
 
     def parent_name(self, label: str) -> str | None:
-        """What stands behind the label in a prompt, "fly (insect)"; None for a label without a parent. Of a name of
-        several things, the one that is commonly meant. ConfigError: a label that is not there."""
+        """Returns the text behind the label in a prompt, "insect" in "fly (insect)"; None for a label without a parent.
+
+        For a name of several things, it is that of the most common meaning. Raises ConfigError for an unknown label.
+        """
         self.check([label])
         return next((entry.shown for entry in self._entries(label) if entry.shown), None)
 
     def kin(self, positions: Sequence[int]) -> NDArray[np.bool_]:
-        """Bool (labels of the label space,): which share a parent with one of the labels at `positions`.
+        """Returns bool (labels of the label space,): which share a parent with one of the labels at `positions`.
 
-        ConfigError where the hierarchy lacks any label of the space: taken for one, an image would count as a failure.
+        Raises ConfigError where the hierarchy lacks any label of the space: an image taken for it would count as a
+        failure.
         """
         above = frozenset().union(*(self._parents_of_space[position] for position in positions))
         return np.array([not above.isdisjoint(parents) for parents in self._parents_of_space], bool)
@@ -94,7 +100,7 @@ class Hierarchy:
         return same > _IN_ORDER * len(entries)
 
     def _entries(self, label: str) -> list[Entry]:
-        """What the label may mean, first what is commonly meant; [] where nothing has its name."""
+        """Returns the possible meanings of the label, the most common one first; [] where nothing has its name."""
         whole = self._numbers(label)
         if not whole and "," in label:
             parts = [set(self._numbers(part)) for part in label.split(",")]

@@ -1,4 +1,4 @@
-"""images of a label → a verifier's answers about them, for `reliability`. It knows bytes and answers alone."""
+"""Asks a verifier what images of a label show, for `reliability`. It knows only bytes and answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from c2b_ray.steps.verify import weighed
 
 
 def inspect(images: pa.Table, verifier: Captioner) -> pa.Table:
-    """A table of `schemas.DESCRIPTIONS`, a row per row of `images` (`description_id`, `label`, `image`, `labels`: what
-    else it may show): `text` is the label that the verifier sees."""
+    """Returns a table of `schemas.DESCRIPTIONS`, a row per row of `images`.
+
+    `images`: `description_id`, `label`, `image`, and `labels`, the other labels that it may show. `text` in the result
+    is the label that the verifier sees.
+    """
     rows = []
     for row in images.to_pylist():
         text, error = None, None
@@ -29,5 +32,5 @@ def inspect(images: pa.Table, verifier: Captioner) -> pa.Table:
 
 
 def answer_of(text: str | None, error: str | None) -> Answer:
-    """What `inspect` wrote, as an answer."""
+    """Returns as an answer what `inspect` wrote."""
     return Answer(text, error=None if text is not None else error or "no answer")

@@ -1,11 +1,11 @@
-"""descriptions of failures → sets of sentences that failures have in common and other images have not.
+"""Mines descriptions of failures for sets of sentences that failures share and other images do not.
 
 A set I of sentences that explains a of m failures, and that a share b of ordinary images has, gains
 
     G(I) = a*log((a/m)/b) + (m-a)*log((1-a/m)/(1-b)) - COST*|I|        (a/m > b; the last term for m > 1)
 
-the log likelihood of the failures if those that have I are a share a/m of them, over that if they are as other images
-are. Of a single failure the whole description gains most. It knows sets of sentences.
+This is the log likelihood ratio of the failures: with a share a/m of them having I, against the share in other images.
+For a single failure the whole description gains most. It knows sets of sentences.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from itertools import combinations
 
 LARGEST = 4
 COST = 2.0
-"""Nats that a sentence has to gain, for there are many that could be said."""
+"""Nats that each sentence must gain, because there are many possible sentences."""
 
 Sentences = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Mined:
-    """A set of sentences in the order of their description; `lift`: how much more frequent failures are with it."""
+    """A set of sentences in the order of their description. `lift`: how much more frequent it is among failures."""
 
     sentences: Sentences
     support: int
@@ -34,7 +34,7 @@ class Mined:
 
 
 class Background:
-    """How frequent each sentence is among a label's ordinary images; sentences are taken for independent."""
+    """The frequency of each sentence among a label's ordinary images; sentences are taken as independent."""
 
     def __init__(self, descriptions: Sequence[Sentences]) -> None:
         self._count = Counter(sentence for one in descriptions for sentence in set(one))
@@ -45,7 +45,7 @@ class Background:
 
 
 def mine(failures: Sequence[Sentences], background: Background, most: int) -> list[Mined]:
-    """At most `most` sets, best first; each explains failures that those before it do not."""
+    """Returns at most `most` sets, best first; each explains failures that those before it do not."""
     left = [one for one in failures if one]
     result: list[Mined] = []
     while left and len(result) < most:
@@ -58,7 +58,7 @@ def mine(failures: Sequence[Sentences], background: Background, most: int) -> li
 
 
 def _sets(failures: Sequence[Sentences], background: Background) -> list[Mined]:
-    """Every set of up to `LARGEST` sentences of a failure, and each whole description."""
+    """Returns every set of up to `LARGEST` sentences of a failure, and each whole description."""
     support: Counter[frozenset[str]] = Counter()
     order: dict[frozenset[str], Sentences] = {}
     for one in failures:

@@ -1,15 +1,16 @@
-"""budget → the least rate at which a failure is likely to be found, said before anything is drawn.
+"""Computes from a budget the least rate at which a failure is likely to be found, before anything is drawn.
 
-A failure that happens at a rate r on images that show something, which a share s of a label's images show, is found
-where three things come true, of which each is about rare events (Poisson):
+A failure that occurs at a rate r on images with a certain content, which a share s of a label's images have, is found
+where three conditions hold, each about rare events (Poisson):
 
-    seen        one of the b baseline images that discovery draws of the label fails so       1 - exp(-b*r*s)
-    promising   the caption that its description makes fails twice in c draws                 P(Poisson(c*r) >= 2)
-    confirmed   its fresh draws, t of the caption, fail as often as the test requires         P(Poisson(t*r) >= k)
+    seen         one of the b baseline images that discovery draws of the label fails this way     1 - exp(-b*r*s)
+    promising    the caption made from its description fails twice in c draws                      P(Poisson(c*r) >= 2)
+    confirmed    its fresh draws, t of the caption, fail as often as the test requires             P(Poisson(t*r) >= k)
 
-k is what `costs.expected_draws` takes at these rates, times r. That the captioner describes the failing image rightly,
-and that no other failure takes the draws, is taken for granted: so this is the most that a budget promises. Simulated,
-a test decides in time as often as is said where that is four times in five.
+k is `costs.expected_draws` at these rates, times r. It is assumed that the captioner describes the failing image
+correctly, and that no other failure takes the draws: so this is an upper limit of what a budget achieves. In
+simulations, a test decides in time as often as computed where that is four times in five.
+
 It knows rates and numbers of draws.
 """
 
@@ -33,11 +34,11 @@ _HALVINGS = 60
 
 @dataclass(frozen=True)
 class Reach:
-    """Draws of a run for one failure of each label.
+    """A run's draws for one failure of each label.
 
-    seen: baseline images of a label that discovery looks for failures among; None where the config has the captions, so
-    that none has to be discovered. screened: of one caption in discovery. tested: of a caption and its baseline
-    together on fresh seeds. hypotheses: that share the false discovery rate alpha.
+    seen: baseline images of a label among which discovery looks for failures; None where the config has the captions,
+    so that none has to be discovered. screened: draws of one caption in discovery. tested: draws of a caption and its
+    baseline together on fresh seeds. hypotheses: the number that share the false discovery rate alpha.
     """
 
     seen: float | None
@@ -47,9 +48,9 @@ class Reach:
     alpha: float = 0.05
 
     def power(self, rates: ArrayLike, share: float) -> Floats:
-        """The probability that a failure is found, float64 of the shape of `rates`, each in (0, 1].
+        """Returns the probability that a failure is found, float64 of the shape of `rates`, each in (0, 1].
 
-        share: in (0, 1), of the label's images show what the failure needs.
+        share, in (0, 1): the share of the label's images that show what the failure needs.
         """
         r = np.asarray(rates, np.float64)
         each = baseline_share(1)
@@ -63,9 +64,10 @@ class Reach:
 
 
 def least_rate(reach: Reach, share: float, power: float = POWER) -> float | None:
-    """The least rate that is found with probability `power`; None where even what always fails is not.
+    """Returns the least rate that is found with probability `power`; None where not even a rate of 1 is.
 
-    share, in (0, 1): as `Reach.power`. By bisection: the power grows with the rate, but for steps of whole failures.
+    share, in (0, 1): as in `Reach.power`. By bisection: the power grows with the rate, except for steps of whole
+    failures.
     """
     if reach.power(1.0, share) < power:
         return None

@@ -1,12 +1,12 @@
-"""evidence of every hypothesis → how many draws each caption and each baseline gets next.
+"""Decides from the evidence of every hypothesis how many draws each caption and each baseline gets next.
 
-A hypothesis says that a classifier fails more often on a caption than on its label's baseline (on any failure, or
-towards one target). Several may share a caption's draws, and all of a label share its baseline's. It knows counts and
-evidence; it knows nothing of images, of seeds, or of who draws.
+A hypothesis says that a classifier fails more often on a caption than on its label's baseline (any failure, or towards
+one target). Several may share a caption's draws, and all of a label share its baseline's. It knows counts and evidence,
+and nothing of images, of seeds, or of who draws.
 
-The order of a run: `Race.start`, then `next_draws` → draw → `Race.after`, until `next_draws` is all zeros; then
-`measure_draws`, so many as are fixed before they are drawn, for rates and intervals. The numbers of a batch are chosen
-before any of its draws, from what was drawn before: that is all that the evidence asks for.
+The course of a run: `Race.start`, then `next_draws` → draw → `Race.after`, until `next_draws` is all zeros; then
+`measure_draws`, numbers of draws that are fixed in advance, for rates and intervals. The size of each batch is chosen
+before its draws, from earlier draws only: the evidence requires no more.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["Draws", "Race", "RaceTerms", "Standing", "estimated_draws", "measure
 Standing = Literal["failure", "hopeless", "open"]
 
 TOGETHER = 50.0
-"""Captions are drawn together whose remaining draws are at most so many times the least: fewer calls, and captions of a
-label profit from one baseline."""
+"""Captions are drawn together if their remaining draws are at most this multiple of the least: this takes fewer calls,
+and captions of a label share one baseline."""
 HOPE = 3.0
-"""Failures beyond those seen that a caption may be hoped to have had: with so many more, its draws are within reach."""
+"""Additional failures with which the most hopeful rate of a caption is computed."""
 SMALLEST_STEP, LARGEST_STEP = 0.35, 1.5
-"""A batch over all draws of its caption before it."""
+"""The size of a batch, relative to all earlier draws of its caption."""
 
 
 @dataclass(frozen=True)
 class RaceTerms:
-    """alpha: of the false discovery rate. worth: the least ratio of rates (odds, strictly) that is drawn on for. risk:
-    the probability at most of giving a caption up that has it. first: draws of a caption in its first batch. measured:
-    failures that the measuring part aims at."""
+    """alpha: the false discovery rate. worth: the least ratio of rates (strictly, of odds) for which drawing continues.
+    risk: the largest probability of giving up a caption that reaches it. first: draws of a caption in its first batch.
+    measured: the number of failures that the measuring part aims at."""
 
     alpha: float = 0.05
     worth: float = 2.0
@@ -70,7 +70,8 @@ class Draws:
 
 @dataclass(frozen=True)
 class Race:
-    """All hypotheses of a run: of H hypotheses the number of its caption and of its label, and their evidence."""
+    """All hypotheses of a run: for each of H hypotheses the number of its caption and of its label, and the
+    evidence."""
 
     caption: Ints
     label: Ints
@@ -85,11 +86,12 @@ class Race:
         terms: RaceTerms | None = None,
         expected: ArrayLike | None = None,
     ) -> Race:
-        """Before the first draw.
+        """Returns the race before the first draw.
 
-        Args: caption, label: whole numbers from 0, of shape (hypotheses,). A caption is of one label. expected: the
-        ratio of rates that other draws (of discovery) promise of each, (hypotheses,), NaN where none: it saves draws
-        where it is right and costs some where it is wrong.
+        Args: caption, label: whole numbers from 0, of shape (hypotheses,). A caption belongs to one label. expected:
+        the ratio of rates that other draws (of discovery) suggest for each, (hypotheses,), NaN where none: it saves
+        draws where it is right and costs some where it is wrong.
+
         Raises: ValueError for unequal shapes, or where a caption has two labels.
         """
         terms = terms or RaceTerms()
@@ -105,10 +107,11 @@ class Race:
     def after(
         self, failures: ArrayLike, draws: ArrayLike, baseline_failures: ArrayLike, baseline_draws: ArrayLike
     ) -> Race:
-        """With one batch more: counts of shape (hypotheses,), of each one's caption and of its label's baseline.
+        """Returns the race after one more batch: counts of shape (hypotheses,), of each caption and of its label's
+        baseline.
 
-        A hypothesis that is decided stays as it is: its evidence is that of the time when it was. Gains count beyond
-        what e-BH asks for: batches are large, so that it costs next to nothing, and controls are found less often.
+        A decided hypothesis stays as it is, with the evidence at its decision. Evidence may grow beyond what e-BH
+        requires: batches are large, so that this costs next to nothing, and false findings become rarer.
         """
         is_open = self.standing == "open"
         sides = (np.where(is_open, side, 0) for side in (failures, draws, baseline_failures, baseline_draws))
@@ -120,30 +123,28 @@ class Race:
 
     @property
     def threshold(self) -> float:
-        """The e-value at which one more hypothesis is decided: m/(alpha * (k + 1)), k of m being failures."""
+        """The e-value at which one more hypothesis is decided: m/(alpha * (k + 1)), where k of m are failures."""
         shown = int((self.q_values <= self.terms.alpha).sum())
         return len(self.caption) / (self.terms.alpha * min(shown + 1, max(len(self.caption), 1)))
 
     @property
     def standing(self) -> NDArray[np.str_]:
-        """`Standing` of each hypothesis, str (hypotheses,).
+        """The `Standing` of each hypothesis, str (hypotheses,).
 
-        A failure stays one: its evidence stays as it was, and what e-BH rejects it goes on to reject whatever the
-        others become.
+        A failure stays one: its evidence stays as it was, and e-BH keeps rejecting it whatever the others become.
         """
         hopeless = np.where(self.evidence.abandoned, "hopeless", "open")
         return np.where(self.q_values <= self.terms.alpha, "failure", hopeless)
 
 
 def next_draws(race: Race, left: int) -> Draws:
-    """How many draws each caption and each baseline gets in the next batch, `left` at most in all.
+    """Returns how many draws each caption and each baseline gets in the next batch, at most `left` in all.
 
-    Of each open hypothesis the draws that it still takes are estimated from its rates so far. Captions go first that
-    take fewest: so most is found with the draws that are left. With them go those that take at most `TOGETHER` times as
-    many; captions that cannot be decided with what is left are left alone. A batch is over half of what a caption is
-    expected to take still, `SMALLEST_STEP` to `LARGEST_STEP` of its draws so far.
-
-    All zeros: nothing is open, or nothing open is within reach.
+    For each open hypothesis the remaining draws are estimated from its rates so far. Captions that need fewest go
+    first, so that most is found with the draws that are left. Captions that need at most `TOGETHER` times as many join
+    them; captions that cannot be decided with what is left get none. A batch is somewhat more than half of the draws
+    that a caption is expected to need, within `SMALLEST_STEP` to `LARGEST_STEP` of its draws so far. All zeros: nothing
+    is open, or nothing open can be decided.
     """
     captions, labels = _sizes(race)
     nothing = Draws(np.zeros(captions, dtype=np.int64), np.zeros(labels, dtype=np.int64))
@@ -174,12 +175,13 @@ def next_draws(race: Race, left: int) -> Draws:
 
 
 def measure_draws(race: Race, most: int, left: int | None = None) -> Draws:
-    """How many draws the measuring part takes of each caption and each baseline: `most` each, `left` in all.
+    """Returns the draws of the measuring part for each caption and each baseline: at most `most` each, `left` in all.
 
-    So many that `terms.measured` failures are expected by the rate that the test saw, of the rarest of the hypotheses
-    that are failures (of a caption without one: none). Where `left` does not suffice, the largest numbers are cut to
-    one size: the rarest rates get wider limits, not wrong ones. The numbers are fixed before the first of these draws,
-    and the draws are new ones: so rates and intervals from them are unbiased, whatever chose the caption.
+    The number is chosen so that `terms.measured` failures are expected at the rate that the test saw, for the rarest of
+    the caption's hypotheses that are failures; a caption without one gets none. Where `left` does not suffice, the
+    largest numbers are cut to one size: the rarest rates get wider limits, not wrong ones. The numbers are fixed before
+    the first of these draws, and the draws are new: so rates and intervals from them are unbiased, whatever selected
+    the caption.
     """
     captions, labels = _sizes(race)
     chosen = race.standing == "failure"
@@ -199,10 +201,11 @@ def measure_draws(race: Race, most: int, left: int | None = None) -> Draws:
 
 
 def estimated_draws(race: Race, rates: ArrayLike, baseline_rates: ArrayLike) -> Draws:
-    """What the whole race is expected to take before it starts, test and measuring, if these rates are the true ones.
+    """Returns the expected draws of the whole race before it starts, test and measuring, if these rates are the true
+    ones.
 
-    Args: rates, baseline_rates: of shape (hypotheses,), in [0, 1]: what discovery saw, a little above 0 where it saw
-    none. Hypotheses that are never decided count for nothing: they take what the budget leaves.
+    Args: rates, baseline_rates: of shape (hypotheses,), in [0, 1]: as seen in discovery, slightly above 0 where it saw
+    none. Hypotheses that are never decided do not count: they use what the budget leaves.
     """
     p1, p0 = np.asarray(rates, dtype=np.float64), np.asarray(baseline_rates, dtype=np.float64)
     captions, labels = _sizes(race)
@@ -225,7 +228,7 @@ def estimated_draws(race: Race, rates: ArrayLike, baseline_rates: ArrayLike) -> 
 
 
 def _remaining(race: Race, rows: Ints) -> tuple[Floats, Floats]:
-    """Draws that open hypotheses still take: by their rates so far, and in all if they are better than they look."""
+    """Returns the draws that open hypotheses still need: at their rates so far, and at the most hopeful rates."""
     seen, terms = race.evidence.seen, race.terms
     f1, n1 = seen.failed.failures[rows], seen.failed.draws[rows]
     f0, n0 = seen.baseline.failures[rows], seen.baseline.draws[rows]

@@ -1,8 +1,9 @@
-"""A caption that fails often → shorter ones that may fail as often (Wiles et al. 2022, "Caption refinement").
+"""Derives from a caption that fails often shorter ones that may fail as often (Wiles et al. 2022, "Caption
+refinement").
 
 By rule: each sentence alone, each left out, pairs, adjectives dropped. By a language model, as the paper proposes: it
-writes shorter captions, and one with a word that the caption lacks is refused. Which of them is as good as the
-caption is measured elsewhere.
+writes shorter captions, and one with a word that the caption lacks is refused. Which of them are as good as the caption
+is measured elsewhere.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _ARTICLE = re.compile(r"\b(an?)\s+([\w'-]+)", re.IGNORECASE)
 
 
 def shorter(candidate: Candidate) -> list[Candidate]:
-    """Each sentence alone, each pair, each sentence left out; each once, and none that the caption is itself."""
+    """Returns captions with each sentence alone, each pair, and each sentence left out; each once, without the caption
+    itself."""
     sentences, n = candidate.sentences, len(candidate.sentences)
     by_rule: list[tuple[Origin, Sequence[tuple[str, ...]]]] = [
         ("sentence", [(sentence,) for sentence in sentences]),
@@ -54,7 +56,7 @@ def shorter(candidate: Candidate) -> list[Candidate]:
 
 
 def without_adjectives(candidate: Candidate) -> list[Candidate]:
-    """With one adjective dropped, for each that stands before a noun, and with all of them dropped."""
+    """Returns captions with one adjective dropped, for each that stands before a noun, and with all of them dropped."""
     said = candidate.sentences
     variants = [
         (*said[:i], _without(sentence, [adjective]), *said[i + 1 :])
@@ -66,7 +68,7 @@ def without_adjectives(candidate: Candidate) -> list[Candidate]:
 
 
 def rewrite_request(candidate: Candidate, seed: int) -> ChatRequest:
-    """The request to a language model for shorter captions of the same label; greedy."""
+    """Returns the request to a language model for shorter captions of the same label; greedy decoding."""
     values = {"label": noun(candidate.label), "caption": candidate.text, "prompt": finished(candidate.prompt)}
     messages = prompts.messages("shorten", most=str(MOST_REWRITES), **values)
     return ChatRequest(messages, SHORTEN_SCHEMA, max_tokens=256, seed=seed_of("shorten", seed, candidate.caption_id))
@@ -75,9 +77,10 @@ def rewrite_request(candidate: Candidate, seed: int) -> ChatRequest:
 def rewrites(
     candidate: Candidate, reply: ChatReply, others: Collection[str] = ()
 ) -> tuple[list[Candidate], list[Dropped]]:
-    """The captions of a reply that say less than the caption and nothing more, and why each other one is refused.
+    """Returns the captions of a reply that say less than the caption and nothing more, and why each other one is
+    refused.
 
-    Reasons as of `sentences.usable`, and: no_reply, says_more.
+    The reasons are those of `sentences.usable`, and: no_reply, says_more.
     """
     try:
         texts = parse_reply(reply, SHORTEN_SCHEMA)["captions"]
@@ -123,7 +126,7 @@ def _each_once(candidate: Candidate, variants: Iterator[tuple[Origin, tuple[str,
 
 
 def _adjectives(sentence: str) -> list[str]:
-    """Those before a noun: "yellow" of "it is on a yellow flower", nothing of "it is yellow"."""
+    """Returns adjectives before a noun: "yellow" of "it is on a yellow flower", nothing of "it is yellow"."""
     parts = sentence.split()
     result = []
     for before, part, after in zip(parts, parts[1:], parts[2:], strict=False):

@@ -1,8 +1,8 @@
-"""How reliably a generator draws a label, as a verifier sees it: rows of `schemas.RELIABILITY`.
+"""Measures how reliably a generator draws a label, as a verifier sees it: rows of `schemas.RELIABILITY`.
 
-Wiles et al. 2022, App. B.3: of images of the baseline prompt, how many show the label, or at least one of the same
-parent; Fig. 5b: which values of an attribute they show ("9 % of the crayfish are blue"). A verifier errs too: what it
-gets wrong counts against the generator. It knows answers and counts, not models or images.
+Wiles et al. 2022, App. B.3: the share of images of the baseline prompt that show the label, or at least one with the
+same parent; Fig. 5b: which values of an attribute they show ("9 % of the crayfish are blue"). A verifier errs too, and
+its errors count against the generator. It knows answers and counts, not models or images.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from c2b_ray.steps.discovery.sentences import noun
 from c2b_ray.steps.verify import OTHER, THING, weighed
 
 LEAST_RATE = 0.9
-"""A generator that shows a label less often is not to be trusted with it: the paper's shows one in 96 of 100."""
+"""A generator that shows a label less often is not trusted with it. The paper's shows one in 96 of 100 images."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,11 @@ class Inspection:
 
 
 def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Sequence[str]] | None = None) -> Inspection:
-    """The questions after a label. `labels`: what else an image may show; `attributes`: name → values or phrases, "in
-    blue", two or more and none empty. OTHER is always a choice."""
+    """Returns the questions about a label.
+
+    `labels`: other labels that an image may show. `attributes`: name → values or phrases, such as "in blue"; at least
+    two, none empty. OTHER is always a choice.
+    """
     others = [other for other in labels if normalise(other) != normalise(label) and normalise(other) != OTHER]
     said = {name: f"a photo of {_counted(name)}" for name in dict.fromkeys((label, *others))} | {OTHER: THING}
     questions = {
@@ -61,7 +64,7 @@ def _counted(label: str) -> str:
 
 
 def _distinct(said: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The statements; None where two labels have the same first name."""
+    """Returns the statements; None where two labels have the same first name."""
     return tuple(said.values()) if len(set(said.values())) == len(said) else None
 
 
@@ -71,11 +74,11 @@ def reliability(
     answers: Sequence[Sequence[Sequence[Answer]]],
     hierarchy: Hierarchy | None = None,
 ) -> pa.Table:
-    """A table of `schemas.RELIABILITY`: a row per label, then one per value of each of its attributes.
+    """Returns a table of `schemas.RELIABILITY`: a row per label, then one per value of each of its attributes.
 
-    `answers`: of each inspection, of each image, one per question, in order. An answer that is an error counts neither
-    for nor against; a rate of no answers is null. Intervals are Wilson's, of 95 %. ConfigError where the hierarchy
-    lacks a label.
+    `answers`: for each inspection and image, one per question, in order. An answer that is an error counts neither for
+    nor against; the rate without answers is null. Intervals are Wilson's, at 95 %. Raises ConfigError where the
+    hierarchy lacks a label.
     """
     rows: list[ReliabilityRow] = []
     for inspection, images in zip(inspections, answers, strict=True):
@@ -88,8 +91,8 @@ def reliability(
 
 
 def doubts(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
-    """Label → why it is not to be trusted, of those that the images show less often than `least` for certain, or of
-    which no image could be checked."""
+    """Returns label → why it is not to be trusted: its images certainly show it less often than `least`, or none could
+    be checked."""
     result = {}
     for row in table.to_pylist():
         if row["attribute"] is not None:

@@ -1,10 +1,10 @@
-"""orders → rounds: images of a caption are drawn, classified and decided on where the models are; counts come back.
+"""Draws rounds: images of a caption are drawn, classified and decided on where the models are; counts come back.
 
     order (caption, stage, part, first, draws) → images → answers of all classifiers → counts of failures
 
-Images never leave this step, save the first few failures of each kind. The seed of a draw follows from the run's seed,
-the stage, the caption and the draw's number: neither batches nor processes change it, and rounds of discovery and of
-confirmation never share one. It knows neither why a caption is drawn nor what follows from the counts.
+Images never leave this step, except the first few failures of each kind. The seed of a draw follows from the run's
+seed, the stage, the caption and the draw's number: neither batches nor processes change it, and rounds of discovery and
+of confirmation never share one. It knows neither why a caption is drawn nor what follows from the counts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
 from c2b_ray.steps.draw import ImageSource, checked, png
 
 BATCH = 64
-"""Images that are drawn and classified at once. Fixed, for a model's floats depend on it."""
+"""Images that are drawn and classified at once. It is fixed, because a model's floats depend on it."""
 FEW = 8
-"""Draws of which some may be unusable without another one to show that the source works at all."""
+"""A round of at least this many draws must have a usable one, as evidence that the source works at all."""
 SAMPLE = "sample"
-"""The part of a run of whose rounds all images are kept, whether they fail or not."""
+"""The part of a run whose rounds keep all images, whether they fail or not."""
 _MOST_REASONS = 5
 _SMALL = 256 * 256
 
@@ -58,7 +58,7 @@ ORDERS = pa.schema(
 
 
 class OrderRow(TypedDict):
-    """`ORDERS`."""
+    """A row of `ORDERS`."""
 
     round_id: list[str]
     order_id: str
@@ -77,7 +77,7 @@ class OrderRow(TypedDict):
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw: its seed (of labelled images, its row), what its source calls it, and pixels or the reason for none."""
+    """One draw: its seed (for labelled images, its row), its key in the source, and pixels or why there are none."""
 
     seed: int
     key: str
@@ -87,13 +87,13 @@ class Drawn:
 
 class Draws(Protocol):
     def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
-        """The draws of these numbers of the order's caption."""
+        """Returns the draws with these numbers of the order's caption."""
         ...
 
 
 @dataclass(frozen=True)
 class GeneratedDraws:
-    """Draws of a generator: number i of a caption is made with the seed `seed_of("failures", seed, stage, text, i)`."""
+    """Draws of a generator: number i of a caption has the seed `seed_of("failures", seed, stage, text, i)`."""
 
     generator: ImageGenerator
     seed: int
@@ -113,7 +113,7 @@ class GeneratedDraws:
 
 @dataclass(frozen=True)
 class LabelledDraws:
-    """Labelled images in place of draws: number i of an order is the i-th of its `rows`."""
+    """Labelled images instead of draws: number i of an order is the i-th of its `rows`."""
 
     source: ImageSource
 
@@ -133,7 +133,7 @@ class LabelledDraws:
 
 @dataclass(frozen=True)
 class Decider:
-    """What a classifier's answers mean: `names` of its labels, by position; the `truths` of each label of the run."""
+    """What a classifier's answers mean. `names`: of its labels, by position. `truths`: of each label of the run."""
 
     classifier: str
     revision: str
@@ -162,7 +162,7 @@ class Decider:
 
 @dataclass(frozen=True)
 class RoundModels:
-    """Where draws come from, and who classifies them."""
+    """The source of draws, and the classifiers."""
 
     source: Draws
     classifiers: tuple[tuple[Classifier, Decider], ...]
@@ -181,15 +181,16 @@ class _Tally:
 
 
 def kind_of(classifier: str, predicted: str | None) -> str:
-    """Failures of one classifier that were taken for one label; for no single one, where several are likeliest."""
+    """Returns the kind of failures of one classifier that were taken for one label, or for none where several are
+    likeliest."""
     return f"{classifier}\n{predicted or ''}"
 
 
 def draw_rounds(orders: pa.Table, models: RoundModels) -> pa.Table:
-    """A table of `schemas.ROUNDS`: a row per order and classifier, of those ids that the order still has.
+    """Returns a table of `schemas.ROUNDS`: a row per order and classifier, for the ids that the order still has.
 
-    `orders`: a table of `ORDERS`. SourceError where a source gives no usable image, or a classifier no answer, for a
-    whole round of `FEW` draws or more.
+    `orders`: a table of `ORDERS`. Raises SourceError where a source gives no usable image, or a classifier no answer,
+    for a whole round of `FEW` draws or more.
     """
     rows = [row for order in orders.to_pylist() for row in _round(order, models)]
     return pa.Table.from_pylist(rows, ROUNDS)
@@ -276,7 +277,7 @@ def _row(order: OrderRow, decider: Decider, tally: _Tally, seconds: float) -> Ro
 
 
 def _encoded(pixels: Pixels) -> bytes:
-    """PNG of small images, which costs little; JPEG of others."""
+    """Returns PNG for small images, which costs little; JPEG for others."""
     if pixels.shape[0] * pixels.shape[1] <= _SMALL:
         return png(pixels)
     return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality=92, colorsubsampling="444"))

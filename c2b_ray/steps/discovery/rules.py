@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 class Truth:
     """A class in a classifier's label space: bool (labels,), or (images, labels) where images differ in their class.
 
-    `members`: the class's labels. `kin`: those that share a parent with one of them; None without a hierarchy.
+    `members`: the class's labels. `kin`: labels that share a parent with one of them; None without a hierarchy.
     """
 
     members: Mask
@@ -39,14 +39,15 @@ class Truth:
 
     @staticmethod
     def stacked(truths: Sequence[Truth]) -> Truth:
-        """The truths of a batch of images, one each; all of one label space, all with a hierarchy or all without."""
+        """Returns the truths of a batch of images, one each. All have one label space, and all or none have a
+        hierarchy."""
         kin = [truth.kin for truth in truths if truth.kin is not None]
         return Truth(np.stack([truth.members for truth in truths]), np.stack(kin) if kin else None)
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """What was decided of each image; all arrays begin with the axis of images."""
+    """The decisions on each image; the first axis of all arrays is that of images."""
 
     failed: Mask  # False where there is no answer
     predicted: NDArray[np.int64]  # the likeliest label's position; −1 where several are, or where there is no answer
@@ -57,7 +58,8 @@ class Decisions:
 
 
 def check_rule(rule: FailureRule, truth: Truth, name: str) -> None:
-    """ConfigError where no answer about class `name` could fail: too few labels, or all of them are right or akin."""
+    """Raises ConfigError where no answer about class `name` could fail: too few labels, or all of them are right or
+    related."""
     if needs_parents(rule) and truth.kin is None:
         raise ConfigError("hierarchy", f"the rule {rule} needs one: world, imagenet, a file or a WordNet folder")
     k, labels = _TOP_K[rule], truth.members.shape[-1]
@@ -80,11 +82,11 @@ def decide(
     confidence: float = 0.0,
     true_below: float = 1.0,
 ) -> Decisions:
-    """Which of `logits` (images, labels) fail by the rule.
+    """Decides which of `logits` (images, labels) fail by the rule.
 
     A failure counts only where the likeliest label has at least the probability `confidence`, and the class's labels
-    together at most `true_below` (the paper's footnote 2; 1.0: whatever they have). −inf is a legal logit: a
-    probability of 0, which is never among the likeliest; a row of nothing else fails, with a confidence of 0.
+    together at most `true_below` (the paper's footnote 2; 1.0: any). −inf is a valid logit: a probability of 0, which
+    is never among the likeliest; a row of only −inf fails, with a confidence of 0.
     """
     rows = np.asarray(logits, np.float64)
     # A maximum with NaN is NaN, which is not below; +inf is not either.
@@ -106,12 +108,12 @@ def decide(
 
 
 def _good(rule: FailureRule, truth: Truth) -> Mask:
-    """The labels that keep an answer from failing."""
+    """Returns the labels that keep an answer from failing."""
     return truth.members | truth.kin if needs_parents(rule) and truth.kin is not None else truth.members
 
 
 def _hit(rows: NDArray[np.float64], good: Mask, k: int) -> Mask:
-    """Whether a good label is among the likeliest, however ties at the last rank are broken."""
+    """Returns whether a good label is among the likeliest, however ties at the last rank are broken."""
     last = _last(rows, k)
     above = rows > last
     tied = (rows == last) & (last > -np.inf)
@@ -121,7 +123,7 @@ def _hit(rows: NDArray[np.float64], good: Mask, k: int) -> Mask:
 
 
 def _last(rows: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """The logit of the last of the `k` ranks, (images, 1); −inf where fewer labels have any probability."""
+    """Returns the logit of the last of the `k` ranks, (images, 1); −inf where fewer labels have any probability."""
     at = max(rows.shape[1] - k, 0)
     return np.partition(rows, at, axis=1)[:, at : at + 1]
 
@@ -144,7 +146,7 @@ def _top3(rows: NDArray[np.float64]) -> NDArray[np.int64]:
 def _probabilities(
     rows: NDArray[np.float64], best: NDArray[np.float64], members: Mask
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of the likeliest label and of the class's labels together; 0 where no label has any."""
+    """Returns the probability of the likeliest label, and of the class's labels together; 0 where no label has any."""
     top = np.where(best > -np.inf, best, 0.0)
     parts = np.exp(rows - top[:, None])
     whole = np.maximum(parts.sum(axis=1), np.finfo(np.float64).tiny)

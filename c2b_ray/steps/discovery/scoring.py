@@ -1,4 +1,4 @@
-"""How well captions fit images: by a captioner that says so, else by an encoder's similarity.
+"""Scores how well captions fit images: by a captioner that scores captions, else by an encoder's similarity.
 
 It knows roles, and no model.
 """
@@ -23,7 +23,8 @@ class Similarity:
 
 
 def scorer_of(captioner: Captioner | None, encoder: TextImageEncoder | None) -> CaptionScorer:
-    """The captioner where it scores captions, else the encoder. ConfigError of `captioner` where neither can."""
+    """Returns the captioner if it scores captions, else the encoder. Raises ConfigError for `captioner` where neither
+    can."""
     if isinstance(captioner, CaptionScorer):
         return captioner
     if encoder is None:

@@ -1,7 +1,7 @@
 """Captions as a baseline prompt and sentences behind it: "a realistic photograph of a fly (insect). it is on a flower."
 
-A caption is taken apart into its sentences, which are put together again in other ways (Wiles et al. 2022, section 3).
-What a captioner says freely becomes such sentences in `clauses`. It knows texts, not images or models.
+A caption is split into its sentences, which are recombined (Wiles et al. 2022, section 3). `clauses` turns a
+captioner's free text into such sentences. It knows texts, not images or models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from c2b_ray.steps import words
 
 PROMPT = "a realistic photograph of a {label} ({parent})."
 MOST_WORDS = 25
-"""Of a sentence: a longer one describes one image rather than a kind of images (the paper's footnote 4)."""
+"""The most words of a sentence: a longer one describes one image rather than a kind of images (footnote 4)."""
 
 _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+|\n+")
 _ABBREVIATED = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|e\.g|i\.e|mr|mrs|dr|st|no|vs|approx|etc)\.$", re.IGNORECASE)
@@ -38,18 +38,18 @@ class Dropped:
 
 
 def noun(label: str) -> str:
-    """How a text names a label: "tench" of "tench, Tinca tinca", "traffic light" of "traffic_light"."""
+    """Returns a label's name in a text: "tench" for "tench, Tinca tinca", "traffic light" for "traffic_light"."""
     return " ".join(label.partition(",")[0].replace("_", " ").split())
 
 
 def names(text: str, label: str) -> bool:
-    """Whether the text holds one of the label's names as words of their own, in singular or plural, in any case."""
+    """Returns whether the text holds one of the label's names as whole words, in singular or plural, in any case."""
     return any(name_pattern(name).search(text) for name in label.split(",") if normalise(name))
 
 
 @lru_cache(maxsize=8192)
 def name_pattern(label: str) -> re.Pattern[str]:
-    """Finds the label's name in a text, in singular or plural."""
+    """Returns a pattern that finds the label's name in a text, in singular or plural."""
     *first, last = noun(label).split()
     forms = sorted({last, words.plural(last), f"{last}s", f"{last}es"}, key=len, reverse=True)
     ends = "|".join(map(re.escape, forms))
@@ -59,7 +59,7 @@ def name_pattern(label: str) -> re.Pattern[str]:
 
 
 def check_prompt(template: str) -> None:
-    """ConfigError of the field `prompt` where it has no {label}, or a placeholder that is neither {label} nor
+    """Raises ConfigError for the field `prompt` where it has no {label}, or a placeholder that is neither {label} nor
     {parent}."""
     try:
         placeholders = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
@@ -72,7 +72,8 @@ def check_prompt(template: str) -> None:
 
 
 def baseline(template: str, label: str, parent: str | None) -> str:
-    """The prompt of a label: "a" and "an" as the word behind them wants it; " ({parent})" falls away without one."""
+    """Returns the prompt of a label. "a" and "an" fit the word behind them; without a parent " ({parent})" is
+    removed."""
     check_prompt(template)
     text = template.replace("{parent}", parent) if parent else re.sub(r"\s*\(\{parent\}\)|\{parent\}", "", template)
     name = noun(label)
@@ -86,7 +87,7 @@ def baseline(template: str, label: str, parent: str | None) -> str:
 
 
 def caption(prompt: str, sentences: Iterable[str]) -> str:
-    """The prompt with the sentences behind it, each with its full stop."""
+    """Returns the prompt with the sentences behind it, each with its full stop."""
     return " ".join([finished(prompt), *map(finished, sentences)])
 
 
@@ -96,7 +97,7 @@ def finished(sentence: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a text, without their full stops; "e.g." and initials end none, bullets are left out."""
+    """Returns the sentences of a text, without full stops. "e.g." and initials end no sentence; bullets are removed."""
     parts: list[str] = []
     for part in (" ".join(piece.split()) for piece in _END.split(_BULLET.sub("", text)) if piece.strip()):
         if parts and _ABBREVIATED.search(parts[-1]):
@@ -107,7 +108,8 @@ def split(text: str) -> list[str]:
 
 
 def behind(text: str, label: str) -> tuple[str, list[str]]:
-    """The prompt that a caption begins with and the sentences behind it: where the label stands, the prompt ends."""
+    """Returns the prompt that a caption begins with and the sentences behind it. The prompt ends with the sentence that
+    names the label."""
     parts = split(text)
     at = next((i for i, part in enumerate(parts) if names(part, label)), 0)
     return finished(". ".join(parts[: at + 1])), parts[at + 1 :]
@@ -116,10 +118,10 @@ def behind(text: str, label: str) -> tuple[str, list[str]]:
 def usable(
     sentences: Iterable[str], label: str, others: Collection[str] = (), most_words: int = MOST_WORDS
 ) -> tuple[list[str], list[Dropped]]:
-    """The sentences that may stand behind a prompt, and why each other one may not.
+    """Returns the sentences that may stand behind a prompt, and why each other one may not.
 
     `others`: classes that none may name, such as the one that the images were taken for: "a fly that looks like a bee"
-    asks the generator for a bee. A sentence that names the label as its subject speaks of "it" instead.
+    would ask the generator for a bee. A sentence whose subject is the label is rewritten with "it".
     """
     kept: list[str] = []
     dropped: list[Dropped] = []
@@ -137,7 +139,7 @@ def usable(
 
 
 def without_repeats(sentences: Sequence[str]) -> list[str]:
-    """Without those that say nothing beside the others: "it is on a flower" beside "it is on a yellow flower"."""
+    """Removes sentences that say nothing beyond the others: "it is on a flower" beside "it is on a yellow flower"."""
     result: list[str] = []
     for sentence in sentences:
         if not contained(sentence, result):
@@ -147,7 +149,7 @@ def without_repeats(sentences: Sequence[str]) -> list[str]:
 
 
 def contained(sentence: str, others: Iterable[str]) -> bool:
-    """Whether all that the sentence says, one of the others says."""
+    """Returns whether one of the others says everything that the sentence says."""
     said = _words(sentence) - _LITTLE  # prepositions count: "by day" is not in "on a rainy day"
     return any(said <= _words(other) for other in others)
 
@@ -157,7 +159,8 @@ def _words(sentence: str) -> frozenset[str]:
 
 
 def _about_it(sentence: str, label: str) -> str:
-    """ "the fly is in focus" → "it is in focus"; its first letter small, so that equal sentences are spelled alike."""
+    """ "the fly is in focus" → "it is in focus". The first letter becomes small, so that equal sentences have equal
+    spelling."""
     text = " ".join(sentence.split()).strip(" .")
     subject = re.compile(
         rf"^(?:the|this|that|an?) {name_pattern(label).pattern}(?=\s+(?:is|has|was|looks|stands|sits)\b)"
@@ -167,7 +170,7 @@ def _about_it(sentence: str, label: str) -> str:
 
 
 def uncapitalised(text: str) -> str:
-    """With a small first letter, unless its first word is an "I" or in capitals as a whole."""
+    """Returns the text with a small first letter, unless its first word is "I" or all in capitals."""
     first = text.partition(" ")[0]
     return text if first != first.capitalize() or first == "I" else f"{text[:1].lower()}{text[1:]}"
 
