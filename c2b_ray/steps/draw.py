@@ -1,7 +1,8 @@
-"""captions → images: the nearest of each caption in an index, or new ones from a generator (`labelled_images`: rows).
+"""Draws images for captions: the nearest ones in an index, or new ones from a generator (`labelled_images`: rows of a
+table).
 
-It says which images belong to which caption and what their ids are; the bytes are fetched afterwards, in batches,
-where they are needed. It does not know where encoder, index and table live.
+It decides which images belong to which caption and what their ids are; the bytes are fetched later, in batches, where
+they are needed. It does not know where encoder, index and table are.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ Rows = NDArray[np.signedinteger[Any]]
 
 
 class ImageSource(Protocol):
-    """Where bytes are fetched from by row: an index, or a labelled table."""
+    """A source of images' bytes by row: an index, or a labelled table."""
 
     @property
     def revision(self) -> str: ...
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
-        """Columns `key`, `bytes` and, where bytes can be missing, `error`; a row per id, in their order."""
+        """Returns columns `key`, `bytes` and, where bytes can be missing, `error`; a row per id, in their order."""
         ...
 
 
@@ -58,13 +59,14 @@ def draws_of(
 
 
 def wanted(rows: Rows, revision: str) -> pa.Table:
-    """`image_id` and `row`, each image once, in the order of the rows: the rows that `fetch` gets."""
+    """Returns `image_id` and `row` of each image once, in the order of the rows: the rows for `fetch`."""
     unique = np.unique(rows)
     return pa.table({"image_id": image_ids(unique, revision), "row": pa.array(unique, pa.int64())})
 
 
 def image_ids(rows: Rows, revision: str) -> pa.Array:
-    """The ids of many rows, made a few at a time: as Python's they take four times the memory."""
+    """Returns the ids of many rows. They are made a few at a time: as Python strings they take four times the
+    memory."""
     parts = [
         pa.array([image_id(revision, row) for row in rows[start : start + IDS_AT_ONCE].tolist()], pa.string())
         for start in range(0, len(rows), IDS_AT_ONCE)
@@ -73,10 +75,11 @@ def image_ids(rows: Rows, revision: str) -> pa.Array:
 
 
 def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.Table, pa.Table]:
-    """n images of each caption, still to be made: a table of `schemas.DRAWS`, and one of what to generate.
+    """Plans n images of each caption: returns a table of `schemas.DRAWS`, and one of what to generate, of
+    `TO_GENERATE`.
 
-    The second is of `TO_GENERATE`. An image's seed follows from its caption, its number and `seed`
-    alone; its id from those and the generator's revision. The first n of more are these n.
+    An image's seed follows from its caption, its number and `seed` only; its id from those and the generator's
+    revision. A larger n gives the same first n images.
     """
     draws, wanted = [DRAWS.empty_table()], [TO_GENERATE.empty_table()]
     at_once = max(1, IDS_AT_ONCE // max(1, n))
@@ -98,9 +101,10 @@ def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.
 
 
 def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
-    """The images of a batch of what `generated` asks for, as PNG: a table of `schemas.IMAGES`.
+    """Generates the images of a batch of `generated`'s second table, as PNG: a table of `schemas.IMAGES`.
 
-    What cannot be used is an error of its row; ServiceError for another number of images than requested.
+    An unusable image is an error of its row. Raises ServiceError where the number of images differs from the number of
+    requests.
     """
     prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
     requests = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
@@ -120,7 +124,7 @@ def _images(
     fingerprints: Sequence[bytes | None],
     errors: Sequence[str | None],
 ) -> pa.Table:
-    """A table of `schemas.IMAGES`. Bytes that are no picture are not kept: a run holds no other files."""
+    """Returns a table of `schemas.IMAGES`. Bytes that are no picture are dropped: a run holds no other files."""
     kept = [data if mark is not None else None for data, mark in zip(encoded, fingerprints, strict=True)]
     columns = {
         "image_id": ids,
@@ -148,7 +152,7 @@ def png(pixels: Pixels) -> bytes:
 
 
 def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
-    """The images of a batch of `wanted` rows: a table of `schemas.IMAGES`."""
+    """Fetches the images of a batch of `wanted` rows: a table of `schemas.IMAGES`."""
     images = source.fetch(batch["row"].to_pylist())
     encoded = images["bytes"].to_pylist()
     fetch_errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(encoded)
@@ -157,7 +161,8 @@ def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
 
 
 def _looked_at(data: bytes | None, error: str | None) -> tuple[bytes | None, str | None]:
-    """The fingerprint of an image, or why it is no picture. Pixels are let go one by one: a batch would be large."""
+    """Returns the fingerprint of an image, or why it is no picture. Pixels are released one by one: a batch would be
+    large."""
     if error is not None:
         return None, error
     try:

@@ -1,7 +1,8 @@
-"""Near-duplicates: images that are one picture, under another name or saved again at another size or quality.
+"""Finds near-duplicates: images that are the same picture, under another name or saved again at another size or
+quality.
 
 It knows pixels and bytes; not what an image shows: two pictures of one kind of scene are no duplicates. A fingerprint
-is small enough to travel without its image.
+is small enough to be stored and sent without its image.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from c2b_ray.roles import Pixels
 from c2b_ray.steps.image_ids import ImageIds, Ints, numbered, repeated, wide
 
 COLUMNS = ["image_id", "content", "fingerprint"]
-"""Of `schemas.IMAGES`: what `Distinct` needs to know of a run's images, and no bytes."""
+"""The columns of `schemas.IMAGES` that `Distinct` needs; no bytes."""
 
 SIDE = 8
 BAND = 2
 """Bytes of a band of the 64 bits of gradients: two images are compared where one of the bands agrees."""
 
 FINE_ENOUGH = 48
-"""Pixels a side from which on a reduction of a picture has nearly its fingerprint: levels differ by 0.2 on average."""
+"""Pixels per side from which on a reduced picture has nearly the same fingerprint: levels differ by 0.2 on average."""
 
 MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
 
 _HASH = 8
 _LEVELS_AT_ONCE = 1 << 18
-"""Levels that are summed at once: of 64 million pixels at once, as whole numbers, it would be a gigabyte."""
+"""Levels that are summed at once: 64 million pixels at once, as whole numbers, would take a gigabyte."""
 _GREY = np.array([19595, 38470, 7471]) / 2**16  # of red, green and blue: ITU-R 601, as Pillow's "L"
 _SUMMED_AT_ONCE = 4096
 _BLOCK = 1 << 16
@@ -43,17 +44,18 @@ _BLOCK = 1 << 16
 
 
 class Distinct:
-    """Which images of a run are one picture: those of equal content, and near-duplicates by their fingerprints.
+    """Decides which images of a run are the same picture: those of equal content, and near-duplicates by their
+    fingerprints.
 
-    `images`: a table with COLUMNS. An image without a fingerprint is no picture, and stands for itself: each file that
-    cannot be read is an error of its own. So does an image that the table does not list.
+    `images`: a table with COLUMNS. An image without a fingerprint is no picture, and is a duplicate of none: each
+    unreadable file is a separate error. The same holds for an image that the table does not list.
     """
 
     def __init__(self, images: pa.Table) -> None:
         self._ids = ImageIds(wide(images["image_id"]).combine_chunks())
         self._fingerprints = images["fingerprint"].cast(pa.large_binary())
         marked = np.flatnonzero(self._fingerprints.is_valid().to_numpy())
-        # Of those with a fingerprint, the first of equal content stands for the others.
+        # Among those with a fingerprint, the first of equal content represents the others.
         first = _first_of_content(images["content"].take(pa.array(marked)))
         contents = np.flatnonzero(first == np.arange(len(first)))
         rows = marked[contents]
@@ -69,7 +71,7 @@ class Distinct:
         self._first[~repeated(self._picture)] = -1
 
     def pictures(self, ids: ImageIds) -> Ints:
-        """A number for the picture of each of these images: the same for all copies of one."""
+        """Returns a number for the picture of each of these images: the same for all copies of one."""
         rows = self._ids.numbers(ids.ids)
         alone = rows < 0
         pictures = np.append(self._picture, 0)[rows]
@@ -77,14 +79,14 @@ class Distinct:
         return pictures
 
     def fingerprints(self, ids: ImageIds, numbers: Ints) -> Iterator[bytes | None]:
-        """The fingerprints of these images, None for one that has no copy in the run."""
+        """Yields the fingerprints of these images, None for one that has no copy in the run."""
         rows = self._ids.numbers(ids.names(numbers))
         for row in np.append(self._first, -1)[rows].tolist():
             yield None if row < 0 else self._fingerprints[row].as_py()
 
 
 def _first_of_content(content: pa.ChunkedArray) -> Ints:
-    """The first row with the content of each row; a row without content stands for itself."""
+    """Returns the first row with the content of each row; for a row without content, the row itself."""
     names, numbers = numbered(pc.fill_null(wide(content), ""))
     rows = np.arange(len(numbers))
     first = np.full(len(names), len(rows), np.int64)
@@ -94,7 +96,7 @@ def _first_of_content(content: pa.ChunkedArray) -> Ints:
 
 
 def _matrix(fingerprints: pa.ChunkedArray) -> NDArray[np.uint8]:
-    """Fingerprints of one length as rows of bytes."""
+    """Returns fingerprints of equal length as rows of bytes."""
     whole = fingerprints.combine_chunks()
     offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
     data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]] if len(whole) else np.zeros(0)
@@ -102,11 +104,12 @@ def _matrix(fingerprints: pa.ChunkedArray) -> NDArray[np.uint8]:
 
 
 def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
-    """8 bytes of gradient signs (dHash, Krawetz 2013), then a thumbnail of SIDE × SIDE × 3 levels.
+    """Returns 8 bytes of gradient signs (dHash, Krawetz 2013), then a thumbnail of SIDE × SIDE × 3 levels.
 
-    Both are means of areas, in whole numbers: a border within a pixel gives each side its share of it. So a picture has
-    the same fingerprint on every machine, and nearly the same one at any size. `size`: height and width of the picture
-    that `pixels` reduce by a whole factor, the last of a line cut short where it does not divide them.
+    Both are means of areas, in whole numbers: a border within a pixel gives each side its share of the pixel. So a
+    picture has the same fingerprint on every machine, and nearly the same one at any size. `size`: height and width of
+    the picture of which `pixels` are a reduction by a whole factor; the last pixel of a line is cut short where the
+    factor does not divide them.
     """
     height, width = size or (pixels.shape[0], pixels.shape[1])
     rows = _shares(height, pixels.shape[0], SIDE)
@@ -122,8 +125,11 @@ def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
 
 @lru_cache(maxsize=64)
 def _shares(length: int, pixels: int, parts: int) -> NDArray[np.float64]:
-    """What each pixel of a line, (parts, pixels), gives to each of `parts` equal parts of it: of each part, `length` in
-    all. Each pixel is as long as the others, and whole, but the last."""
+    """Returns, for a line of `pixels` pixels, each pixel's share of each of `parts` equal parts: (parts, pixels),
+    `length` per part.
+
+    All pixels but the last are whole and of equal length.
+    """
     borders = np.arange(parts + 1) * length
     edges = np.minimum(np.arange(pixels + 1) * -(-length // pixels), length) * parts
     overlaps = np.minimum.outer(borders[1:], edges[1:]) - np.maximum.outer(borders[:-1], edges[:-1])
@@ -132,9 +138,9 @@ def _shares(length: int, pixels: int, parts: int) -> NDArray[np.float64]:
 
 
 def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
-    """Image id → the id that stands for all its near-duplicates: the first of them in alphabetical order.
+    """Returns image id → the id that represents all its near-duplicates: the first of them in alphabetical order.
 
-    Duplicates of duplicates are duplicates. Images that were not fingerprinted stand for themselves and are left out.
+    Duplicates of duplicates are duplicates. Images without a fingerprint represent themselves and are left out.
     """
     ids = sorted(fingerprints)
     stands = near_duplicates(_matrix(pa.chunked_array([[fingerprints[i] for i in ids]], pa.large_binary())))
@@ -142,10 +148,10 @@ def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
-    """Of each fingerprint, a row of bytes, the first row of those that it is joined with by near-duplicates."""
+    """Returns for each fingerprint, a row of bytes, the first row of those that near-duplicates join it with."""
     if not len(fingerprints):
         return np.zeros(0, np.int64)
-    # Equal ones count once: of a thousand blank pictures each pair would be compared.
+    # Equal ones count once: among a thousand blank pictures every pair would be compared.
     equal = _first_equal(fingerprints)
     firsts, group_numbers = np.unique(equal, return_inverse=True)
     joined = _joined(fingerprints if len(firsts) == len(equal) else fingerprints[firsts])[group_numbers]
@@ -156,9 +162,9 @@ def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
 
 
 def _first_equal(fingerprints: NDArray[np.uint8]) -> Ints:
-    """The first row with the bytes of each row, or a later one, rarely, where a sum of other bytes is the same.
+    """Returns the first row with the bytes of each row, or a later one, rarely, where other bytes have the same sum.
 
-    Rows are told apart by sums, not sorted: of millions each copy of the fingerprints would be gigabytes.
+    Rows are compared by sums, not sorted: for millions of rows each copy of the fingerprints would take gigabytes.
     """
     factors = np.random.default_rng(0).integers(0, 2**63, fingerprints.shape[1], np.uint64) * 2 + 1
     sums = [
@@ -174,7 +180,7 @@ def _first_equal(fingerprints: NDArray[np.uint8]) -> Ints:
 
 
 def _joined(fingerprints: NDArray[np.uint8]) -> Ints:
-    """A number of each fingerprint: the same for those that near-duplicates join."""
+    """Returns a number for each fingerprint: the same for those that near-duplicates join."""
     n = len(fingerprints)
     hashes, thumbnails = fingerprints[:, :_HASH], fingerprints[:, _HASH:]
     level = thumbnails.mean(axis=1)
@@ -189,9 +195,9 @@ def _joined(fingerprints: NDArray[np.uint8]) -> Ints:
 
 
 def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDArray[np.uint8]) -> Ints:
-    """The pairs (2, pairs) of near-duplicates among thumbnails whose bands of gradients are equal."""
-    # Thumbnails that differ by so little on average differ by no more in their own averages: of those sorted by it,
-    # each is compared with the next, with the one after it, and so on, as long as that may be.
+    """Returns the pairs (2, pairs) of near-duplicates among thumbnails whose bands of gradients are equal."""
+    # The averages of two thumbnails differ by no more than the thumbnails do on average. So thumbnails are sorted by
+    # average, and each is compared with the next ones while their averages are close enough.
     order = np.lexsort((level, band))
     key, ordered = band[order], level[order]
     active, step, duplicates = np.arange(len(order) - 1), 1, [np.zeros((2, 0), np.int64)]
@@ -211,9 +217,10 @@ def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDA
 
 
 class Gallery:
-    """Pictures one by one, each once: a near-duplicate of one that is there is turned away.
+    """A collection of pictures, each once: a near-duplicate of a picture in it is rejected.
 
-    What is let in never depends on what comes later, as it does where duplicates of duplicates are joined.
+    Pictures are added one by one. Whether one is accepted never depends on later ones, as it would where duplicates of
+    duplicates are joined.
     """
 
     def __init__(self) -> None:
@@ -221,7 +228,8 @@ class Gallery:
         self._with_band: dict[tuple[int, bytes], list[int]] = defaultdict(list)
 
     def add(self, mark: bytes | None) -> bool:
-        """Whether the picture with this `fingerprint` is a new one. None, of what is no picture, always is."""
+        """Adds the picture with this `fingerprint` and returns whether it is new. None, for an image that is no
+        picture, is always new."""
         if mark is None:
             return True
         bands = [(start, mark[start : start + BAND]) for start in range(0, _HASH, BAND)]

@@ -1,4 +1,4 @@
-"""images → embeddings: what an index is built from. It knows neither the index nor where the encoder runs."""
+"""Embeds images, as the input of an index. It knows neither the index nor where the encoder runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INPUT_COLUMNS = ("key", "bytes", "error")
 
 
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
-    """A table of `schemas.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
+    """Returns a table of `schemas.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
     known_errors = rows["error"].to_pylist()
     files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known_errors, strict=True)]
     embedded, undecoded = encoded.embeddings(files, encoder)

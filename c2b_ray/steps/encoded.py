@@ -1,8 +1,8 @@
-"""Models' answers about encoded images. They are decoded here, or by a model that runs elsewhere and decodes for
+"""Models' answers about encoded images, which are decoded here, or by a model that runs elsewhere and decodes them
 itself.
 
-Both decode alike (`steps.decode`), so that the answers are the same. An image that cannot be decoded has the reason in
-place of an answer. It knows roles and files' bytes, and nothing of what is done with the answers.
+Both decode with `steps.decode`, so that the answers are the same. An image that cannot be decoded has an error instead
+of an answer. It knows roles and files' bytes, and nothing of what is done with the answers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Files = Sequence[bytes | None]
 
 
 def logits(files: Files, keys: Sequence[str], classifier: Classifier) -> tuple[Floats, list[str | None]]:
-    """Logits, float32 (files, labels), and why a file cannot be decoded; its row is NaN then."""
+    """Returns logits, float32 (files, labels), and why a file cannot be decoded; its row is then NaN."""
     if isinstance(classifier, FileClassifier):
         return classifier.logits_of_files(files, keys)
     return _of_decoded(
@@ -40,7 +40,7 @@ def logits(files: Files, keys: Sequence[str], classifier: Classifier) -> tuple[F
 
 
 class DecodedOnce:
-    """Files that several models look at: decoded once for all that run here."""
+    """Files for several models: decoded once for all models that run here."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -52,7 +52,7 @@ class DecodedOnce:
     def logits(
         self, rows: Sequence[int], keys: Sequence[str], classifier: Classifier
     ) -> tuple[Floats, list[str | None]]:
-        """As `logits`, of some of the files."""
+        """Does the work of `logits` for some of the files."""
         if isinstance(classifier, FileClassifier):
             return classifier.logits_of_files([self._files[row] for row in rows], keys)
         pixels, errors = self._decoded
@@ -65,7 +65,8 @@ class DecodedOnce:
 
 
 def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[str | None]]:
-    """Unit-norm embeddings, float32 (files, dimension), and why a file cannot be decoded; its row is NaN then."""
+    """Returns unit-norm embeddings, float32 (files, dimension), and why a file cannot be decoded; its row is
+    then NaN."""
     if isinstance(encoder, FileEncoder):
         return encoder.embeddings_of_files(files)
     return _of_decoded(files, encoder.dimension, lambda pixels, _: encoder.encode_images(pixels))
@@ -74,9 +75,9 @@ def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[st
 def answers(
     files: Files, questions: Sequence[Sequence[Question]], captioner: Captioner
 ) -> tuple[list[list[Answer]], list[str | None]]:
-    """The answers to each file's questions, and why a file cannot be decoded; it has no answers then.
+    """Returns the answers to each file's questions, and why a file cannot be decoded; it then has no answers.
 
-    ServiceError where the captioner gives another number of answers than questions.
+    Raises ServiceError where the captioner gives another number of answers than questions.
     """
     if isinstance(captioner, FileCaptioner):
         return captioner.answers_about_files(files, questions)

@@ -1,7 +1,7 @@
-"""answers → estimates: how often a classifier is right on the images of each value, and as how many images that counts.
+"""Estimates how often a classifier is right on the images of each value, and how many images that is worth.
 
-It counts right answers, caption by caption, and joins what a verifier says that the images show. What follows from the
-estimates is `judge`'s; the formulas are `metrics`'.
+It counts right answers, caption by caption, and combines them with what a verifier sees in the images. `judge` draws
+conclusions from the estimates; `metrics` has the formulas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from c2b_ray.steps.verified import Seen
 
 @dataclass(frozen=True)
 class Observed:
-    """What a verifier saw in the images, and what that says of their other attributes."""
+    """What a verifier saw in the images, and what that says about their other attributes."""
 
     seen: Seen
     confounding: Confounding
@@ -36,10 +36,11 @@ class Observed:
 
 @dataclass(frozen=True)
 class Sample:
-    """What is scored, whichever classifier answers: the images of every cell, without copies.
+    """The images of every cell, without copies: what is scored, whichever classifier answers.
 
-    repeats: of each cell, copies that were left out. shared: how many of its images other values of its attribute hold.
-    captioned: whether captions drew the images; else each cell is one sample. observed: None where nobody verified.
+    `repeats`: copies that were left out, by cell. `shared`: how many images of each cell other values of its attribute
+    hold. `captioned`: whether captions drew the images; otherwise each cell is one sample. `observed`: None where
+    nothing was verified.
     """
 
     cells: CellImages
@@ -49,16 +50,16 @@ class Sample:
     observed: Observed | None
 
     def shares(self, group: CellGroup) -> Floats:
-        """The share of each cell's images that other values hold."""
+        """Returns the share of each cell's images that other values hold."""
         return self.shared[group.cells] / np.maximum(self.cells.sizes[group.cells], 1)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a classifier answered on the images of every cell; arrays have shape (cells,).
+    """A classifier's answers on the images of every cell; arrays have shape (cells,).
 
-    `by_caption`: of each cell, (right, answered) of each of its captions that has an answered image; labelled images
-    are one caption's.
+    `by_caption`: for each cell, (right, answered) of each of its captions that has an answered image; labelled images
+    count as one caption's.
     """
 
     total: Ints
@@ -72,7 +73,7 @@ class Counts:
 
 
 def counted(sample: Sample, answers: CellAnswers) -> Counts:
-    """The answers of one classifier, counted by cell and caption."""
+    """Counts the answers of one classifier by cell and caption."""
     total, correct = answers.count(answers.answered), answers.count(answers.right)
     if not sample.captioned:
         pairs = zip(correct.tolist(), total.tolist(), strict=True)
@@ -84,7 +85,7 @@ def counted(sample: Sample, answers: CellAnswers) -> Counts:
 def estimated(
     classifier: str, sample: Sample, counts: Counts, answers: CellAnswers, thresholds: Thresholds
 ) -> list[Estimate]:
-    """One estimate for each group of cells."""
+    """Returns one estimate for each group of cells."""
     groups = sample.cells.groups
     estimates = [
         Estimate(
@@ -118,7 +119,7 @@ def _correct(
     observed: Observed,
     thresholds: Thresholds,
 ) -> None:
-    """Replaces what images were drawn for by what they show; says which cells cannot be trusted."""
+    """Replaces counts by drawn value with counts by shown value, and marks the cells that cannot be trusted."""
     seen, verified = observed.seen, observed.seen.verified
     corrections, rows = {}, []
     for estimate, group in zip(estimates, groups, strict=True):
@@ -143,8 +144,11 @@ def _correct(
 
 
 def _spread_over_captions(estimates: Sequence[Estimate], counts: Counts, confidence: float) -> None:
-    """Lowers the effective number of images, since images of one caption say less than images of as many captions: by
-    how much the accuracies of captions differ over all cells of the classifier."""
+    """Lowers the effective number of images, because images of one caption carry less information than images of as
+    many captions.
+
+    The correction follows from how much the accuracies of captions differ, over all cells of the classifier.
+    """
     right, total = by_column(counts.by_caption)
     worth = metrics.effective_images(right, total, confidence)
     images, start = total.sum(axis=1), 0
@@ -163,20 +167,21 @@ def _spread_over_captions(estimates: Sequence[Estimate], counts: Counts, confide
 
 
 def _noise(accuracy: Floats, images: Floats | Ints) -> Floats:
-    """s(1 - s), the variance of one answer, s the accuracy with half a right and half a wrong answer more."""
+    """Returns s(1 - s), the variance of one answer, where s is the accuracy with half a right and half a wrong answer
+    added."""
     smooth: Floats = (np.nan_to_num(accuracy) * images + 0.5) / (images + 1)
     return smooth * (1 - smooth)
 
 
 def _share_shown(estimate: Estimate) -> Floats:
-    """Of each cell's images, the share that shows its class and value."""
+    """Returns the share of each cell's images that shows its class and value."""
     of_class = np.asarray(estimate.columns["class_shown"], np.float64)
     share: Floats = np.nan_to_num(estimate.columns["shown"]) * np.where(np.isnan(of_class), 1.0, of_class)
     return share
 
 
 def _inverse(values: Floats | Ints) -> Floats:
-    """1/x, 0 for 0."""
+    """Returns 1/x, and 0 for 0."""
     numbers = np.asarray(values, np.float64)
     inverse: Floats = np.divide(1.0, numbers, out=np.zeros(numbers.shape), where=numbers > 0)
     return inverse

@@ -1,6 +1,6 @@
-"""predictions → the images that a classifier got wrong, each with what it shows and what it was taken for.
+"""Lists the images that a classifier got wrong, each with what it shows and what it was taken for.
 
-It knows which images belong to a cell and what counts as right; it knows nothing of files.
+It knows which images belong to a cell and which answers are right; it knows nothing of files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from c2b_ray.steps.duplicates import Distinct
 
 
 def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table) -> pa.Table:
-    """A table of `schemas.FAILURES`: a row per classifier, cell and image with a wrong answer.
+    """Returns a table of `schemas.FAILURES`: a row per classifier, cell and image with a wrong answer.
 
     `images`: a table with image_id, key, content and fingerprint. Near-duplicates of an image count once in a cell, as
     in its scores; an image of several cells has a row in each. Images without an answer are no failures.
@@ -29,7 +29,7 @@ def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions:
 
 
 def _of_classifier(cells: CellImages, keys: pa.ChunkedArray, predictions: pa.Table, classifier: str) -> pa.Table:
-    """The failures of one classifier. keys: the name of each image of `cells.ids` in its source."""
+    """Returns the failures of one classifier. `keys`: the name of each image of `cells.ids` in its source."""
     answers = answers_of(predictions, classifier)
     taken = answers.to(cells)
     wrong = np.flatnonzero(taken.answered & ~taken.right)
@@ -58,7 +58,7 @@ def _of_classifier(cells: CellImages, keys: pa.ChunkedArray, predictions: pa.Tab
 
 
 def _rows_of(images: pa.Table, cells: CellImages) -> pa.Array:
-    """The row of each image of `cells.ids`; null for one that is not listed."""
+    """Returns the row of each image of `cells.ids`; null for one that is not listed."""
     rows = np.full(len(cells.ids), -1, np.int64)
     numbers = cells.ids.numbers(images["image_id"])
     rows[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)

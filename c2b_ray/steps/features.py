@@ -1,4 +1,4 @@
-"""Images → feature vectors of a network. It knows neither the network nor where images come from."""
+"""Computes feature vectors of images by a network. It knows neither the network nor where images come from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from c2b_ray.steps.decode import decode_batch
 
 
 class FeatureExtractor(Protocol):
-    """A network without its last layer. `name`: which features they are, in words."""
+    """A network without its last layer. `name`: a description of the features."""
 
     @property
     def name(self) -> str: ...
@@ -24,12 +24,12 @@ class FeatureExtractor(Protocol):
     def revision(self) -> str: ...
 
     def features(self, images: Sequence[Pixels]) -> Floats:
-        """float32 (images, dimension); a row of NaN where an image has none."""
+        """Returns float32 (images, dimension); a row of NaN where an image has no features."""
         ...
 
 
 def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
-    """A table of `schemas.FEATURES`. `rows`: its columns but `vector`, and `bytes`."""
+    """Returns a table of `schemas.FEATURES`. `rows`: its columns except `vector`, and `bytes`."""
     known = rows["error"].to_pylist()
     files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
     images, undecoded = decode_batch(files)

@@ -81,14 +81,14 @@ EVIDENCE = (
 )  # fmt: skip
 
 RESTS_ON = {"captions": "unverified images", "verifier": "on the verifier's word"}
-"""What is said of numbers, by the scores' column `basis`, where more than counting is taken on trust."""
+"""Remarks on numbers by the scores' column `basis`, where they rest on more than counting."""
 
 _COMPARISON = re.compile(r"(?P<bar>\|?)\s*(?P<measure>[^\W\d]\w*)\s*(?P=bar)\s*(?P<sign><=|>=|<|>)\s*(?P<number>\S+)")
 
 
 @dataclass(frozen=True)
 class GateCell:
-    """A cell that gates look at: its name, and its columns by name."""
+    """A cell that gates check: its name, and its columns by name."""
 
     classifier: str
     name: str
@@ -97,7 +97,7 @@ class GateCell:
 
 @dataclass(frozen=True)
 class Check:
-    """One gate on one cell. `message` says what was found, `evidence` the cell's numbers."""
+    """One gate on one cell. `message`: the result; `evidence`: the cell's numbers."""
 
     gate: str
     classifier: str
@@ -117,7 +117,7 @@ class _Gate:
 
 
 def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[GateCell]:
-    """A cell per row of scores or of a comparison, or of what is pooled over classes, whose rows name no class.
+    """Returns a cell per row of scores or of a comparison; rows that are pooled over classes name no class.
 
     `classifier`: of the rows that do not name one.
     """
@@ -132,13 +132,11 @@ def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Ga
 
 
 def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool = False) -> list[Check]:
-    """Every gate on every cell that it is about, gates and cells in their order.
+    """Checks every gate on every cell that it applies to, gates and cells in their order.
 
     A gate that was skipped on all of its cells has checked nothing: one more check then fails and says so, unless
-    `allow_unchecked` is set.
-
-    ConfigError for a gate that does not follow the grammar, that asks for what the cells do not have, or that is about
-    no cell; the nearest names are offered.
+    `allow_unchecked` is set. Raises ConfigError for a gate that does not follow the grammar, that uses a measure that
+    the cells do not have, or that applies to no cell; the message offers the nearest names.
     """
     checks: list[Check] = []
     for gate in [_parsed(text, cells) for text in gates]:
@@ -173,7 +171,7 @@ def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
 
 
 def _column(text: str, word: str, columns: set[str]) -> str:
-    """The column that a word is looked up in."""
+    """Returns the column in which a word is looked up."""
     if word == EITHER:
         return "change" if "change" in columns else "verdict"
     column = WORDS.get(word)

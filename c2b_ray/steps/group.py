@@ -1,4 +1,4 @@
-"""Which findings say the same: those that rest on the same images or mirror one another form a group.
+"""Groups findings that say the same: those that rest on the same images or mirror one another.
 
 It knows verdicts, accuracies and which images each cell drew; it does not know how groups are shown.
 """
@@ -66,7 +66,7 @@ def _group_of(row: ScoreRow) -> tuple[str, str, str]:
 
 
 def _reason(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], overlaps: Overlaps, tau: float) -> str | None:
-    """Why `row` says what the stronger `lead` says already; None where it does not."""
+    """Returns why `row` repeats the stronger `lead`; None where it does not."""
     if row["attribute"] == lead["attribute"]:
         return _mirror(row, lead, values, tau)
     return _same(row, lead) or _overlap(row, lead, overlaps)
@@ -85,7 +85,7 @@ def _mirror(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], tau: floa
 
 
 def _left_over(values: Sequence[ScoreRow], tau: float) -> list[ScoreRow]:
-    """The values of an attribute that differ from one another by no more than tau, once the others are out."""
+    """Returns the values of an attribute that differ from one another by at most tau, once the others are removed."""
     left = list(values)
     while len(left) > 1:
         farthest = min(left, key=lambda cell: (-round(abs(_phi(cell, left)), 9), _phi(cell, left), cell["bias_class"]))
@@ -126,7 +126,7 @@ def _overlap(row: ScoreRow, lead: ScoreRow, overlaps: Overlaps) -> str | None:
 
 
 class Overlaps:
-    """How far the images of two cells, and of their attributes, are the same."""
+    """Measures how far the images of two cells, and of their attributes, are the same."""
 
     def __init__(self, cells: CellImages) -> None:
         self._cells = cells
@@ -135,7 +135,7 @@ class Overlaps:
         self._common: dict[tuple[Group, Group], Ints] = {}
 
     def jaccard(self, a: CellName, b: CellName) -> float | None:
-        """The Jaccard index of two cells' images; None where either has none."""
+        """Returns the Jaccard index of two cells' images; None where either has none."""
         of_a, of_b = self._images(a), self._images(b)
         if not len(of_a) or not len(of_b):
             return None
@@ -143,8 +143,10 @@ class Overlaps:
         return both / (len(of_a) + len(of_b) - both)
 
     def association(self, a: CellName, b: CellName) -> float | None:
-        """Cramér's V of two yes-no values with its sign, among the images that both attributes know; None where those
-        are too few of either, or where a value is all or nothing of them."""
+        """Returns the signed Cramér's V of two yes-no values, among the images that both attributes know.
+
+        None where those are too few of either attribute's images, or where all or none of them have a value.
+        """
         groups = Group(*a[:2]), Group(*b[:2])
         both = self._known_to_both(*groups)
         n = len(both)
@@ -170,7 +172,7 @@ class Overlaps:
 
 
 def _common(one: Ints, other: Ints) -> Ints:
-    """The numbers that two ascending lists of distinct numbers share."""
+    """Returns the numbers that two ascending lists of distinct numbers share."""
     both = np.sort(np.concatenate([one, other]))
     common: Ints = both[1:][both[1:] == both[:-1]]
     return common

@@ -1,4 +1,4 @@
-"""How many images the long rows of a search have taken in this process, batch by batch. Knows no kind of search."""
+"""Counts the images that the long rows of a search use in this process, batch by batch. It knows no kind of search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class ImageCounter:
-    """Counts for as long as the process lives: also the images of a search that was stopped, which left no row."""
+    """Counts over the life of the process, including images of a search that was stopped and left no row."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -23,7 +23,7 @@ class ImageCounter:
 
     @contextmanager
     def calling(self, on_batch: Callable[[], None]) -> Iterator[None]:
-        """While the body runs, `on_batch` is called after each batch; what it raises ends the search."""
+        """Calls `on_batch` after each batch while the body runs; what it raises ends the search."""
         before, self._on_batch = self._on_batch, on_batch
         try:
             yield

@@ -1,4 +1,4 @@
-"""Numbers for image ids: the text of an id is compared once, and all that follows counts whole numbers.
+"""Numbers image ids: the text of an id is compared once, and everything after that uses whole numbers.
 
 It knows ids and other columns of names; it does not know what an image belongs to.
 """
@@ -25,30 +25,30 @@ class ImageIds:
 
     @classmethod
     def numbered(cls, column: pa.ChunkedArray) -> tuple[ImageIds, Ints]:
-        """The ids of a column, and the number of each row's image."""
+        """Returns the ids of a column, and the number of each row's image."""
         names, numbers = numbered(column)
         return cls(names), numbers
 
     def numbers(self, column: pa.ChunkedArray | pa.Array) -> Ints:
-        """The number of each row's image; -1 for an id that is not among these."""
+        """Returns the number of each row's image; -1 for an id that is not among these."""
         return codes(column, self.ids)
 
     def names(self, numbers: Ints) -> pa.Array:
         return self.ids.take(pa.array(numbers))
 
     def alphabetical(self, numbers: Ints) -> Ints:
-        """The positions that sort these images by their ids."""
+        """Returns the positions that sort these images by their ids."""
         order: Ints = pc.sort_indices(self.names(numbers)).to_numpy().astype(np.int64)
         return order
 
 
 def wide(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """The column with 64-bit offsets: what all rows' text adds up to may exceed 2 GiB, which 32 bits cannot address."""
+    """Returns the column with 64-bit offsets: the text of all rows may exceed 2 GiB, which 32 bits cannot address."""
     return (column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])).cast(pa.large_string())
 
 
 def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Ints]:
-    """The distinct texts of a column without nulls, and the position of each row's among them."""
+    """Returns the distinct texts of a column without nulls, and the position of each row's text among them."""
     encoded = wide(column).dictionary_encode().unify_dictionaries()
     if not encoded.num_chunks:
         return pa.array([], pa.large_string()), np.zeros(0, np.int64)
@@ -56,19 +56,19 @@ def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Ints]:
 
 
 def codes(column: pa.ChunkedArray | pa.Array, names: pa.Array) -> Ints:
-    """The position of each row's text among `names`; -1 where it is null, or not one of them."""
+    """Returns the position of each row's text among `names`; -1 where it is null, or not one of them."""
     positions: Ints = pc.fill_null(pc.index_in(wide(column), value_set=names), -1).to_numpy()
     return positions
 
 
 def vocabulary(*columns: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """The distinct texts of several columns, in the order of their first rows; nulls left out."""
+    """Returns the distinct texts of several columns, in the order of their first rows, without nulls."""
     texts = pa.chunked_array([wide(column).unique() for column in columns], pa.large_string())
     return texts.unique().drop_null()
 
 
 def repeated(keys: Ints) -> Mask:
-    """Which of these numbers occur more than once."""
+    """Returns which of these numbers occur more than once."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     same = ordered[1:] == ordered[:-1]
@@ -79,7 +79,7 @@ def repeated(keys: Ints) -> Mask:
 
 
 def counted(keys: Ints) -> tuple[Ints, Ints]:
-    """The distinct numbers in ascending order, and how often each occurs."""
+    """Returns the distinct numbers in ascending order, and how often each occurs."""
     ordered = np.sort(keys)
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
     return ordered[starts], np.diff(np.r_[starts, len(ordered)])

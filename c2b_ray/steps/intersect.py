@@ -1,7 +1,7 @@
 """Intersections: cells of two attributes at once, and how their captions are distinguished from those of one attribute.
 
-A pair's captions and draws stand among the others', of the kind INTERSECTION; its scores are a table of their own, by
-`score_pairs`.
+A pair's captions and draws are in the same tables as the others, with the kind INTERSECTION; its scores are in a
+separate table, written by `score_pairs`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMES = "×"
 
 
 class ProposalRow(TypedDict):
-    """A row of `schemas.PROPOSALS`, as far as pairs are concerned."""
+    """The columns of `schemas.PROPOSALS` that concern pairs."""
 
     proposal_id: str
     target_class: str
@@ -59,19 +59,19 @@ class Pair:
         return len(self.a["bias_classes"]), len(self.b["bias_classes"])
 
     def as_proposal(self) -> dict[str, str]:
-        """What a caption says of its proposal."""
+        """Returns the columns of a caption that refer to its proposal."""
         names = ("proposal_id", "target_class", "attribute")
         return {"kind": INTERSECTION, **{name: getattr(self, name) for name in names}}
 
     def cells(self) -> Iterator[tuple[str, str]]:
-        """(value of a, value of b), row by row."""
+        """Yields (value of a, value of b), row by row."""
         for x in self.a["bias_classes"]:
             for y in self.b["bias_classes"]:
                 yield x, y
 
 
 def of_kind(captions: pa.Table, kind: str) -> pa.Table:
-    """The captions of single attributes, or of intersections."""
+    """Returns the captions of single attributes, or of intersections."""
     return captions.filter(pc.equal(captions["kind"], kind))
 
 
@@ -80,9 +80,9 @@ def bias_class(x: str, y: str) -> str:
 
 
 def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list[Pair]:
-    """The pairs of every class that has both attributes, under the names they have or were merged from.
+    """Returns the pairs of every class that has both attributes, under their names or names that were merged into them.
 
-    ConfigError names an attribute that no class has, or a pair that no class has both of.
+    Raises ConfigError, which names an attribute that no class has, or a pair of which no class has both.
     """
     of_class: dict[str, dict[str, ProposalRow]] = defaultdict(dict)
     for row in proposals.to_pylist():
@@ -107,7 +107,7 @@ def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list
 
 
 def of_run(proposals: pa.Table, captions: pa.Table) -> list[Pair]:
-    """The pairs that captions were made for, in the order of the captions."""
+    """Returns the pairs that have captions, in the order of the captions."""
     of_pairs = of_kind(captions, INTERSECTION)
     if not of_pairs.num_rows:
         return []

@@ -1,7 +1,7 @@
-"""estimates → verdicts: φ against the values that can be trusted, over one family of tests of all classifiers.
+"""Judges estimates: φ against the values that can be trusted, over one family of tests of all classifiers.
 
-It knows accuracies, how many images they rest on and which values are in doubt; how they came about is `score`'s, the
-formulas are `metrics`'.
+It knows accuracies, how many images they rest on and which values are in doubt. `score` provides these; `metrics` has
+the formulas.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ class Estimate:
     """One classifier's accuracies on the values of one attribute of one class; arrays have shape (values,).
 
     `effective`: the number of independently drawn images of known content with the same information on the accuracy.
-    `covariance`: (values, values) of the accuracies, where they are not independent. `adjust`: what other attributes
-    make of φ and its limits, where they are known; `adjusted`: what they made of them. `columns`: what else is known of
-    each value.
+    `covariance`: (values, values) of the accuracies, where they are not independent. `adjust`: adjusts φ and its limits
+    for other attributes, where they are known; `adjusted`: its result. `columns`: further columns of each value.
     """
 
     classifier: str
@@ -59,14 +58,15 @@ class Estimate:
 
     @property
     def independent(self) -> Floats:
-        """Of each value, a number of independently drawn images that say no more about any φ than its images do."""
+        """For each value, a number of independently drawn images that carry no more information on any φ than its
+        images do."""
         _, total, _ = metrics.contrast_counts(self.accuracy, self.effective, _weights(self), self.covariance)
         fewest: Floats = total.min(axis=0, initial=np.inf)
         return fewest
 
 
 def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreRow]:
-    """The columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
+    """Returns the columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
 
     A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
     in a reference, and leaving them out changes the conclusion, the values compared with it are in doubt too. Findings
@@ -113,7 +113,7 @@ def _explain(
     thresholds: Thresholds,
     tests: int,
 ) -> None:
-    """Adds what each row rests on, what other attributes make of it, and why it is undetermined."""
+    """Adds to each row its basis, the adjustment for other attributes, and why it is undetermined."""
     basis = [estimate.basis for estimate in estimates for _ in estimate.values]
     shared = np.concatenate([*(estimate.shared for estimate in estimates), np.zeros(0)]).tolist()
     for row, of_row in zip(rows, basis, strict=True):
@@ -134,13 +134,13 @@ def _tests(
     doubts: Sequence[str | None],
     thresholds: Thresholds,
 ) -> dict[str, Floats]:
-    """p- and q-values of findings and of `none`; NaN for what is not tested."""
+    """Returns p- and q-values of findings and of `none`; NaN for rows that are not tested."""
     p, none_p = contrasts.p_values(thresholds.tau), contrasts.none_p_values(thresholds.tau)
     for here, of_group in adjusted:
         p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
     sure = np.array([doubt is None for doubt in doubts], dtype=bool)
     p, none_p = np.where(sure, p, np.nan), np.where(sure, none_p, np.nan)
-    # A shared image hides a difference and feigns none: only `none` needs images that differ.
+    # A shared image hides a difference but creates none: only `none` needs images that differ.
     differ = [e.basis in EVIDENCE_OF_VALUES and share <= MOST_SHARED for e in estimates for share in e.shared]
     none_q = metrics.benjamini_hochberg(np.where(np.array(differ, dtype=bool), none_p, np.nan))
     q = metrics.benjamini_hochberg(p)
@@ -154,7 +154,7 @@ def _limits(
     tests: int,
     alpha: float,
 ) -> dict[str, Floats]:
-    """Limits at 1 − α, of findings at the confidence that makes up for their being selected."""
+    """Returns limits at 1 − α, and for findings at the confidence that corrects for their selection."""
 
     def at(confidence: float) -> tuple[Floats, Floats]:
         low, high = contrasts.limits(confidence)
@@ -170,7 +170,7 @@ def _limits(
 
 
 def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
-    """The rows of each estimate whose other attributes are known, with its scores adjusted for them."""
+    """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them."""
     known, start = [], 0
     for estimate in estimates:
         here = slice(start, start + len(estimate.values))
@@ -184,8 +184,11 @@ def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Flo
 
 @dataclass(frozen=True)
 class Contrasts:
-    """φ of every value of every estimate: its accuracy against those of the trusted others, or against all others
-    where no trusted one holds images. Arrays have shape (rows, most values of any estimate); `phi` has (rows,)."""
+    """φ of every value of every estimate: its accuracy against those of the trusted others, or against all others where
+    no trusted one has images.
+
+    Arrays have shape (rows, most values of any estimate); `phi` has (rows,).
+    """
 
     correct: Floats
     total: Floats
@@ -226,7 +229,8 @@ class Contrasts:
 
 
 def _weights(estimate: Estimate) -> Floats:
-    """(values, values): of each accuracy in each φ, NaN in the row of a value with nothing to compare."""
+    """Returns (values, values): the weight of each accuracy in each φ; NaN in the row of a value with nothing to
+    compare."""
     itself, held, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
     others: NDArray[np.bool_] = ~itself & trusted[None, :]
     others = np.where(np.any(others, axis=1)[:, None], others, ~itself & held[None, :])
@@ -241,7 +245,7 @@ def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
 
 
 def _doubts(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
-    """The doubts of every value, those that it has from others of its attribute included."""
+    """Returns the doubts of every value, including those that spread from others of its attribute."""
     doubts: list[str | None] = []
     for estimate in estimates:
         n = len(estimate.values)

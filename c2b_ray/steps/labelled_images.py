@@ -1,4 +1,5 @@
-"""A labelled table → captions and images: a caption for each value of each attribute, and the rows that it draws.
+"""Turns a labelled table into captions and images: a caption for each value of each attribute, and the rows that it
+draws.
 
 Rows are numbers until they are written: as text, a million draws take 70 MB. It does not know files.
 """
@@ -35,7 +36,7 @@ class RowDraws:
         return sum(map(len, self.rows.values()))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Of `schemas.DRAWS`, some at a time."""
+        """Yields batches of `schemas.DRAWS`."""
         for caption, rows in self.rows.items():
             for start in range(0, len(rows), IDS_AT_ONCE):
                 some = rows[start : start + IDS_AT_ONCE]
@@ -48,18 +49,18 @@ class RowDraws:
         return pa.Table.from_batches(self.to_batches(), DRAWS)
 
     def distinct(self) -> Rows:
-        """Each row once, in ascending order."""
+        """Returns each row once, in ascending order."""
         drawn = np.zeros(1 + max((int(rows.max(initial=-1)) for rows in self.rows.values()), default=-1), bool)
         for rows in self.rows.values():
             drawn[rows] = True
         return np.flatnonzero(drawn).astype(np.int32)
 
     def first(self, most: Mapping[str, int]) -> RowDraws:
-        """The first rows of each caption, at most so many."""
+        """Returns the first rows of each caption, at most `most` of them."""
         return RowDraws({caption: rows[: most.get(caption, 0)] for caption, rows in self.rows.items()}, self.revision)
 
     def where(self, kept: Callable[[pa.Array], Mask]) -> RowDraws:
-        """The rows whose image ids are kept."""
+        """Returns the rows whose image ids `kept` accepts."""
         return RowDraws({caption: self._kept(rows, kept) for caption, rows in self.rows.items()}, self.revision)
 
     def _kept(self, rows: Rows, kept: Callable[[pa.Array], Mask]) -> Rows:
@@ -79,7 +80,8 @@ def labelled(
     attributes: Mapping[str, Sequence[str]] | None,
     limit: Limit,
 ) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-    """Proposals, captions, draws and the images to fetch, as tables; arguments as for `labelled_rows`."""
+    """Returns proposals, captions, draws and the images to fetch, as tables. The arguments are those of
+    `labelled_rows`."""
     proposals, captions, draws = labelled_rows(labels, revision, classes, attributes, limit)
     return proposals, captions, draws.table(), wanted(draws.distinct(), revision)
 
@@ -91,11 +93,11 @@ def labelled_rows(
     attributes: Mapping[str, Sequence[str]] | None,
     limit: Limit,
 ) -> tuple[pa.Table, pa.Table, RowDraws]:
-    """Proposals, captions and the rows that each caption draws, from a table of labels.
+    """Returns proposals, captions and the rows that each caption draws, from a table of labels.
 
-    `labels`: `target_class` and a string column per attribute, a row per image; nulls belong to no cell.
-    `attributes`: which columns, and which of their values; where None, all that can be (`labels.no_attribute`).
-    `limit`: of the images of each cell.
+    `labels`: `target_class` and a string column per attribute, a row per image; nulls belong to no cell. `attributes`:
+    which columns, and which of their values; None: all possible ones (`labels.no_attribute`). `limit`: of the images of
+    each cell.
     """
     attributes = chosen(labels, attributes)
     check_classes(labels, classes)
@@ -127,7 +129,7 @@ def labelled_rows(
 def labelled_pairs(
     labels: pa.Table, revision: str, pairs: Sequence[Pair], limit: Limit
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Captions, draws and the images to fetch, as tables; arguments as for `labelled_pair_rows`."""
+    """Returns captions, draws and the images to fetch, as tables. The arguments are those of `labelled_pair_rows`."""
     captions, draws = labelled_pair_rows(labels, revision, pairs, limit)
     return captions, draws.table(), wanted(draws.distinct(), revision)
 
@@ -135,9 +137,10 @@ def labelled_pairs(
 def labelled_pair_rows(
     labels: pa.Table, revision: str, pairs: Sequence[Pair], limit: Limit
 ) -> tuple[pa.Table, RowDraws]:
-    """Captions of every cell of the pairs, and the rows that each draws; a cell that no row has gets a caption alone.
+    """Returns captions of every cell of the pairs, and the rows that each draws; a cell without rows gets only a
+    caption.
 
-    Arguments as for `labelled_rows`, whose proposals the pairs are of.
+    The arguments are those of `labelled_rows`; the pairs consist of its proposals.
     """
     targets = Compared.of(labels, TARGET)
     columns = {name: Compared.of(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])}
@@ -155,7 +158,8 @@ def labelled_pair_rows(
 
 
 def lacking(proposals: pa.Table, classes: Sequence[str], chosen: Mapping[str, Sequence[str]]) -> list[str]:
-    """Of the chosen attributes and values, what some class has no image of: it is not compared there, in words."""
+    """Returns in words which of the chosen attributes and values have no image in some class, and so are not compared
+    there."""
     of_class: dict[tuple[str, str], list[str]] = {
         (row["target_class"], row["attribute"]): row["bias_classes"] for row in proposals.to_pylist()
     }

@@ -1,7 +1,7 @@
-"""Which columns of a labelled table are attributes, with which values, and when two spellings are one value.
+"""Decides which columns of a labelled table are attributes, with which values, and when two spellings are one value.
 
 Values are compared as names are everywhere (`normalise`): `FOG` is `fog`. Spellings that differ in more than case and
-spaces and still come out the same (`traffic_light`, `traffic light`) are refused: it is unknown whether they are
+spaces and still normalise to the same (`traffic_light`, `traffic light`) are refused: it is unknown whether they are
 two values. It knows columns of text; not images, cells or files.
 """
 
@@ -33,8 +33,11 @@ _FILE = re.compile(r"[^\s].*\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|txt|json|xml|csv
 
 @dataclass(frozen=True)
 class Compared:
-    """A column's values as they are compared, as numbers: `forms` by number, None for no value; `numbers` int8 to
-    int32, a row each. As Python's texts they take eight times the memory, and ten times as long to compare."""
+    """A column's values in the form in which they are compared, as numbers.
+
+    `forms`: by number, None for no value. `numbers`: int8 to int32, one per row. As Python strings they take eight
+    times the memory, and ten times as long to compare.
+    """
 
     forms: tuple[str | None, ...]
     numbers: NDArray[np.signedinteger[Any]]
@@ -47,26 +50,26 @@ class Compared:
         return Compared((*forms, None), at)
 
     def equal(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have the value `name`, however it is spelled."""
+        """Returns which rows have the value `name`, in any spelling."""
         form = normalise(name)
         rows: NDArray[np.bool_] = np.array([known == form for known in self.forms], bool)[self.numbers]
         return rows
 
 
 def indices_of(values: int) -> pa.DataType:
-    """The smallest integer type with so many values."""
+    """Returns the smallest integer type that can number `values` values."""
     return next(kind for kind in (pa.int8(), pa.int16(), pa.int32()) if values <= 2 ** (kind.bit_width - 1))
 
 
 def compared(labels: pa.Table, name: str) -> Texts:
-    """A column's values as they are compared; None where there is none."""
+    """Returns a column's values in the form in which they are compared; None where there is none."""
     column = Compared.of(labels, name)
     values: Texts = np.array(column.forms, dtype=object)[column.numbers]
     return values
 
 
 def column_of(labels: pa.Table, name: str) -> str:
-    """The table's own name of a column. ConfigError where it has none."""
+    """Returns a column's name in the table. Raises ConfigError where there is no such column."""
     names = [column for column in labels.column_names if column != TARGET]
     if name in labels.column_names:
         return name
@@ -77,7 +80,7 @@ def column_of(labels: pa.Table, name: str) -> str:
 
 
 def check_classes(labels: pa.Table, classes: Sequence[str]) -> None:
-    """ConfigError for a class that no row has, and for two spellings that may or may not be one."""
+    """Raises ConfigError for a class that no row has, and for two spellings that may or may not be one."""
     _one_form(classes, "classes", "classes")
     targets = [value for value in labels[TARGET].unique().to_pylist() if value is not None]
     forms = {normalise(value) for value in targets}
@@ -90,9 +93,9 @@ def check_classes(labels: pa.Table, classes: Sequence[str]) -> None:
 
 
 def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
-    """Attribute → values: those named, or every column that can be one, with all its values.
+    """Returns attribute → values: those named, or every column that can be one, with all its values.
 
-    ConfigError where a named column or value is not in the table, or where no column can be an attribute.
+    Raises ConfigError where a named column or value is not in the table, or where no column can be an attribute.
     """
     if attributes:
         return {name: _named_values(labels, name, values) for name, values in attributes.items()}
@@ -110,13 +113,13 @@ def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> 
 
 
 def left_out(labels: pa.Table) -> dict[str, str]:
-    """Columns that are no attributes unless they are named as such, and why."""
+    """Returns columns that are no attributes unless the config names them → the reason."""
     reasons = {name: no_attribute(labels[name]) for name in labels.column_names if name != TARGET}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def no_attribute(column: pa.ChunkedArray) -> str | None:
-    """Why a column cannot be taken for an attribute unasked; None where it can."""
+    """Returns why a column is not used as an attribute unless it is named; None where it is used."""
     values = [str(value) for value in column.unique().to_pylist() if value is not None]
     rows = len(column) - column.null_count
     if len({folded(value) for value in values}) < 2:
@@ -146,7 +149,7 @@ def _named_values(labels: pa.Table, name: str, values: Sequence[str]) -> list[st
 
 
 def _spellings(labels: pa.Table, name: str) -> list[str]:
-    """The commonest spelling of each value of a column."""
+    """Returns the most frequent spelling of each value of a column."""
     column = column_of(labels, name)
     counted = pc.value_counts(labels[column].drop_null()).to_pylist()
     pairs = sorted((-row["counts"], str(row["values"])) for row in counted)

@@ -1,9 +1,10 @@
-"""One problem of `c2b latent` by one method: directions searched one after the other, each judged on held-out latents.
+"""Solves one problem of `c2b latent` by one method: directions are searched one after the other, each judged on
+held-out latents.
 
     search → evidence → found? → search among what is orthogonal to it → …
 
-The search ends at the first direction whose effect, the target held fixed, does not exceed the margin: the answer is
-then "nothing found", or no more. It knows roles of the search, not what is behind them.
+The search ends at the first direction whose effect, with the target held fixed, does not exceed the margin: the result
+is then "nothing found", or "no more". It knows roles of the search, not their implementations.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Space(Protocol):
 
 
 class Direction(Protocol):
-    """What a search found; `models.latent.search.Found`."""
+    """The result of a search; `models.latent.search.Found`."""
 
     @property
     def normal(self) -> Vectors: ...
@@ -65,11 +66,13 @@ class Direction(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """One problem as it is searched. `target`: the unit normal of its attribute, None where every image shows it;
-    `angle`: how far that may be off; `known`: name → normal; `bias`: the normal that judges what is found. `latents`
-    and `labels`: held out, with the target's value in each image; None where the target is not known of single images.
-    `scores`: of the same latents, the target as its labels' curved fit has it. `attributes`: name → unit normal of all
-    that are separated; of those neither target nor known, the one that moves the answers most is the truth if `pseudo`.
+    """One problem in the form in which it is searched.
+
+    `target`: the unit normal of its attribute, None where every image shows it; `angle`: its uncertainty in radians;
+    `known`: name → normal; `bias`: the normal that results are judged by. `latents` and `labels`: held out, with the
+    target's value in each image; None where the target is not known for single images. `scores`: of the same latents,
+    the target by a curved fit to its labels. `attributes`: name → unit normal of all separated attributes; with
+    `pseudo`, the one of them, neither target nor known, that moves the answers most is taken as the truth.
     """
 
     problem: str
@@ -98,7 +101,7 @@ class Order:
 
 
 class Work(Protocol):
-    """What a process holds to search: its models, and the orders by their ids."""
+    """A process's models, and the orders by their ids."""
 
     config: LatentConfig
     captioner: Captioner | None
@@ -114,7 +117,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """Held-out latents, P(label) in each, and what is known of the target in each."""
+    """Held-out latents, P(label) in each, and what is known about the target in each."""
 
     latents: Floats
     answers: Vectors
@@ -122,7 +125,7 @@ class Trial:
 
 
 def search_problems(batch: pa.Table, work: Work) -> pa.Table:
-    """A row of `schemas.latent.SEARCHES` per row (`search_id`, `problem`, `method`)."""
+    """Returns a row of `schemas.latent.SEARCHES` per row (`search_id`, `problem`, `method`)."""
     rows = []
     for row in batch.to_pylist():
         began = time.monotonic()
@@ -165,7 +168,8 @@ def _searched(search_id: str, method: str, work: Work) -> dict[str, Any]:
 
 
 def trial_of(order: Order, space: Space, config: LatentConfig) -> Trial:
-    """The latents that decide: labelled ones where there are, else others of the prior than any search has seen."""
+    """Returns the latents that decide: labelled ones where there are any, else latents of the prior that no search has
+    seen."""
     latents = order.latents
     if latents is None:
         latents = space.sample(config.evidence.latents, seed_of("evidence", config.seed, order.problem))
@@ -185,8 +189,8 @@ def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
 
 
 def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
-    """Where the biased attribute is to be the pseudo-ground truth: the attribute along whose normal the answers' total
-    variation is largest (Li & Xu 2021, section 5.2)."""
+    """Returns the order with the pseudo-ground truth, where that is used as the biased attribute: the attribute along
+    whose normal the answers' total variation is largest (Li & Xu 2021, section 5.2)."""
     named = {order.target_name, *order.known}
     candidates = {name: normal for name, normal in order.attributes.items() if name not in named}
     if not order.pseudo or not candidates:
@@ -198,15 +202,19 @@ def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
 
 
 def _room(order: Order, space: Space, method: str) -> int:
-    """How many mutually orthogonal directions there are beside the target's and the known ones, which may depend on one
-    another. Baselines know no attributes but leave the target's own direction out."""
+    """Returns how many mutually orthogonal directions there are besides the target's and the known ones, which may be
+    linearly dependent.
+
+    Baselines do not know other attributes, but leave out the target's direction.
+    """
     if method in BASELINES:
         return max(0, space.dimension - (order.target is not None))
     return space.dimension - len(spanned(order.others))
 
 
 def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
-    """Why the answers say nothing, "" where they may: of images that differ in the target they are all but the same."""
+    """Returns why the answers carry no information, "" where they may: they are almost constant although the target
+    varies."""
     low, high = np.quantile(trial.answers, [0.01, 0.99])
     if np.ptp(trial.answers) < _CONSTANT:
         return f"constant predictions: P({label}) is {trial.answers[0]:.3f} for all {len(trial.answers)} latents"
@@ -244,8 +252,11 @@ def _judged(order: Order, normal: Vectors, evidence: Evidence, trial: Trial, con
 
 
 def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
-    """95 % of directions drawn at random, orthogonal to the target and to known attributes, have a smaller effect: what
-    a direction does that nobody looked for. For comparison; no verdict rests on it (`metrics.latent_evidence`)."""
+    """Returns the 95th percentile of the effects of random directions, orthogonal to the target and to known
+    attributes.
+
+    It is for comparison; no verdict rests on it (`metrics.latent_evidence`).
+    """
     dimension = trial.latents.shape[1]
     generator = np.random.default_rng(seed_of("random", config.seed, dimension))
     draws = generator.standard_normal((_RANDOM, dimension))
@@ -257,7 +268,8 @@ def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
 
 
 def _ties(order: Order, trial: Trial, config: LatentConfig) -> list[Tie]:
-    """Labelled attributes that can hardly be told from the target here; known ones are left out on purpose."""
+    """Returns labelled attributes that can hardly be distinguished from the target here; known ones are left out on
+    purpose."""
     if order.target is None:
         return []
     others = {n: v for n, v in order.attributes.items() if n != order.target_name and n not in order.known}
@@ -265,7 +277,7 @@ def _ties(order: Order, trial: Trial, config: LatentConfig) -> list[Tie]:
 
 
 def _row(order: Order, space: Space, method: str) -> dict[str, Any]:
-    """A row of `schemas.latent.DIRECTIONS` in which nothing was found yet."""
+    """Returns a row of `schemas.latent.DIRECTIONS` without a direction."""
     empty = dict.fromkeys(("direction", "cos_bias", "cos_target", "delta_cos", "offset", "effect", "effect_low"))
     late = dict.fromkeys(("effect_high", "margin", "p_value", "total_variation", "random_effect", "picked", "name"))
     return {

@@ -1,7 +1,7 @@
-"""Directions of two classifiers in one latent space → which move B's answer more than A's, and which less.
+"""Compares directions of two classifiers in one latent space: which move B's answer more than A's, and which less.
 
-Directions that both have, by their cosine, are compared; one that the other lacks is held against what moves the other
-most of all that is left. It knows rows of `schemas.latent.DIRECTIONS` and normals, not runs or pages.
+Directions that both have, by their cosine, are compared; one that the other lacks is compared with the direction that
+moves the other most among those left. It knows rows of `schemas.latent.DIRECTIONS` and normals, not runs or pages.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ _LEFT = "what moves {} most of all that is left stands in"
 
 @dataclass(frozen=True)
 class Searched:
-    """One problem of one classifier by one method. `rows`: its directions by rank; `target`: the unit normal of its
-    target, None where there is none, with the angle in radians that it may be off."""
+    """One problem of one classifier by one method.
+
+    `rows`: its directions by rank. `target`: the unit normal of its target, None where there is none; `angle`: its
+    uncertainty in radians.
+    """
 
     rows: Sequence[Row]
     target: NDArray[np.float64] | None = None
@@ -47,12 +50,12 @@ class _Pair:
 
 
 def compare(a: Mapping[tuple[Any, ...], Searched], b: Mapping[tuple[Any, ...], Searched], level: float) -> pa.Table:
-    """A table of `LATENT_COMPARISON`, B minus A, what changed first and the least q first.
+    """Returns a table of `LATENT_COMPARISON`, B minus A: changed rows first, smallest q first.
 
-    `a`, `b`: searches by what was searched, the same in both. Effects of both may have been measured on the same
-    latents, whose errors go together in a way that is not known: the error of a difference is at most the sum of both,
-    and that is taken. q is over all that can be compared (Benjamini & Hochberg 1995); worse and better where it is at
-    most `level`, which intervals have too.
+    `a`, `b`: searches by what was searched, with the same keys. Effects of both may have been measured on the same
+    latents, whose errors are correlated in an unknown way: the error of a difference is at most the sum of both, and
+    that sum is used. q is computed over all comparable rows (Benjamini & Hochberg 1995); a row is worse or better where
+    it is at most `level`, which is also the level of the intervals.
     """
     keys = dict.fromkeys([*a, *b])
     rows = [_row(pair, level) for key in keys for pair in _pairs(a.get(key), b.get(key))]
@@ -95,7 +98,7 @@ def _beside(last: Row | None, side: str) -> str:
 
 
 def _apart(a: Searched, b: Searched) -> str:
-    """Why the target held fixed is not the same for both, "" where it may be."""
+    """Returns why the target held fixed is not the same for both, "" where it may be."""
     if a.target is None or b.target is None:
         return "" if a.target is b.target else "only one holds a target fixed"
     cosine = float(a.target @ b.target / np.linalg.norm(a.target) / np.linalg.norm(b.target))
@@ -104,7 +107,8 @@ def _apart(a: Searched, b: Searched) -> str:
 
 
 def _alike(a: Sequence[Row], b: Sequence[Row]) -> list[_Pair]:
-    """Directions of both whose |cosine| is beyond chance, each once, so that the sum of these is largest."""
+    """Returns pairs of directions whose |cosine| is beyond chance, each direction once, with the largest sum of
+    cosines."""
     if not a or not b:
         return []
     vectors = [np.array([row["direction"] for row in side]) for side in (a, b)]
@@ -117,8 +121,10 @@ def _alike(a: Sequence[Row], b: Sequence[Row]) -> list[_Pair]:
 
 
 def chance_cosine(dimension: int, pairs: int = 1) -> float:
-    """The largest |cosine| of `pairs` pairs of random directions stays below it in 95 % of cases; 1 in one dimension,
-    and a little less so that both ways along a line are alike."""
+    """Returns the |cosine| below which the largest of `pairs` pairs of random directions stays in 95 % of cases.
+
+    In one dimension it is slightly below 1, so that both ways along a line count as equal.
+    """
     if dimension == 1:
         return 1.0 - 1e-6
     return float(np.sqrt(stats.beta.ppf(1 - CHANCE / pairs, 0.5, (dimension - 1) / 2)))

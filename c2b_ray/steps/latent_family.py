@@ -1,4 +1,5 @@
-"""Verdicts over all searches of a run: some of many problems seem biased by chance; the false discovery rate is held.
+"""Verdicts over all searches of a run, with the false discovery rate controlled: some of many problems seem biased by
+chance.
 
 It knows rows of `schemas.latent.DIRECTIONS`, and neither models nor how a direction was found.
 """
@@ -15,13 +16,12 @@ from c2b_ray.steps.latent_verdict import FOUND, NOTHING
 
 
 def with_q_values(rows: Sequence[dict[str, Any]], level: float) -> list[dict[str, Any]]:
-    """The rows with `q_value`, and with "nothing found" where that exceeds `level`.
+    """Returns the rows with `q_value`, and with "nothing found" where that exceeds `level`.
 
     Directions of one problem are tested in order until the first that is none, so each counts with the largest p-value
-    up to its rank, and testing many of them costs nothing. Over the problems of one method, which are one family,
-    Benjamini and Hochberg's procedure. Methods are alternatives, each a family of its own.
-
-    `rows`: of each problem and method by rising rank.
+    up to its rank, and testing many of them costs nothing. Over the problems of one method, which form one family,
+    Benjamini and Hochberg's procedure is applied. Methods are alternatives, each a separate family. `rows`: for each
+    problem and method by rising rank.
     """
     largest: dict[tuple[str, str], float] = {}
     families: dict[str, list[int]] = {}

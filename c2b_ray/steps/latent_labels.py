@@ -1,7 +1,7 @@
-"""Labelled latents and known hyperplanes, read from tables: checked, and each attribute made two-valued.
+"""Reads labelled latents and known hyperplanes from tables: checks them, and makes each attribute two-valued.
 
 Attributes with more than two numbers are split at their median (Li & Xu 2021, App. A.7). It knows tables, and neither
-where they lie nor who labelled them.
+where they are stored nor who labelled them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from c2b_ray.roles import Floats
 
 GENERATOR, LATENT = "generator", "latent"
 UNKNOWN_ANGLE = 0.1
-"""Radians. Of a hyperplane that comes without its uncertainty: that of about a thousand labelled latents."""
+"""The uncertainty in radians of a hyperplane that states none: that of about a thousand labelled latents."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Labelled:
     attributes: Mapping[str, Sequence[Any]]
 
     def two_valued(self, attribute: str) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The rows that have a value, and whether it is the attribute's second, or above its median.
+        """Returns the rows that have a value, and whether it is the attribute's second, or above its median.
 
-        ConfigError for an attribute of one value, or of more than two texts.
+        Raises ConfigError for an attribute of one value, or of more than two texts.
         """
         values = self.attributes[attribute]
         rows = np.array([row for row, value in enumerate(values) if value is not None and value == value], np.intp)
@@ -54,7 +54,8 @@ class Labelled:
 def labelled_latents(
     table: pa.Table, names: Mapping[str, Sequence[str]], dimensions: Mapping[str, int]
 ) -> dict[str, Labelled]:
-    """Of each generator its rows. `names`: generator → what its column may call it. ConfigError names column or row."""
+    """Returns generator → its rows. `names`: generator → its possible names in the column. Raises ConfigError, which
+    names column or row."""
     if LATENT not in table.column_names:
         raise ConfigError("latents", f"has no column {LATENT!r}; it has {', '.join(table.column_names)}")
     result = {}
@@ -75,7 +76,7 @@ def labelled_latents(
 def known_hyperplanes(
     table: pa.Table, names: Mapping[str, Sequence[str]], dimensions: Mapping[str, int]
 ) -> dict[tuple[str, str], Hyperplane]:
-    """(generator, attribute) → hyperplane, of unit normal. What the table does not say of accuracy is NaN."""
+    """Returns (generator, attribute) → hyperplane with a unit normal. Accuracies that the table lacks are NaN."""
     for column in ("attribute", "normal"):
         if column not in table.column_names:
             raise ConfigError("hyperplanes", f"has no column {column!r}; it has {', '.join(table.column_names)}")
@@ -113,7 +114,7 @@ def _read_hyperplane(row: Mapping[str, Any], normal: NDArray[np.float64], length
 
 
 def _of_each(table: pa.Table, names: Mapping[str, Sequence[str]], field: str) -> dict[str, pa.Table]:
-    """Generator → its rows. A table without a column of generators is that of the only one."""
+    """Returns generator → its rows. A table without a column of generators belongs to the only one."""
     if GENERATOR not in table.column_names:
         if len(names) > 1:
             raise ConfigError(field, f"has no column {GENERATOR!r}, and there are {len(names)} generators")

@@ -1,8 +1,9 @@
-"""Strips of images along a direction from the same latents, and what a captioner says changes from end to end.
+"""Strips of images along a direction from the same latents, and what changes from end to end according to a captioner.
 
-The captioner stands in for the people whom Li & Xu (2021, App. G) asked to name directions. A word names a direction
-where it is said of more images at one end than at the other: McNemar's exact test on pairs from the same latent, with
-the false discovery rate held at 5 % over all words. It knows images and captions, not how a direction was found.
+The captioner takes the role of the people whom Li & Xu (2021, App. G) asked to name directions. A word names a
+direction where it occurs in captions of more images at one end than at the other: McNemar's exact test on pairs from
+the same latent, with the false discovery rate controlled at 5 % over all words. It knows images and captions, not how a
+direction was found.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Pictured(Protocol):
 
 @dataclass(frozen=True)
 class Ends:
-    """How strips are drawn and named; `captioner`: None where there is none."""
+    """How strips are drawn and named. `captioner`: None where there is none."""
 
     config: LatentConfig
     captioner: Captioner | None
@@ -50,7 +51,8 @@ class Ends:
 def strip(
     space: Pictured, normal: NDArray[np.float64], direction_id: str, ends: Ends
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Rows of `schemas.latent.STRIPS`, and the direction's name, None without a captioner or a word that differs."""
+    """Returns rows of `schemas.latent.STRIPS`, and the direction's name; None without a captioner or a word that
+    differs."""
     config = ends.config
     name = None
     if ends.captioner is not None and config.strips.latents:
@@ -77,8 +79,8 @@ def strip(
 def walks(
     space: Pictured, latents: Floats, normal: NDArray[np.float64], positions: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(latents, positions, d): each latent, moved along the unit normal to so many of the prior's standard deviations
-    from its mean."""
+    """Returns (latents, positions, d): each latent, moved along the unit normal to `positions` of the prior's standard
+    deviations from its mean."""
     across = latents - ((latents - space.centre) @ normal)[:, None] * normal
     moved: NDArray[np.float64] = across[:, None, :] + space.scale * positions[:, None] * normal
     return moved
@@ -91,7 +93,10 @@ def _two_ends(space: Pictured, normal: NDArray[np.float64], config: LatentConfig
 
 
 def name_of(low: Sequence[str | None], high: Sequence[str | None]) -> str | None:
-    """`low` and `high`: captions of the two ends of the same latents, in the same order; None where there is none."""
+    """Returns the direction's name; None where there is none.
+
+    `low` and `high`: captions of the two ends of the same latents, in the same order.
+    """
     pairs = [(_words(a), _words(b)) for a, b in zip(low, high, strict=True) if a is not None and b is not None]
     words = sorted({word for pair in pairs for words in pair for word in words})
     only_low = np.array([sum(word in a and word not in b for a, b in pairs) for word in words])

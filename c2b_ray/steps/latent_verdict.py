@@ -1,7 +1,7 @@
-"""Evidence of a direction → found, nothing found or undetermined, and why.
+"""Turns evidence on a direction into a verdict, found, nothing found or undetermined, and the reason.
 
-"Nothing found" is said where an effect that matters would have been seen: of few latents, or of a target that is hardly
-known, nothing follows. It knows evidence and vectors, not models or how a direction was found.
+"Nothing found" requires that a relevant effect would have been seen: few latents, or a target that is hardly known,
+allow no conclusion. It knows evidence and vectors, not models or how a direction was found.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ Vectors = NDArray[np.float64]
 FOUND, NOTHING, UNDETERMINED = "found", "nothing found", "undetermined"
 POWER = 0.8
 SEEN = 2.0
-"""An effect of so many margins has to be found in `POWER` of samples, or "nothing found" says too little."""
+""""Nothing found" requires that an effect of this many margins is found in `POWER` of samples."""
 _PARALLEL = 1e-9
 
 
 @dataclass(frozen=True)
 class Tie:
-    """A labelled attribute that moves with the target in the generator's images: `cosine` of their normals; `most`: the
-    largest effect of its own that the answers leave room for."""
+    """A labelled attribute that moves with the target in the generator's images.
+
+    `cosine`: of their normals. `most`: the largest effect of the attribute itself that the answers do not exclude.
+    """
 
     name: str
     cosine: float
@@ -36,7 +38,7 @@ class Tie:
 
 
 def decide(evidence: Evidence, ties: list[Tie], config: EvidenceConfig) -> tuple[str, str]:
-    """The verdict on one direction, and what it rests on."""
+    """Returns the verdict on one direction, and its reason."""
     change = f"P(label) changes by {evidence.effect:.3f} ({evidence.low:.3f} to {evidence.high:.3f})"
     said = f"{change} from one standard deviation below the mean to one above, the target held fixed:"
     if evidence.passes(config.level):
@@ -50,10 +52,11 @@ def decide(evidence: Evidence, ties: list[Tie], config: EvidenceConfig) -> tuple
 def ties_with(
     target: Vectors, attributes: Mapping[str, Vectors], weigh: Callable[[Vectors], Evidence], margin: float
 ) -> list[Tie]:
-    """Attributes whose own effect, of `SEEN` margins or more, what moves apart from the target cannot exclude.
+    """Returns the attributes whose possible effect is `SEEN` margins or more, given the movement apart from the target;
+    the closest first.
 
-    An attribute at an angle t to the target moves the answer along what is left of it, orthogonal to the target, by
-    sin(t) of its effect; so that movement's limits over sin(t) are the attribute's. The closest first.
+    An attribute at an angle t to the target moves the answer along its component orthogonal to the target by sin(t) of
+    its effect; so that movement's limits over sin(t) are the attribute's.
     """
     unit, result = target / np.linalg.norm(target), []
     for name, normal in attributes.items():
@@ -72,7 +75,7 @@ def ties_with(
 
 
 def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
-    """Why an effect that matters would go unseen; "" where it would not, or where the interval excludes one."""
+    """Returns why a relevant effect would go unseen; "" where it would be seen, or where the interval excludes one."""
     margin, matters = config.margin, SEEN * config.margin
     if np.isnan(evidence.effect):
         return f"of {evidence.count} latents nothing can be said"

@@ -1,7 +1,7 @@
-"""Whether a caption says what it must: its class, and the value of its attribute.
+"""Checks whether a caption names what it must: its class, and the value of its attribute.
 
-Words are compared by their stems (rain, rainy, raining) and by a small list of words that mean the same. What passes
-says a word of the value; whether a picture shows it, the verifier decides. It knows words, not models.
+Words are compared by their stems (rain, rainy, raining) and by a small list of words with the same meaning. A caption
+passes if it uses a word of the value; the verifier decides whether a picture shows it. It knows words, not models.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _SAME = (
 
 
 def names_class(text: str, target_class: str) -> bool:
-    """Whether the text holds the class's name as words of its own, in singular or plural."""
+    """Returns whether the text holds the class's name as whole words, in singular or plural."""
     return _holds(normalise(text), normalise(target_class))
 
 
 def names_value(text: str, attribute: str, value: str, others: Iterable[str] = (), same: Iterable[str] = ()) -> bool:
-    """Whether the text says the value of the attribute.
+    """Returns whether the text names the value of the attribute.
 
-    `others`: the attribute's other values; what the value has in common with them says nothing. `same`: other names of
-    the value, of which one is enough.
+    `others`: the attribute's other values; words that the value shares with them do not count. `same`: other names of
+    the value, one of which suffices.
     """
     said = normalise(text)
     return any(_says(said, normalise(attribute), normalise(name), others) for name in (value, *same))
@@ -104,7 +104,7 @@ def _stems(text: str) -> set[str]:
 
 
 def _stem(word: str) -> str:
-    """Without its ending, a doubled consonant, a last e: foggy → fog, stripes and striped → strip."""
+    """Removes the ending, a doubled consonant, a last e: foggy → fog, stripes and striped → strip."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith(("ss", "us")):
             word = word[: -len(ending)]

@@ -1,6 +1,7 @@
-"""The reference images nearest to each failure, of all and of its label, exactly and part by part.
+"""Finds the reference images nearest to each failure, among all and among those of its label, exactly and part by part.
 
-Knows unit vectors, labels and names; the reference may be of any size, for only one part of it is in memory at a time.
+It knows unit vectors, labels and names. The reference may be of any size, because only one part of it is in memory at a
+time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from c2b_ray.steps.features import unit
 
 @dataclass
 class _Best:
-    """The k most similar of what each query has met, most similar first; row −1 where it has met fewer."""
+    """The k most similar candidates of each query so far, most similar first; row −1 where there are fewer."""
 
     similarities: NDArray[np.float32]
     rows: NDArray[np.int64]
@@ -28,7 +29,7 @@ class _Best:
         return _Best(np.full((queries, k), -np.inf, np.float32), np.full((queries, k), -1, np.int64))
 
     def meet(self, similarities: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
-        """`similarities`: (queries, candidates), −inf for what is not to be compared; `rows`: (candidates,)."""
+        """`similarities`: (queries, candidates), −inf for pairs that are not to be compared; `rows`: (candidates,)."""
         values = np.concatenate([self.similarities, similarities], axis=1)
         candidates = np.concatenate([self.rows, np.broadcast_to(rows, similarities.shape)], axis=1)
         k = self.rows.shape[1]
@@ -39,8 +40,11 @@ class _Best:
 
 
 def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Table:
-    """A table of `schemas.NEIGHBOURS`. `failures` and `parts`: tables of `schemas.FEATURES` without errors; where the
-    reference has no labels there are no neighbours of the same label. Of equals the earlier row comes first."""
+    """Returns a table of `schemas.NEIGHBOURS`.
+
+    `failures` and `parts`: tables of `schemas.FEATURES` without errors. Where the reference has no labels there are no
+    neighbours of the same label. Among equals the earlier row comes first.
+    """
     queries = unit(failures)
     labels = np.array(failures["label"].to_pylist(), object)
     every, same = _Best.none(len(queries), k), _Best.none(len(queries), k)
@@ -60,7 +64,8 @@ def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Ta
 
 
 def agreement(neighbours: pa.Table) -> dict[str, float]:
-    """Of how many failures most of the nearest images bear the predicted label, and of how many the true one."""
+    """Returns the share of failures most of whose nearest images have the predicted label, and the share for the true
+    label."""
     votes: dict[str, list[tuple[bool, bool]]] = {}
     for row in neighbours.to_pylist():
         if row["among"] == "all":

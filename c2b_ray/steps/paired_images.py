@@ -1,7 +1,8 @@
-"""Which images count for which cell of two attributes, how many are answered right, and which cannot be trusted.
+"""Counts the images of each cell of two attributes: which count, how many are answered right, and which cells cannot be
+trusted.
 
-It knows the images of every cell, what a verifier says of them and a classifier's answers; the estimation is
-`metrics.misclassification`'s, and which cells are findings is `score_pairs`'.
+It knows the images of every cell, what a verifier sees in them and a classifier's answers; `metrics.misclassification`
+has the estimation, and `score_pairs` decides which cells are findings.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from c2b_ray.steps.said import NOTHING
 from c2b_ray.steps.verified import Seen, Verified
 
 MOST_CELLS = 25
-"""Of a pair whose accuracies are corrected for the verifier's errors; of a larger one they are as the verifier says."""
+"""The most cells of a pair whose accuracies are corrected for the verifier's errors; larger ones are not corrected."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Of every cell of a pair, in their order; arrays have shape (cells,).
+    """The counts of every cell of a pair, in their order; arrays have shape (cells,).
 
     `total`: images that count for the cell and have an answer, of which `correct` are right; `errors`: those without.
-    `accuracy` may be corrected for what images show; `effective`: the
-    number of images of known content with the same information; `covariance` (cells, cells), where the accuracies are
-    not independent. `shown`: the estimated share of the images drawn for it that show both values; NaN: not known.
-    `basis` as in `schemas.SCORES`; `doubts`: why a cell cannot be trusted.
+    `accuracy` may be corrected for what images show; `effective`: the number of images of known content with the same
+    information; `covariance` (cells, cells), where the accuracies are not independent. `shown`: the estimated share of
+    the images drawn for the cell that show both values; NaN: not known. `basis` as in `schemas.SCORES`; `doubts`: why a
+    cell cannot be trusted.
     """
 
     total: Ints
@@ -60,7 +61,7 @@ class PairCells:
 
     @classmethod
     def of(cls, pair: Pair, answers: CellAnswers) -> PairCells:
-        """Where no caption was made for any cell of the pair, it has none."""
+        """Returns the pair's cells; none where no caption exists for any of them."""
         for group in answers.cells.groups:
             if group.name == (pair.target_class, pair.attribute):
                 return cls(pair, answers, group)
@@ -68,7 +69,7 @@ class PairCells:
 
     @cached_property
     def number(self) -> Ints:
-        """The number of each cell in the order of the pair; -1 where no caption was made for it."""
+        """The number of each cell in the order of the pair; -1 where it has no caption."""
         numbers = dict(zip(self.group.values, range(self.group.cells.start, self.group.cells.stop), strict=True))
         return np.array([numbers.get(bias_class(*values), -1) for values in self.pair.cells()], np.int64)
 
@@ -80,18 +81,18 @@ class PairCells:
 
     @cached_property
     def cell(self) -> Ints:
-        """The cell of each of these, in the order of the pair."""
+        """The cell of each of these rows, in the order of the pair."""
         position = np.zeros(len(self.answers.cells.names), np.int64)
         position[self.number[self.number >= 0]] = np.flatnonzero(self.number >= 0)
         return position[self.answers.cells.cell[self.rows]]
 
     def count(self, rows: Mask, cell: Ints | None = None) -> Ints:
-        """How many of these rows each cell has. cell: of each row, another cell than it was drawn for."""
+        """Returns how many of these rows each cell has. `cell`: for each row, another cell than it was drawn for."""
         return np.bincount((self.cell if cell is None else cell)[rows], minlength=len(self.number))
 
 
 def counts_of_captions(cells: PairCells, basis: str, doubt: str | None) -> PairCounts:
-    """Each image counts for the cell that it was drawn for."""
+    """Counts each image for the cell that it was drawn for."""
     answered, right = cells.answers.answered[cells.rows], cells.answers.right[cells.rows]
     total, correct = cells.count(answered), cells.count(right)
     return PairCounts(
@@ -108,10 +109,10 @@ def counts_of_captions(cells: PairCells, basis: str, doubt: str | None) -> PairC
 
 
 def counts_of_verified(cells: PairCells, seen: Seen, pictures: Ints | None) -> PairCounts:
-    """Each image counts for the cell whose class and values the verifier says that it shows.
+    """Counts each image for the cell whose class and values the verifier sees in it.
 
-    A cell is taken for one value of a combined attribute, on which the verifier errs as on the two, independently.
-    pictures: of each image, the picture that it is a copy of.
+    A cell is treated as one value of a combined attribute, on which the verifier errs as on the two, independently.
+    `pictures`: for each image, the picture that it is a copy of.
     """
     said = _cells_shown(seen, cells.pair, seen.row[cells.rows])
     kept = _one_of_each_picture(cells, pictures)
@@ -143,8 +144,11 @@ def counts_of_verified(cells: PairCells, seen: Seen, pictures: Ints | None) -> P
 
 
 def by_caption(counts: PairCounts, right: Ints, total: Ints, confidence: float) -> PairCounts:
-    """The same with captions as the sampling unit: `right` and `total` (cells, captions) are of the images that each
-    caption of a cell drew. What differs between captions is no less noise where images are verified."""
+    """Returns the same counts with captions as the sampling unit.
+
+    `right` and `total` (cells, captions): of the images that each caption of a cell drew. Differences between captions
+    are noise for verified images too.
+    """
     worth = effective_images(right, total, confidence).effective
     seen = total.sum(axis=1)
     share = np.divide(worth, seen, out=np.ones(len(seen)), where=seen > 0)
@@ -154,7 +158,7 @@ def by_caption(counts: PairCounts, right: Ints, total: Ints, confidence: float) 
 
 
 def _one_of_each_picture(cells: PairCells, pictures: Ints | None) -> Ints:
-    """Of the pair's rows, one of each picture: the first by its id."""
+    """Returns one of the pair's rows for each picture: the first by its id."""
     image, ids = cells.answers.cells.image[cells.rows], cells.answers.cells.ids
     order = ids.alphabetical(image)
     of_image = image if pictures is None else pictures[image]
@@ -165,8 +169,8 @@ def _one_of_each_picture(cells: PairCells, pictures: Ints | None) -> Ints:
 
 
 def _by_cell_shown(cells: PairCells, said: Ints) -> Floats:
-    """Answered images that are right, and that are wrong (2, cells, cells): by the cell that they were drawn for, and
-    by the cell that they are said to show."""
+    """Counts answered images that are right, and that are wrong (2, cells, cells): by the cell that they were drawn
+    for, and by the cell that the verifier sees in them."""
     size = len(cells.number)
     taken = cells.answers.answered[cells.rows] & (said != NOTHING)
     wrong = ~cells.answers.right[cells.rows][taken]
@@ -175,8 +179,8 @@ def _by_cell_shown(cells: PairCells, said: Ints) -> Floats:
 
 
 def _left_in_pools(cells: PairCells, seen: Seen) -> tuple[Floats, int]:
-    """Images that were looked at and not drawn (cells, cells), as in `_by_cell_shown`; and how many were drawn for no
-    cell of the pair."""
+    """Counts images that were looked at and not drawn (cells, cells), as in `_by_cell_shown`; and how many of them were
+    drawn for no cell of the pair."""
     size = len(cells.number)
     counts, images = np.zeros((size, size)), [np.zeros(0, np.int64)]
     drawn = cells.answers.cells.image[cells.rows]
@@ -189,8 +193,8 @@ def _left_in_pools(cells: PairCells, seen: Seen) -> tuple[Floats, int]:
 
 
 def _cells_shown(seen: Seen, pair: Pair, rows: Ints) -> Ints:
-    """The cell, in the order of the pair, whose class and values the images of these rows are said to show; NOTHING
-    where it is said of none."""
+    """Returns the cell, in the order of the pair, whose class and values the verifier sees in the images of these rows;
+    NOTHING where it sees none."""
     x, y = (seen.values(part["attribute"], part["bias_classes"], rows) for part in (pair.a, pair.b))
     said = (x != NOTHING) & (y != NOTHING) & seen.shows_class(rows, pair.target_class)
     return np.where(said, x * pair.shape[1] + y, NOTHING)
@@ -199,8 +203,8 @@ def _cells_shown(seen: Seen, pair: Pair, rows: Ints) -> Ints:
 def _corrected(
     pair: Pair, drawn: Floats, left: Floats, verified: Verified, images: tuple[int, int]
 ) -> Corrected | None:
-    """None where nothing was counted, or the pair is too large to correct. `images`: how many are drawn and left in
-    pools, each counted once."""
+    """Returns None where nothing was counted, or the pair is too large to correct. `images`: how many were drawn and
+    left in pools, each counted once."""
     if not drawn.any() or drawn.shape[1] > MOST_CELLS:
         return None
     copies = tuple(max(1.0, float(counts.sum()) / max(n, 1)) for counts, n in zip((drawn, left), images, strict=True))
@@ -214,8 +218,8 @@ def _basis(pair: Pair, verified: Verified) -> str:
 
 
 def _calibration(pair: Pair, verified: Verified) -> Floats:
-    """Images known to show each pair of values, by which pair the verifier would say: the shares are the products of
-    the two attributes', the numbers of images the smaller of the two."""
+    """Returns how the verifier answers on images known to show each pair of values: the shares are the products of the
+    two attributes', the numbers of images the smaller of the two."""
     first, second = (verified.calibration_of(part["attribute"], part["bias_classes"]) for part in (pair.a, pair.b))
     shares = [_rows(known) for known in (first, second)]
     images = np.minimum.outer(first.sum(axis=1), second.sum(axis=1)).ravel()
@@ -224,14 +228,14 @@ def _calibration(pair: Pair, verified: Verified) -> Floats:
 
 
 def _rows(counts: Floats) -> Floats:
-    """Each row's shares; 0 in a row without counts."""
+    """Returns each row's shares; 0 in a row without counts."""
     whole = counts.sum(axis=1, keepdims=True)
     shares: Floats = np.divide(counts, whole, out=np.zeros(counts.shape), where=whole > 0)
     return shares
 
 
 def _share_counted(drawn: Floats, answered: Ints) -> Floats:
-    """Of the answered images drawn for each cell, the share that the verifier says to show the class and any values."""
+    """Returns the share of each cell's answered images in which the verifier sees the class and any values."""
     counted: Floats = drawn.sum(axis=(0, 2))
     share: Floats = np.divide(counted, answered, out=np.full(len(answered), np.nan), where=answered > 0)
     return share

@@ -1,7 +1,7 @@
-"""estimates → what all classes share: φ of an attribute's values over the whole task.
+"""Scores what all classes share: φ of an attribute's values over the whole task.
 
-Many classes may show a little of the same effect, and no class alone may have the images to establish it. It knows
-accuracies and doubts; the weights and tests are `metrics.pooled`'s.
+Many classes may show a little of the same effect, while no single class has enough images to establish it. It knows
+accuracies and doubts; `metrics.pooled` has the weights and tests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_CLASSES = 2
 
 
 class PooledRow(TypedDict):
-    """A row of `schemas.POOLED`, which says what each column means; q-values and verdicts follow from all rows."""
+    """A row of `schemas.POOLED`, which defines each column; q-values and verdicts follow from all rows."""
 
     classifier: str
     attribute: str
@@ -49,13 +49,13 @@ class PooledRow(TypedDict):
 
 
 def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
-    """A table of `schemas.POOLED`: a row per classifier, attribute and value that `LEAST_CLASSES` classes or more have
-    in common with another value.
+    """Returns a table of `schemas.POOLED`: a row per classifier, attribute and value that at least `LEAST_CLASSES`
+    classes have in common with another value.
 
-    Values of all classes go by their normalised names. Cells in doubt are left out: a class takes part with those that
-    can be trusted. As in a cell, an effect must bear being standardised over the other attributes, and `none` needs
-    values that are known to differ, on images that they do not share. An effect that the other classes do not show
-    without one of them is that class's alone, and in doubt here. The false discovery rate is controlled over all rows
+    Values of all classes are compared by their normalised names. Cells in doubt are left out: a class takes part with
+    the cells that can be trusted. As in a cell, an effect must hold after standardising over the other attributes, and
+    `none` needs values that are known to differ, on images that they do not share. An effect that disappears without
+    one of the classes belongs to that class, and is in doubt here. The false discovery rate is controlled over all rows
     of all classifiers.
     """
     groups: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
@@ -103,7 +103,7 @@ def _cells(estimates: Sequence[Estimate]) -> _Cells:
 
 
 def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -> tuple[metrics.Pooled, Adjusted]:
-    """φ over the chosen classes, and what their other attributes make of it."""
+    """Returns φ over the chosen classes, and its adjustment for other attributes."""
     test = metrics.pooled_bias_scores(
         cells.accuracy[classes], cells.images[classes], thresholds.tau, thresholds.confidence
     )
@@ -146,7 +146,7 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
 
 
 def _carrier(cells: _Cells, test: metrics.Pooled, j: int, thresholds: Thresholds) -> int | None:
-    """The class without which the others do not show the effect on a value; None where it can be left out."""
+    """Returns the class without which the others do not show the effect on a value; None where each can be left out."""
     of_class = (cells.accuracy - mean_of_others(cells.accuracy, cells.images > 0))[:, j]
     strongest = int(np.argmax(np.sign(test.phi[j]) * test.shares[:, j] * np.nan_to_num(of_class)))
     left = np.arange(len(of_class)) != strongest

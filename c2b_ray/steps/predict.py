@@ -1,6 +1,6 @@
-"""images → predictions: what the classifier answers, in its own labels and in the task's classes.
+"""Predicts images: the classifier's answers, in its labels and in the task's classes.
 
-It knows the label map; which answers count as right is `right`'s. It does not know where the classifier runs.
+It knows the label map; `right` decides which answers are right. It does not know where the classifier runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Classification:
         return self.prediction_ids([image_id])[0]
 
     def prediction_ids(self, image_ids: Sequence[str]) -> list[str]:
-        """The ids of the classifier's predictions, one per image."""
+        """Returns the ids of the classifier's predictions, one per image."""
         labels = [list(group) for group in self.labels_of_class]
         settings = (self.classifier, self.revision, list(self.classes), labels, self.right)
         return content_ids("predict", image_ids, *settings)
@@ -57,8 +57,11 @@ class Described(Protocol):
 def classification(
     spec: str, classifier: Described, classes: Sequence[str], label_map: LabelMap | None, right: Right = "top1"
 ) -> Classification:
-    """ConfigError names a class that no label maps to, a label that the classifier does not have or that two classes
-    share, and a rule for right answers that makes no sense of so few classes or labels."""
+    """Returns the classification.
+
+    Raises ConfigError, which names a class that no label maps to, a label that the classifier does not have or that two
+    classes share, or a rule for right answers that makes no sense for so few classes or labels.
+    """
     labels = classifier.labels
     groups = tuple(_labels_of(name, labels, label_map, spec) for name in classes)
     _refuse_shared(groups, classes, labels, "classes" if label_map is None else "label_map")
@@ -110,7 +113,8 @@ def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spe
 
 
 def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> int:
-    """The position of a label. ConfigError where several outputs have it: ImageNet has two called crane."""
+    """Returns the position of a label. Raises ConfigError where several outputs have it: ImageNet has two
+    called crane."""
     if len(positions) > 1:
         listed = ", ".join(map(str, positions))
         raise ConfigError(
@@ -123,7 +127,8 @@ def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> i
 
 @dataclass(frozen=True)
 class LoadedClassifier:
-    """A classifier with its classification. WeightsError where the classification was made for another revision."""
+    """A classifier with its classification. Raises WeightsError where the classification was made for another
+    revision."""
 
     classifier: Classifier
     classification: Classification
@@ -133,7 +138,8 @@ class LoadedClassifier:
 
 
 def check_revision(name: str, loaded: str, described: str) -> None:
-    """WeightsError where a model is another than was described: ids, labels and reports would be of the wrong one."""
+    """Raises WeightsError where a loaded model differs from the described one: ids, labels and reports would be
+    wrong."""
     if loaded != described:
         raise WeightsError(
             f"{name}: the model that was loaded (revision {loaded}) is not the one that the audit began with "
@@ -143,10 +149,10 @@ def check_revision(name: str, loaded: str, described: str) -> None:
 
 
 def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
-    """What several classifiers answer: a table of `schemas.PREDICTIONS`, each image decoded once.
+    """Returns the answers of several classifiers: a table of `schemas.PREDICTIONS`. Each image is decoded once.
 
-    `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of the predictions
-    that are wanted of it, each of one of the classifiers.
+    `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of its wanted
+    predictions, each by one of the classifiers.
     """
     once = _Images.of(images)
     wanted = [set(row) for row in images["prediction_id"].to_pylist()]
@@ -160,7 +166,7 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
 
 
 def predict(images: pa.Table, classifier: Classifier, classification: Classification) -> pa.Table:
-    """A table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`).
+    """Returns a table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`).
 
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """
@@ -169,7 +175,7 @@ def predict(images: pa.Table, classifier: Classifier, classification: Classifica
 
 @dataclass(frozen=True)
 class _Images:
-    """Images that are decoded once, whatever number of classifiers look at them."""
+    """Images that are decoded once for all classifiers."""
 
     ids: list[str]
     keys: list[str]
@@ -187,7 +193,7 @@ class _Images:
 def _predictions(
     images: _Images, rows: Sequence[int], classifier: Classifier, classification: Classification
 ) -> pa.Table:
-    """What a classifier answers to these rows of the images."""
+    """Returns a classifier's answers to these rows of the images."""
     logits, undecoded = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
     errors = [images.errors[row] or new for row, new in zip(rows, undecoded, strict=True)]
     good = [i for i, error in enumerate(errors) if error is None]

@@ -1,7 +1,7 @@
-"""task → proposals: which attributes of an image might matter for each class.
+"""Proposes attributes of an image that might matter for each class of a task.
 
 A language model gets one request per class (C2B, CVPR 2025, Eq. 2); its replies are checked, normalised and merged with
-the user's own hypotheses. Replies that cannot be used are kept as rows. It does not know which model answers.
+the user's hypotheses. Unusable replies are kept as rows. It does not know which model answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Merge:
-    """What was merged into what, and why: a row of `merged` in `schemas.PROPOSALS`."""
+    """A merge of two names and its reason: a row of `merged` in `schemas.PROPOSALS`."""
 
     kind: str
     name: str
@@ -63,13 +63,12 @@ def propose(
     seed: int,
     encoder: TextEncoder | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Tables of `schemas.PROPOSALS` and `schemas.REJECTED`.
+    """Returns tables of `schemas.PROPOSALS` and `schemas.REJECTED`.
 
-    With an encoder, names that it holds to be near are checked for being synonyms (`synonyms`); without one, names are
-    merged by spelling alone.
-
-    The user's attributes (`user_attributes`: name → values) join the language model's, or stand alone without a model.
-    A class for which every reply fails keeps the user's alone; its replies are in the second table.
+    With an encoder, names with similar embeddings are checked for being synonyms (`synonyms`); without one, names are
+    merged by spelling only. The user's attributes (`user_attributes`: name → values) are added to the language model's,
+    or used alone without a model. A class for which every reply fails has only the user's; its replies are in the
+    second table.
     """
     whole = described(task, classes)
     proposed, rejected = ({}, []) if language_model is None else _ask(whole, classes, language_model, seed)
@@ -98,9 +97,10 @@ def propose(
 
 
 def described(task: str, classes: Sequence[str]) -> str:
-    """The task with its classes, as Eq. 2 has it: the first `CLASSES_NAMED` of them where it does not name them itself.
+    """Returns the task with its classes, as in Eq. 2: the first `CLASSES_NAMED` of them, unless the task names all
+    classes itself.
 
-    A sentence of the task rather than a line of the prompt: language models meet it so in tasks that people write.
+    They form a sentence of the task rather than a line of the prompt, as in tasks that people write.
     """
     text = f" {normalise(task)} "
     if all(re.search(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text) for name in classes):
@@ -145,16 +145,16 @@ def _hypotheses(data: Mapping[str, Any]) -> list[Hypothesis]:
 
 
 def merge(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """`merge_all` for one class, without models."""
+    """Merges the hypotheses of one class as `merge_all` does, without models."""
     return merge_all([list(hypotheses)], Judge())[0]
 
 
 def merge_all(classes: Sequence[Sequence[Hypothesis]], judge: Judge) -> list[list[Hypothesis]]:
-    """The hypotheses of each class normalised, and merged where two mean the same: by name, by values that overlap by
-    `OVERLAP` of either set, or as the judge says, of attributes and then of the values within each.
+    """Returns the hypotheses of each class, normalised, with those of the same meaning merged: by name, by values that
+    overlap by `OVERLAP` of either set, or as the judge decides, for attributes and then for the values within each.
 
-    The first name and its values' order win. What a user gave comes first, keeps its words, its values as they are,
-    and is never merged into anything. Attributes with fewer than two values are dropped: φ compares.
+    The first name and its values' order win. A user's attributes come first, keep their words and values, and are never
+    merged into others. Attributes with fewer than two values are dropped, because φ compares values.
     """
     cleaned = [[new for raw in hypotheses if (new := _cleaned(raw))] for hypotheses in classes]
     values: dict[str, set[str]] = {}

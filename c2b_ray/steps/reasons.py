@@ -1,4 +1,4 @@
-"""Why a cell is undetermined, in words; and what evidence a cell needs before its images can settle it."""
+"""Explains in words why a cell is undetermined, and which evidence a cell needs before its images can settle it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_SHARED = 0.2
 """The share of a cell's images that other values of the attribute may hold where φ is said to be small."""
 
 LABELS, CAPTIONS, VERIFIER, CALIBRATED = "labels", "captions", "verifier", "calibrated"
-"""What an accuracy rests on: labels, captions alone, an uncalibrated verifier, a calibrated verifier."""
+"""The basis of an accuracy: labels, captions only, an uncalibrated verifier, a calibrated verifier."""
 
 EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
 """The bases that show that the images of two values differ. On any other, φ may be 0 because they do not."""
@@ -20,7 +20,8 @@ TOO_FEW = "too few images"
 
 
 def reason(row: ScoreRow, shared: float, thresholds: Thresholds, tests: int) -> str:
-    """Why a cell is undetermined: the first reason that more such images would not remove, else `TOO_FEW`."""
+    """Returns why a cell is undetermined: the first reason that more images of the same kind would not remove, else
+    `TOO_FEW`."""
     tau, alpha = thresholds.tau, thresholds.alpha
     by_chance = f"among {tests} tests that is expected of some by chance: the adjusted p-value is"
     if row["doubt"] is not None:
@@ -48,5 +49,5 @@ def reason(row: ScoreRow, shared: float, thresholds: Thresholds, tests: int) -> 
 
 
 def can_be_clear(row: ScoreRow) -> bool:
-    """Whether enough images would establish `none`: it is known that the images of the values differ."""
+    """Returns whether enough images would establish `none`: the images of the values are known to differ."""
     return row["basis"] in EVIDENCE_OF_VALUES and (row["shared"] or 0) <= MOST_SHARED * row["n"]

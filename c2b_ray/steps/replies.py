@@ -1,4 +1,4 @@
-"""The JSON schemas that the prompts ask a language model to answer in, and the reading of a reply.
+"""The JSON schemas of a language model's replies to the prompts, and the parsing of a reply.
 
 It does not know which model answers, nor whether the schema constrained the decoding or is only checked afterwards.
 """
@@ -61,7 +61,7 @@ SAME_SCHEMA: Mapping[str, object] = {
 
 
 def parse_reply(reply: ChatReply, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object of a reply. ReplyError says what is wrong with it."""
+    """Returns the JSON object of a reply. Raises ReplyError, which says what is wrong with it."""
     if reply.error:
         raise ReplyError(reply.error, reply.text)
     if not reply.text.strip():

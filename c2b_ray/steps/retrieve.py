@@ -1,6 +1,6 @@
-"""captions → draws: the nearest images of each caption in an index.
+"""Retrieves draws for captions: the nearest images of each caption in an index.
 
-It does not know where encoder and index live; the images' bytes are fetched afterwards, in batches.
+It does not know where encoder and index are; the images' bytes are fetched afterwards, in batches.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from c2b_ray.steps.search import Finder, nearest_of
 
 
 def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k: int) -> tuple[pa.Table, pa.Table]:
-    """The k nearest images of each caption (C2B, Eq. 5): a table of `schemas.DRAWS`, and one of the images to fetch.
+    """Returns the k nearest images of each caption (C2B, Eq. 5): a table of `schemas.DRAWS`, and one of the images to
+    fetch.
 
-    SourceError where the index is another encoder's.
+    Raises SourceError where the index was built with another encoder.
     """
     searches = to_retrieve(captions, encoder.revision, index.revision, k)
     return retrieved(captions, nearest(searches, Finder(encoder, index), k), index.revision)
 
 
 def to_retrieve(captions: pa.Table, encoder: str, index: str, k: int) -> pa.Table:
-    """The rows that `nearest` gets: captions by an id that depends on the text, the index and the search's settings."""
+    """Returns the rows for `nearest`: captions with an id that depends on the text, the index and the search's
+    settings."""
     texts = captions["text"].to_pylist()
     ids = [
         content_id("retrieve", caption, text, encoder, index, k)
@@ -35,7 +37,7 @@ def to_retrieve(captions: pa.Table, encoder: str, index: str, k: int) -> pa.Tabl
 
 
 def nearest(searches: pa.Table, finder: Finder, k: int) -> pa.Table:
-    """The k nearest images of each of `to_retrieve`'s rows: a table of `schemas.RETRIEVED`."""
+    """Returns the k nearest images of each row of `to_retrieve`: a table of `schemas.RETRIEVED`."""
     result = nearest_of(finder.index, finder.encoder.encode_texts(searches["text"].to_pylist()), k)
     kept = result.ids >= 0
     offsets = pa.array(np.concatenate([[0], np.cumsum(kept.sum(axis=1))]), pa.int32())
@@ -49,7 +51,7 @@ def nearest(searches: pa.Table, finder: Finder, k: int) -> pa.Table:
 
 
 def retrieved(captions: pa.Table, result: pa.Table, revision: str) -> tuple[pa.Table, pa.Table]:
-    """Draws and images to fetch, of what `nearest` result of these captions, in their order."""
+    """Returns draws and images to fetch, from `nearest`'s result for these captions, in their order."""
     order = pc.index_in(captions["caption_id"], result["caption_id"].combine_chunks())
     result = result.take(order).combine_chunks()
     rows = pc.list_flatten(result["rows"]).to_numpy()

@@ -1,9 +1,10 @@
-"""logits → what an image was taken for, and the classes for which that answer counts as right.
+"""Decides from logits what an image was taken for, and for which classes that answer is right.
 
-Three rules. `top1` (Classifier-to-Bias, CVPR 2025, section 3.2): the likeliest label of the classifier's whole label
-space lies in the class's set of labels. `top5`: one of the five likeliest does. `among_classes`: of the task's classes
-alone, the one with the highest probability, the mean over its labels. All are decided on logits in float64: softmax in
-float32 makes ties of answers that differ. It knows numbers and names, not images or where logits come from.
+There are three rules. `top1` (Classifier-to-Bias, CVPR 2025, section 3.2): the likeliest label of the classifier's
+whole label space lies in the class's set of labels. `top5`: one of the five likeliest does. `among_classes`: among the
+task's classes only, the one with the highest probability, the mean over its labels. All are decided on logits in
+float64, because softmax in float32 creates ties between different answers. It knows numbers and names, not images or
+where logits come from.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ Logits = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ClassAnswer:
-    """One image's answer. `label` is None where several labels are likeliest, `predicted_class` where the answer lies
-    outside the classes; `answered`: the classes it counts for by `top5`; `undecided`: why there is no single answer."""
+    """One image's answer.
+
+    `label` is None where several labels are likeliest, `predicted_class` where the answer lies outside the classes.
+    `answered`: the classes for which it counts by `top5`. `undecided`: why there is no single answer.
+    """
 
     label: str | None
     label_probability: float | None
@@ -55,7 +59,7 @@ class Classes:
 def answers(
     logits: NDArray[np.floating], labels: Sequence[str], classes: Classes, rule: Right
 ) -> list[ClassAnswer | None]:
-    """An answer per row of `logits` (images, labels); None where they are not numbers (NaN or +inf)."""
+    """Returns an answer per row of `logits` (images, labels); None where they are not numbers (NaN or +inf)."""
     # −inf is a legal logit: a probability of 0.
     rows = np.asarray(logits, np.float64)
     sound = (rows.max(axis=1, initial=-np.inf) < np.inf).tolist()  # a maximum with NaN is NaN, which is not below
@@ -68,7 +72,8 @@ def answers(
 
 
 def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes: Classes) -> list[ClassAnswer | None]:
-    """As `_answer` by the rule `top1`, of all rows at once; those without a single likeliest label one by one."""
+    """Does the work of `_answer` by the rule `top1` for all rows at once; rows without a single likeliest label go one
+    by one."""
     of_label, best = classes.of_label, rows.max(axis=1, initial=-np.inf)
     single = (((rows == best[:, None]).sum(axis=1) == 1) & (best > -np.inf)).tolist()
     likeliest = rows.argmax(axis=1).tolist() if len(labels) else []
@@ -119,7 +124,7 @@ def _answer(
 
 
 def _likeliest(row: Logits, k: int) -> tuple[list[int], list[int]]:
-    """Labels that are among the k likeliest for certain, and those that share the last places equally."""
+    """Returns the labels that are certainly among the k likeliest, and those that tie for the last ranks."""
     possible = np.flatnonzero(row > -np.inf)
     if len(possible) <= k:
         return possible.tolist(), []
@@ -129,7 +134,7 @@ def _likeliest(row: Logits, k: int) -> tuple[list[int], list[int]]:
 
 
 def _counted(certain: Sequence[int], tied: Sequence[int], k: int, of_label: Mapping[int, int]) -> list[int]:
-    """The classes with a label among the k likeliest, however ties at the last rank are broken."""
+    """Returns the classes with a label among the k likeliest, however ties at the last rank are broken."""
     sure = {of_label[position] for position in certain if position in of_label}
     free = k - len(certain)
     of_class = Counter(of_label[position] for position in tied if position in of_label)
@@ -151,7 +156,7 @@ def _likeliest_class(row: Logits, whole: float, classes: Classes) -> tuple[int |
 
 
 def _log_mean(row: Logits, positions: Sequence[int]) -> float:
-    """The logarithm of the mean of exp over a class's labels; −inf where none has any probability."""
+    """Returns the logarithm of the mean of exp over a class's labels; −inf where none has any probability."""
     return float(np.logaddexp.reduce(row[list(positions)]) - np.log(len(positions)))
 
 

@@ -1,6 +1,6 @@
 """A verifier's answers about images, as numbers: one row for each image and class that it was checked for.
 
-It knows the rows of the verifications; how far to trust them is `verifier`'s, and which images matter `verified`'s.
+It knows the rows of the verifications; `verifier` knows how far to trust them, and `verified` which images matter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTHING = -1
 
 
 class Said:
-    """`verifications`, a table of that schema, by image number and target class."""
+    """The rows of `verifications`, a table of that schema, by image number and target class."""
 
     def __init__(self, verifications: pa.Table) -> None:
         self.ids, image = ImageIds.numbered(verifications["image_id"])
@@ -36,15 +36,19 @@ class Said:
         self._keys = keys[self._order]
 
     def number(self, word: str) -> int:
-        """The number of a name of a class, an attribute or a value; NOTHING where the verifier never said it."""
+        """Returns the number of a name of a class, an attribute or a value; NOTHING where the verifier never
+        gave it."""
         return self._number.get(word, NOTHING)
 
     def word(self, number: int) -> str:
         return str(self.words[number].as_py())
 
     def rows(self, target: Ints, images: Ints) -> Ints:
-        """The row of what was said of each image, looked at for the class of number `target`; NOTHING where it was
-        not. images: numbers in `ids`."""
+        """Returns the row of each image, checked for the class with the number `target`; NOTHING where it was not
+        checked.
+
+        `images`: numbers in `ids`.
+        """
         if not len(self._keys):
             return np.full(len(images), NOTHING)
         keys = target * np.int64(len(self.ids)) + images
@@ -53,14 +57,16 @@ class Said:
         return np.where(known, self._order[at], NOTHING)
 
     def rows_of(self, cells: CellImages) -> Ints:
-        """The row of what was said of each image of the cells, looked at for the class of its cell."""
+        """Returns the row of each image of the cells, checked for the class of its cell."""
         image = self.ids.numbers(cells.ids.ids)[cells.image]
         target = np.array([self.number(name.target_class) for name in cells.names], np.int64)[cells.cell]
         return self.rows(target, image)
 
     def accepts(self, rows: Ints, cell: CellName) -> Mask:
-        """Whether the verifier saw a cell's class and value, or was not asked about them, on these rows. It refuses an
-        image of which it said nothing, or an answer of which it gave none."""
+        """Returns for these rows whether the verifier saw a cell's class and value, or was not asked about them.
+
+        An image without a verification is refused, and so is one where it gave no answer to a question.
+        """
         value = self.values(cell.attribute, rows)
         has_question = self.asks(cell.attribute, rows)
         shown = self.class_shown(rows)
@@ -70,16 +76,16 @@ class Said:
         return accepted
 
     def class_shown(self, rows: Ints) -> Ints:
-        """The number of the class that the verifier saw; NOTHING where it said none."""
+        """Returns the number of the class that the verifier saw; NOTHING where it named none."""
         classes: Ints = self._class[rows]
         return classes
 
     def has_attributes(self, rows: Ints) -> Mask:
-        """Whether the verifier was asked about any attribute."""
+        """Returns whether the verifier was asked about any attribute."""
         return np.asarray(self._lengths[rows] > 0)
 
     def attributes(self, rows: Ints) -> list[str]:
-        """The attributes that the verifier was asked about on these rows, sorted."""
+        """Returns the attributes that the verifier was asked about on these rows, sorted."""
         numbers: set[int] = set()
         for position in range(int(self._lengths[rows].max(initial=0))):
             longer = rows[self._lengths[rows] > position]
@@ -87,16 +93,17 @@ class Said:
         return sorted(self.word(number) for number in numbers)
 
     def values(self, attribute: str, rows: Ints) -> Ints:
-        """The number of the value that the verifier saw of an attribute; NOTHING where it named none."""
+        """Returns the number of the value that the verifier saw of an attribute; NOTHING where it named none."""
         return self._values[self._positions(attribute, rows)]
 
     def asks(self, attribute: str, rows: Ints) -> Mask:
-        """Whether the verifier was asked about the attribute."""
+        """Returns whether the verifier was asked about the attribute."""
         has_question: Mask = self._positions(attribute, rows) != NOTHING
         return has_question
 
     def _positions(self, attribute: str, rows: Ints) -> Ints:
-        """Where the list of all values has each row's value of an attribute; NOTHING where it has none."""
+        """Returns the position of each row's value of an attribute in the list of all values; NOTHING where it has
+        none."""
         name, positions = self.number(attribute), np.full(len(rows), NOTHING)
         left, position = np.arange(len(rows)), 0
         while True:

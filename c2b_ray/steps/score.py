@@ -1,7 +1,7 @@
-"""predictions → scores: accuracy, φ, intervals and verdicts of every cell.
+"""Scores predictions: accuracy, φ, intervals and verdicts of every cell.
 
-It joins the images of every cell with what classifiers answered: accuracies are `estimates`', verdicts `judge`'s, and
-the formulas `metrics`'.
+It joins the images of every cell with classifiers' answers. `estimates` computes accuracies, `judge` verdicts, and
+`metrics` has the formulas.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def score(
     verified: Verified | None = None,
     distinct: Distinct | None = None,
 ) -> pa.Table:
-    """A table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the captions.
+    """Returns a table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the
+    captions.
 
     An image that several captions of one cell drew counts once, and so do near-duplicates, by `distinct`. Images
     without a prediction are counted in `errors`, not in `n`. Captions are the sampling unit where captions drew the
-    images: what differs between the captions of a cell is part of the intervals. Findings that say the same share a
+    images: differences between the captions of a cell are part of the intervals. Findings that say the same share a
     `group`. The false discovery rate is controlled over all cells of all classifiers.
 
     Where images are `verified`, scores are corrected for what images show, and cells whose images cannot be trusted are
@@ -64,7 +65,7 @@ def scored(
     verified: Verified | None = None,
     distinct: Distinct | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """The scores, as `score` says, and a table of `schemas.POOLED`: those of all classes together."""
+    """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together."""
     sample = _sample(captions, draws, verified, distinct)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
@@ -107,7 +108,7 @@ def _sample(captions: pa.Table, draws: pa.Table, verified: Verified | None, dist
 
 
 def _columns(sample: Sample, counts: Counts, answers: CellAnswers, tau: float) -> dict[str, NDArray[Any]]:
-    """The columns of `schemas.SCORES` that are counts, or follow from counts alone; a value per cell."""
+    """Returns the columns of `schemas.SCORES` that are counts, or follow from counts only; a value per cell."""
     phi, verdicts = np.full(len(counts.total), np.nan), np.zeros(len(counts.total), np.int64)
     for group in sample.cells.groups:
         of_group = counts.correct[group.cells], counts.total[group.cells]
@@ -127,7 +128,7 @@ def _columns(sample: Sample, counts: Counts, answers: CellAnswers, tau: float) -
 
 
 def _rows(estimate: Estimate) -> list[ScoreRow]:
-    """A row per value, of what is known before any test."""
+    """Returns a row per value with what is known before any test."""
     names = {name: getattr(estimate, name) for name in ("classifier", "target_class", "attribute")}
     columns = {**estimate.columns, "effective": estimate.effective}
     return [
@@ -142,7 +143,8 @@ def _rows(estimate: Estimate) -> list[ScoreRow]:
 def _wrong_answers(
     target: str, value: str, correct: int, wrong: Mapping[str, int], classes: Container[str]
 ) -> ScoreRow:
-    """The commonest wrong answer of a cell, and how many images were answered with the class that its value names."""
+    """Returns the most frequent wrong answer of a cell, and how many images were answered with the class that its value
+    names."""
     # Ties go to the first name, so that a rerun says the same.
     name, count = min(wrong.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
     normalised = normalise(value)
@@ -155,7 +157,7 @@ def _wrong_answers(
 
 
 def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
-    """How many images per cell would settle the undetermined ones, were the observed accuracies the truth."""
+    """Adds how many images per cell would settle the undetermined ones, if the observed accuracies were the truth."""
     tau, alpha = thresholds
     findings = sum(row["verdict"] in ("for", "against") for row in rows)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.

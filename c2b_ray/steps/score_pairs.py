@@ -1,6 +1,6 @@
-"""predictions → intersections: accuracy, φ, interaction and verdict of every cell of two attributes.
+"""Scores intersections: accuracy, φ, interaction and verdict of every cell of two attributes.
 
-It knows which images count for which cell and which cells cannot be trusted; the formulas are `metrics`'.
+It knows which images count for which cell and which cells cannot be trusted; `metrics` has the formulas.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ UNCHECKED = "retrieved for its captions, and nobody checked that the images show
 
 @dataclass(frozen=True)
 class PairImages:
-    """Of a run: `draws`, and `pool`, the images that were looked at for them (both of `schemas.DRAWS`); which images
-    are one picture; and what a verifier says of them. None: not known."""
+    """The images of a run: `draws`, and `pool`, the images that were looked at for them (both of `schemas.DRAWS`);
+    which images are the same picture; and a verifier's answers. None: not known."""
 
     draws: pa.Table
     distinct: Distinct | None = None
@@ -49,8 +49,8 @@ class PairImages:
 
 @dataclass(frozen=True)
 class _Estimate:
-    """One classifier on one pair. `copies`: of each cell, near-duplicates that were left out. `table` has the cells in
-    doubt aside, unless all are."""
+    """One classifier on one pair. `copies`: near-duplicates that were left out, by cell. `table` excludes the cells in
+    doubt, unless all are."""
 
     classifier: str
     pair: Pair
@@ -71,18 +71,18 @@ def score_pairs(
     classifiers: Sequence[str],
     thresholds: Thresholds,
 ) -> pa.Table:
-    """A table of `schemas.INTERSECTIONS`: a row per classifier and cell of a pair.
+    """Returns a table of `schemas.INTERSECTIONS`: a row per classifier and cell of a pair.
 
-    φ is among all cells of the pair, as for an attribute. The verdict is on the interaction: the accuracy minus what
-    the two attributes' own effects lead one to expect, in the table without the cells that are findings. What was a
-    finding before those were left out is a shadow of one of them, and folded into it. The false discovery rate is
-    controlled over all cells of all pairs of all classifiers, apart from the scores'. Captions are the sampling unit
-    where captions drew the images. A cell without predictions is NaN and undetermined.
+    φ compares all cells of the pair, as for an attribute. The verdict is on the interaction: the accuracy minus the one
+    expected from the two attributes' separate effects, in the table without the cells that are findings. A cell that
+    was a finding before those were left out is a shadow of one of them, and folded into it. The false discovery rate is
+    controlled over all cells of all pairs of all classifiers, separately from the scores'. Captions are the sampling
+    unit where captions drew the images. A cell without predictions is NaN and undetermined.
 
-    Where images are verified, an image counts for the cell whose class and two values it shows, as the verifier says,
+    Where images are verified, an image counts for the cell whose class and two values the verifier sees in it,
     whichever of the pair's captions drew it, and accuracies are corrected for the verifier's errors. Cells whose images
     cannot be trusted are in doubt: they are not tested, and no other cell's expectation rests on them. Retrieved images
-    that nobody verified are all in doubt. Of near-duplicates a cell counts one.
+    that were not verified are all in doubt. Among near-duplicates a cell counts one.
     """
     pairs = of_run(proposals, captions)
     drawn = images_of_pairs(captions, images.draws)
@@ -106,7 +106,7 @@ def score_pairs(
 
 
 def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:
-    """Where the images of each pair, by proposal id, come from."""
+    """Returns the sources of the images of each pair, by proposal id."""
     sources: dict[str, set[str]] = defaultdict(set)
     for (proposal, _), of_cell in counts_by_source(captions, draws).items():
         sources[proposal] |= set(of_cell)
@@ -114,7 +114,7 @@ def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:
 
 
 def _seen(captions: pa.Table, images: PairImages, cells: CellImages) -> Seen | None:
-    """What a verifier said of the images of the pairs' cells; None where nobody verified."""
+    """Returns what a verifier saw in the images of the pairs' cells; None where nothing was verified."""
     verified = images.verified
     if verified is not None and images.pool is not None:
         verified = verified.drawn_from(images_of_pairs(captions, images.pool))
@@ -122,7 +122,7 @@ def _seen(captions: pa.Table, images: PairImages, cells: CellImages) -> Seen | N
 
 
 def _counted(cells: PairCells, seen: Seen | None, pictures: Ints | None, sources: set[str]) -> PairCounts:
-    """By what the verifier saw, or, where nobody verified, by what the captions or labels of the images say."""
+    """Counts images by what the verifier saw, or, where nothing was verified, by their captions or labels."""
     if seen is not None:
         return counts_of_verified(cells, seen, pictures)
     basis = "labels" if sources <= {"labelled"} else "captions"
@@ -173,7 +173,7 @@ def _untested(table: Crossed) -> Separated:
 
 
 def _none_q_values(estimates: Sequence[_Estimate], results: Sequence[Separated], tau: float) -> Floats:
-    """Of the claim that the two attributes explain a cell, over all cells that are not in doubt."""
+    """Returns q-values of the claim that the two attributes explain a cell, over all cells that are not in doubt."""
     parts = []
     for estimate, result in zip(estimates, results, strict=True):
         p = metrics.interaction_none_p_values(result.table, tau).ravel()
@@ -198,7 +198,7 @@ def _named(estimate: _Estimate, x: str, y: str) -> dict[str, str]:
 
 
 def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, float], tau: float) -> Columns:
-    """The numbers of `schemas.INTERSECTIONS`, in the order of the cells."""
+    """Returns the numbers of `schemas.INTERSECTIONS`, in the order of the cells."""
     counts, table = estimate.counts, result.table
     usual, of_findings = confidences
     low, high = metrics.interaction_interval(table, usual)
@@ -233,7 +233,8 @@ def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, f
 
 
 def _phi_weights(held: NDArray[np.bool_]) -> Floats:
-    """(cells, cells): of each accuracy in each φ; NaN where a cell has no images, or none to be compared with."""
+    """Returns (cells, cells): the weight of each accuracy in each φ; NaN where a cell has no images, or nothing to
+    compare."""
     others = max(int(held.sum()) - 1, 1)
     weights = np.where(np.eye(len(held), dtype=bool), 1.0, held / -others)
     defined = held & (held.sum() >= 2)

@@ -1,4 +1,4 @@
-"""A row of `schemas.SCORES` while it is being made: each step adds the columns that it knows."""
+"""A row of `schemas.SCORES` while it is made: each step adds its columns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TypedDict
 
 
 class ScoreRow(TypedDict, total=False):
-    """`schemas.SCORES` says what each column means. `effective`, which is no column: the number of independently drawn
-    images of known content with the same information."""
+    """`schemas.SCORES` defines the columns. `effective`, which is no column: the number of independently drawn images
+    of known content with the same information."""
 
     classifier: str
     target_class: str

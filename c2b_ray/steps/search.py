@@ -1,6 +1,6 @@
-"""captions → the nearest images of each, by key: what `c2b index search --captions` writes.
+"""Finds the nearest images of captions, by key, as `c2b index search --captions` writes them.
 
-It does not know where encoder and index live. Keys are looked up columnar, for all captions of a batch at once.
+It does not know where encoder and index are. Keys are looked up columnar, for all captions of a batch at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from c2b_ray.schemas import SEARCHES
 
 @dataclass(frozen=True)
 class Finder:
-    """An encoder and the index of its embeddings; SourceError where they are another encoder's."""
+    """An encoder and the index of its embeddings. Raises SourceError where the index is another encoder's."""
 
     encoder: TextImageEncoder
     index: ImageIndex
@@ -27,9 +27,10 @@ class Finder:
 
 
 def check_encoder(encoder: TextImageEncoder | Description, index: ImageIndex | Description) -> None:
-    """SourceError where the index holds the embeddings of another encoder, or of other weights under the same name.
+    """Raises SourceError where the index holds the embeddings of another encoder, or of other weights under the same
+    name.
 
-    Texts of one encoder are near to images of another by chance alone.
+    Texts of one encoder are near to images of another only by chance.
     """
     if encoder.dimension != index.dimension:
         raise SourceError(
@@ -48,7 +49,7 @@ COSINE = 1.01
 
 
 def nearest_of(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
-    """The index's answer. SourceError where a similarity is no cosine, as a damaged index gives."""
+    """Returns the index's answer. Raises SourceError where a similarity is no cosine, which shows a damaged index."""
     result = index.search(embeddings, k)
     cosines = result.similarities[result.ids >= 0]
     if not bool(np.all(np.abs(cosines) <= COSINE)):  # NaN fails the comparison too
@@ -61,7 +62,8 @@ def nearest_of(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
 
 
 def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
-    """A table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an error."""
+    """Returns a table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an
+    error."""
     texts = captions["caption"].to_pylist()
     with_text = [n for n, text in enumerate(texts) if text.strip()]
     result = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in with_text]), k)

@@ -1,10 +1,11 @@
-"""pools → draws: which images a cell draws from its captions' pools.
+"""Selects the images that a cell draws from its captions' pools.
 
 A caption's pool is its nearest images in an index, fixed before any of them is looked at. The nearest to "a bus in the
 snow" are not like other buses in the snow: more of them are at night. So images are looked at in random order within
-the pool, and those that a verifier accepts are drawn, until the cell has as many distinct ones as it asks for or the
-pool is exhausted: what is drawn is a random sample of what is accepted. Without a verifier nothing can be accepted, and
-the nearest are drawn. It does not fetch or verify: it says which images have to be looked at before it can go on.
+the pool, and those that a verifier accepts are drawn, until the cell has the wanted number of distinct ones or the pool
+is exhausted: the draws are a random sample of the accepted images. Without a verifier nothing can be accepted, and the
+nearest are drawn. This module does not fetch or verify: it names the images that must be looked at before it can
+continue.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ Rows = NDArray[np.int64]
 
 
 class Seen(Protocol):
-    """What is known of the images that were looked at."""
+    """The images that were looked at, and what is known about them."""
 
     def looked_at(self, image: str, caption: str) -> bool: ...
 
     def accepts(self, image: str, caption: str) -> bool:
-        """Of an image that was looked at: whether it shows what the caption says."""
+        """Returns whether an image that was looked at shows what the caption says."""
         ...
 
     def fingerprint(self, image: str) -> bytes | None: ...
 
 
 class Draws(Protocol):
-    """Rows of `schemas.DRAWS`: a table, or what makes them some at a time."""
+    """Rows of `schemas.DRAWS`: a table, or an object that makes them in batches."""
 
     @property
     def num_rows(self) -> int: ...
@@ -57,9 +58,12 @@ class Draws(Protocol):
 
 @dataclass(frozen=True)
 class Selection:
-    """Draws. `drawn`: rank is the position among the caption's drawn images; `looked`: all rows of
-    pools that were looked at, rank the position in the order of looking; `missing`: rows of images that must be looked
-    at before more can be drawn."""
+    """The result of a selection.
+
+    `drawn`: rank is the position among the caption's drawn images. `looked`: all rows of pools that were looked at,
+    rank the position in the order of looking. `missing`: rows of images that must be looked at before more can be
+    drawn.
+    """
 
     drawn: Draws
     looked: Draws
@@ -83,7 +87,7 @@ class _CellPools:
 
 @dataclass(frozen=True)
 class _Task:
-    """A cell, how many images it is to draw, and which it must not."""
+    """A cell, the number of images that it should draw, and the images that it must not draw."""
 
     cell: _CellPools
     target: int
@@ -100,8 +104,8 @@ class _PoolRows:
 
 
 def cells_of(captions: pa.Table) -> dict[CellKey, list[str]]:
-    """The caption ids of every cell, in their order; a caption that repeats another of its cell word for word is left
-    out: it would draw the same images."""
+    """Returns the caption ids of every cell, in their order. A caption that repeats another of its cell word for word
+    is left out: it would draw the same images."""
     result: dict[CellKey, dict[str, str]] = {}
     columns = ("proposal_id", "bias_class", "text", "caption_id")
     for proposal, value, text, caption in zip(*(captions[name].to_pylist() for name in columns), strict=True):
@@ -110,7 +114,7 @@ def cells_of(captions: pa.Table) -> dict[CellKey, list[str]]:
 
 
 def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int]) -> dict[str, int]:
-    """Of every caption, how many of its cell's images it draws, where each caption has images of its own."""
+    """Returns for every caption how many of its cell's images it draws, where captions do not share images."""
     return {
         caption: targets[key] // len(caption_ids) + (number < targets[key] % len(caption_ids))
         for key, caption_ids in cells.items()
@@ -119,7 +123,7 @@ def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int
 
 
 def check_captions(captions: pa.Table) -> None:
-    """ConfigError where two values of an attribute have the same caption: they would draw the same images."""
+    """Raises ConfigError where two values of an attribute have the same caption: they would draw the same images."""
     of_text: dict[tuple[str, str], str] = {}
     for row in of_kind(captions, ATTRIBUTE).to_pylist():
         other = of_text.setdefault((row["proposal_id"], normalise(row["text"])), row["bias_class"])
@@ -133,7 +137,7 @@ def check_captions(captions: pa.Table) -> None:
 
 
 class _Unseen:
-    """Nothing is known of any image, and nothing is missing."""
+    """Knows nothing about any image, and reports none as missing."""
 
     def looked_at(self, image: str, caption: str) -> bool:
         return True
@@ -148,9 +152,9 @@ class _Unseen:
 class Pools:
     """The pools of all cells of an audit.
 
-    `nearest`: of `schemas.DRAWS`, the pool of each caption, rank 0 the nearest. `by`: ACCEPTED or NEAREST.
-    `shuffled`: whether images are looked at in random order, which follows from `seed` and each image's id alone: an
-    image has the same rank for all captions, so that one look at it serves many cells.
+    `nearest`: of `schemas.DRAWS`, the pool of each caption, rank 0 the nearest. `by`: ACCEPTED or NEAREST. `shuffled`:
+    whether images are looked at in random order, which follows from `seed` and each image's id only: an image has the
+    same rank for all captions, so that looking at it once serves many cells.
     """
 
     def __init__(self, captions: pa.Table, nearest: pa.Table, by: str, seed: int, shuffled: bool = True) -> None:
@@ -175,17 +179,17 @@ class Pools:
         }
 
     def fixed(self, most: int) -> Pools:
-        """Pools of what each cell would draw at most, to be looked at in random order: a budget that ends early has
-        then seen images like those that it has not."""
+        """Returns pools of the images that each cell would draw at most, to be looked at in random order: a budget that
+        ends early has then seen a random sample of them."""
         chosen = self.select(dict.fromkeys(self._cells, most), _Unseen())
         return Pools(self._captions, chosen.drawn, self._by, self._seed)
 
     def select(self, targets: Mapping[CellKey, int], seen: Seen, besides: Collection[str] = ()) -> Selection:
-        """What the cells draw of distinct images, at most as many as `targets` says, of what is known by now.
+        """Selects distinct images for the cells, at most `targets` of each, given what is known so far.
 
-        Captions of a cell draw by turns, each its next image; one that has none left leaves its turns to the others.
-        So the first images of more are these: a cell that asks for more later keeps what it drew. `besides`: images
-        that are not to be drawn.
+        Captions of a cell take turns, each drawing its next image; one that has none left leaves its turns to the
+        others. A larger target begins with the same images: a cell whose target grows keeps its draws. `besides`:
+        images that must not be drawn.
         """
         result, left_out = _PoolRows(), frozenset(besides)
         fill = self._accepted if self._by == ACCEPTED else self._nearest
@@ -213,7 +217,8 @@ class Pools:
         rows.drawn += [(row, rank) for row, rank, _ in drawn]
 
     def _nearest(self, task: _Task, seen: Seen, rows: _PoolRows) -> None:
-        """Images count as distinct until they are fetched; copies are then dropped and the next images drawn."""
+        """Selects the nearest. Images count as distinct until they are fetched; copies are then dropped and the next
+        images drawn."""
         for row, rank, caption in self._by_turns(task, task.cell.longest, seen):
             rows.drawn.append((row, rank))
             rows.looked.append((row, rank))
@@ -221,7 +226,8 @@ class Pools:
                 rows.missing.append((row, rank))
 
     def _by_turns(self, task: _Task, depth: int, seen: Seen) -> list[tuple[int, int, str]]:
-        """Row, rank and caption of what a cell's captions draw, in turn, each image and each picture once."""
+        """Returns row, rank and caption of the images that a cell's captions draw in turn, each image and each picture
+        once."""
         taken, pictures = set(task.besides), Gallery()
 
         def of(caption: str, pool: Rows) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""How often a verifier is right by its own certainty, where no image of known content says it."""
+"""Estimates how often a verifier is right from its own certainty, where there is no image of known content."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Floats = NDArray[np.float64]
 
 
 def self_assessed(verifications: pa.Table) -> pa.Table:
-    """What the verifier's certainty promises of its answers: a table of `schemas.CALIBRATION`, counted in images.
+    """Returns what the verifier's certainty implies for its answers: a table of `schemas.CALIBRATION`, counted in
+    images.
 
-    An image answered w with certainty p counts p for w and shares 1 - p among the other values that were answered
-    of its class. Each value's row is scaled to at most SELF_TRUST images: a model's opinion of itself is weak evidence.
+    An image answered w with certainty p counts p for w and divides 1 - p among the other values that were answered for
+    its class. Each value's row is scaled to at most SELF_TRUST images: a model's assessment of itself is weak evidence.
     """
     names, values, certainties = (
         pc.list_flatten(verifications[column]) for column in ("attributes", "values", "certainties")
@@ -40,13 +41,13 @@ def self_assessed(verifications: pa.Table) -> pa.Table:
 
 
 def _targets(verifications: pa.Table) -> Ints:
-    """The class, as a number, of each value of all rows."""
+    """Returns the class, as a number, of each value of all rows."""
     _, target = numbered(verifications["target_class"])
     return np.repeat(target, pc.list_value_length(verifications["attributes"]).to_numpy())
 
 
 def _by_class(name: Ints, target: Ints) -> list[Ints]:
-    """The positions of the answers about each attribute of each class, those of the first answer first."""
+    """Returns the positions of the answers about each attribute of each class, in the order of their first answers."""
     keys = name * (np.int64(target.max(initial=0)) + 1) + target
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.r_[True, keys[order][1:] != keys[order][:-1]][: len(keys)])

@@ -1,8 +1,8 @@
-"""predictions → which verdicts are settled, whenever one looks: the rule of a sequential budget.
+"""Decides which verdicts are settled, at any number of looks: the rule of a sequential budget.
 
 It forms rounds, one image of every cell of an attribute, in the order of drawing, and knows which group still needs
-images. A round that was looked at never changes, whatever is drawn later: only so may evidence be looked at again and
-again. The evidence is `metrics.sequential`'s; where images come from is the caller's business.
+images. A round that was looked at never changes, whatever is drawn later: only then may evidence be looked at
+repeatedly. `metrics.sequential` has the evidence; the caller provides the images.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen, Verified
 
 SURE_OF_DOUBT = 100
-"""Images of a cell from which on a doubt about them stays: on fewer it may be chance, and more may lift it."""
+"""With this many images of a cell, a doubt about them is final: with fewer it may be chance."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What one classifier's answers say by now of every cell, in the order of the captions' cells."""
+    """One classifier's evidence so far on every cell, in the order of the captions' cells."""
 
     groups: tuple[tuple[Group, tuple[str, ...]], ...]
     outcomes: tuple[metrics.Floats, ...]
-    """Of each group, right (1) or wrong (0) of shape (rounds, cells)."""
+    """For each group, right (1) or wrong (0), of shape (rounds, cells)."""
     evidence: Evidence
     low: metrics.Floats
     high: metrics.Floats
@@ -56,8 +56,8 @@ def look(
     verified: Verified | None = None,
     distinct: Distinct | None = None,
 ) -> Look:
-    """The evidence so far. Verified images count for the value that they show; near-duplicates once, at the rank of the
-    first."""
+    """Returns the evidence so far. Verified images count for the value that they show; near-duplicates once, at the
+    rank of the first."""
     cells = images_of_cells(captions, draws)
     order = order_of_drawing(cells, captions, draws)
     answers = answers_of(predictions, classifier).to(cells)
@@ -77,14 +77,14 @@ def look(
 
 
 def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], thresholds: Thresholds) -> pa.Table:
-    """Scores whose limits, p-values and verdicts hold though one looked again and again.
+    """Returns scores whose limits, p-values and verdicts remain valid under repeated looks.
 
-    p = 1/e; limits of φ are the hull of the score's own and of the confidence sequence; the images that would settle a
-    verdict are those that this evidence takes, more than a test of a fixed number. Cells in doubt stay undetermined
-    and out of the family. Evidence is gathered image by image, as the verifier sorts them, and knows neither of its
-    errors nor of what captions add to chance: so a verdict also takes that the score, by itself, says the same, and
-    `none` that the images of the values are known to differ. Groups of findings, which went by the score's own
-    verdicts, are left out: `grouped` finds them anew.
+    p = 1/e. Limits of φ are the hull of the score's limits and of the confidence sequence. The images that would settle
+    a verdict are those that this evidence needs, more than a test of a fixed number. Cells in doubt stay undetermined
+    and are not tested. Evidence is gathered image by image, as the verifier sorts them, and ignores both its errors and
+    the variation between captions: so a verdict also requires that the score by itself agrees, and `none` that the
+    images of the values are known to differ. Groups of findings, which rested on the score's verdicts, are removed:
+    `grouped` forms them again.
     """
     rows = scores.to_pylist()
     by_name = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
@@ -119,17 +119,17 @@ def _settle(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds) -> None:
 
 
 def _says(row: ScoreRow, verdict: str, tau: float, alpha: float) -> bool:
-    """Whether the score of a row, for its own number of images, bears a verdict out."""
+    """Returns whether the score of a row, for its number of images, agrees with a verdict."""
     if verdict == "none":
         return bool(-tau <= row["phi_low"] and row["phi_high"] <= tau)
     return bool(row["p_value"] <= alpha and (row["phi"] > 0) == (verdict == "for"))
 
 
 def open_groups(scores: pa.Table) -> set[Group]:
-    """The (target class, attribute) pairs that more images may settle, for any classifier.
+    """Returns the (target class, attribute) pairs that more images may settle, for any classifier.
 
-    A cell is open while it is undetermined, unless a doubt about `SURE_OF_DOUBT` or more images says why. A group is
-    closed by one whose images do not show its value: rounds of one image of each value do not come about.
+    A cell is open while it is undetermined, unless a doubt based on `SURE_OF_DOUBT` or more images explains it. A group
+    is closed if such a cell's images do not show its value: rounds of one image of each value cannot then be formed.
     """
     groups = set()
     names = ("classifier", "target_class", "attribute")
@@ -148,11 +148,11 @@ def _concatenated(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def order_of_drawing(cells: CellImages, captions: pa.Table, draws: pa.Table) -> Ints:
-    """Of every row of `cells`, when the cell drew the image: 0 is its first.
+    """Returns for every row of `cells` when the cell drew the image: 0 is its first.
 
-    Each cell has an order of its own, which does not depend on the ranks that other cells give an image. The captions
-    of a cell take turns, in the order of the captions, and its sources draw side by side: so what a cell draws when it
-    is granted more comes after all that it has, and rounds that were looked at stay as they were.
+    The order of a cell does not depend on the ranks that other cells give an image. The captions of a cell take turns,
+    in the order of the captions, and its sources draw side by side: so what a cell draws under a larger grant comes
+    after its earlier draws, and rounds that were looked at stay unchanged.
     """
     cell, image, source = _sorted_draws(cells, captions, draws)
     # A source whose captions run out has higher ranks for as many images: the number of its image counts, not the rank.
@@ -169,7 +169,7 @@ def order_of_drawing(cells: CellImages, captions: pa.Table, draws: pa.Table) -> 
 
 
 def _sorted_draws(cells: CellImages, captions: pa.Table, draws: pa.Table) -> tuple[Ints, Ints, Ints]:
-    """Cell, image and source of each draw of a cell, in the order in which each source of a cell draws."""
+    """Returns cell, image and source of each draw of a cell, in the order in which each source of a cell draws."""
     caption = captions_of_draws(captions, draws)
     cell = np.append(cells.cells_of(captions), -1)[caption]
     rows = np.flatnonzero(cell >= 0)
@@ -185,7 +185,7 @@ def _sorted_draws(cells: CellImages, captions: pa.Table, draws: pa.Table) -> tup
 
 
 def _first_of_each(*keys: Ints) -> Ints:
-    """The positions at which a combination of keys occurs first, in ascending order."""
+    """Returns the positions at which a combination of keys occurs first, in ascending order."""
     order = np.lexsort((np.arange(len(keys[0])), *keys))
     new = np.zeros(len(order), bool)
     new[:1] = True
@@ -195,7 +195,7 @@ def _first_of_each(*keys: Ints) -> Ints:
 
 
 def _number_within(*keys: Ints) -> Ints:
-    """How many rows of the same keys, which stand together, come before each row."""
+    """Returns how many adjacent rows with the same keys come before each row."""
     new = np.zeros(len(keys[0]), bool)
     new[:1] = True
     for key in keys:
@@ -205,7 +205,7 @@ def _number_within(*keys: Ints) -> Ints:
 
 
 def _images_by_cell(cells: CellImages, group: CellGroup, order: Ints, distinct: Distinct | None) -> list[Ints]:
-    """The rows of each cell's images in the order of drawing, without copies of earlier ones."""
+    """Returns the rows of each cell's images in the order of drawing, without copies of earlier ones."""
     by_cell = []
     for cell in range(group.cells.start, group.cells.stop):
         rows = np.arange(*cells.starts[cell : cell + 2])
@@ -215,8 +215,11 @@ def _images_by_cell(cells: CellImages, group: CellGroup, order: Ints, distinct: 
 
 
 def _images_by_value_shown(seen: Seen, group: CellGroup, order: Ints) -> list[Ints]:
-    """The rows of the images of a group that show its class and each of its values, as the verifier says, in the order
-    in which any of its cells drew them, the cells by turns; without copies of earlier ones."""
+    """Returns the rows of a group's images in which the verifier sees its class and each of its values, without copies
+    of earlier ones.
+
+    They are in the order in which any of its cells drew them, the cells in turn.
+    """
     rows = np.arange(len(order))[seen.cells.rows(group.cells)]
     rows = rows[np.lexsort((seen.cells.cell[rows], order[rows]))]
     rows = rows[_first_of_each(seen.cells.image[rows])]
@@ -228,8 +231,8 @@ def _images_by_value_shown(seen: Seen, group: CellGroup, order: Ints) -> list[In
 
 
 def _new_pictures(rows: Ints, cells: CellImages, distinct: Distinct | None) -> Ints:
-    """The rows whose images are no copy of an earlier one's, so that what is kept does not depend on what comes
-    later."""
+    """Returns the rows whose images are no copy of an earlier one's, so that the selection does not depend on later
+    images."""
     if distinct is None:
         return rows
     gallery = Gallery()
@@ -237,7 +240,7 @@ def _new_pictures(rows: Ints, cells: CellImages, distinct: Distinct | None) -> I
 
 
 def _outcomes(rows_of_cells: Sequence[Ints], answers: CellAnswers) -> metrics.Floats:
-    """Right (1) or wrong (0) of shape (rounds, cells): each cell's answered images, in their order."""
+    """Returns right (1) or wrong (0) of shape (rounds, cells): each cell's answered images, in their order."""
     columns = [answers.right[rows[answers.answered[rows]]].astype(np.float64) for rows in rows_of_cells]
     rounds = min(map(len, columns), default=0)
     return np.array([column[:rounds] for column in columns]).T.reshape(rounds, len(columns))

@@ -1,7 +1,7 @@
-"""Two classifiers on the images that both saw: which images count, and what each got right.
+"""Compares two classifiers on the images that both saw: which images count, and what each got right.
 
-Knows which images belong to which cell, and that only those count which both sides drew and both classifiers answered.
-Knows nothing of runs, files or formulas.
+It knows which images belong to which cell; an image counts if both sides drew it and both classifiers answered it. It
+knows nothing of runs, files or formulas.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from c2b_ray.steps.said import Said
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, which classifier of
-    the predictions is meant, and which images are near-duplicates of others.
+    """One of the two sides of a comparison: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, the classifier,
+    and which images are near-duplicates of others.
 
-    `said`: what a verifier said of the images; None where nobody looked. `doubts`: why the side's own score of a cell
-    is in doubt.
+    `said`: a verifier's answers about the images; None without a verifier. `doubts`: why the side's score of a cell is
+    in doubt.
     """
 
     captions: pa.Table
@@ -40,9 +40,12 @@ class Side:
 
 @dataclass(frozen=True)
 class PairCount:
-    """The images of one cell. `n`: those that count, of which both sides got `both` right, and one alone `only_a` and
-    `only_b`. Not in n are images that only one side drew, that the verifier refused, that repeat another, and that a
-    classifier did not answer."""
+    """The images of one cell.
+
+    `n`: those that count, of which both sides got `both` right, and only one side `only_a` and `only_b`. Not counted in
+    n: images that only one side drew, that the verifier refused, that repeat another, and that a classifier did not
+    answer.
+    """
 
     n: int = 0
     both: int = 0
@@ -56,7 +59,7 @@ class PairCount:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Images of a cell that one side alone got right, each with what the other took it for, in the ids' order."""
+    """Images of a cell that only one side got right, each with the other side's answer, in the ids' order."""
 
     only_a: tuple[tuple[str, str], ...] = ()
     only_b: tuple[tuple[str, str], ...] = ()
@@ -86,7 +89,7 @@ class SharedImages:
         return self._of_a.answered & self._of_b.answered
 
     def counts(self) -> dict[Group, dict[str, PairCount]]:
-        """Of every cell of either side, A's order first."""
+        """Returns the counts of every cell of either side, A's order first."""
         a, b = self._of_a, self._of_b
         n, both, only_a, only_b = (
             a.count(self._answered & rows)
@@ -109,20 +112,20 @@ class SharedImages:
         return by_group
 
     def _unshared(self) -> Ints:
-        """Of each of A's cells, the images that one side alone drew."""
+        """Returns for each of A's cells the number of images that only one side drew."""
         sizes = dict(zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True))
         of_b = np.array([sizes.get(name, 0) for name in self._drawn_a.names], np.int64)
         return self._drawn_a.sizes + of_b - 2 * self._common.sizes
 
     def disagreements(self, cells: Sequence[tuple[str, str, str]]) -> dict[CellName, Disagreement]:
-        """Of each of these cells the images that one side alone got right, as many as `counts` says."""
+        """Returns for each of these cells the images that only one side got right, as many as in `counts`."""
         return {
             name: Disagreement(self._only(name, self._of_a, self._of_b), self._only(name, self._of_b, self._of_a))
             for name in (CellName(*cell) for cell in cells)
         }
 
     def _only(self, name: CellName, right: CellAnswers, wrong: CellAnswers) -> tuple[tuple[str, str], ...]:
-        """The images of a cell that one side got right and the other wrong, and what that took each for."""
+        """Returns the images of a cell that one side got right and the other wrong, with the wrong answer."""
         number = self._counted.number.get(name)
         if number is None:
             return ()
@@ -134,12 +137,12 @@ class SharedImages:
 
 
 def disagreements(a: Side, b: Side, cells: Sequence[tuple[str, str, str]]) -> dict[CellName, Disagreement]:
-    """Of each cell the images that only one of the two got right, as many as its `only_a` and `only_b` count."""
+    """Returns for each cell the images that only one side got right, as many as its `only_a` and `only_b` count."""
     return SharedImages(a, b).disagreements(cells)
 
 
 def _accepted(cells: CellImages, said: Said) -> Mask:
-    """Whether the verifier saw class and value in each image."""
+    """Returns whether the verifier saw class and value in each image."""
     accepted = np.zeros(len(cells.cell), bool)
     rows = said.rows_of(cells)
     for number, name in enumerate(cells.names):

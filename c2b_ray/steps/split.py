@@ -1,8 +1,8 @@
-"""A dataset's rows in two parts, of which the second has nothing in common with the first but labels.
+"""Splits a dataset's rows into two parts that have only labels in common.
 
-Rows that share a caption, or whose perceptual hashes nearly agree, are one group; groups go whole into one part, in the
-order of a hash of their smallest image id, so that the parts do not depend on the order of rows, and a dataset that has
-grown keeps most of its split. It knows ids, captions and hashes, not images.
+Rows that share a caption, or whose perceptual hashes nearly agree, form one group; groups go whole into one part, in
+the order of a hash of their smallest image id, so that the parts do not depend on the order of rows, and a dataset that
+has grown keeps most of its split. It knows ids, captions and hashes, not images.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from scipy.sparse.csgraph import connected_components
 
 By = Literal["caption", "image"]
 ENOUGH_CAPTIONS = 10
-"""Of fewer captions a fifth is one or two, which say nothing of the others: then images are split."""
+"""With fewer captions a fifth is one or two, which say little about the others: then images are split."""
 _BLOCK = 512
 
 
 @dataclass(frozen=True)
 class Split:
-    """`test`: of each row whether it is held out. `groups`: how many there are; `by`: what a group has in common."""
+    """`test`: whether each row is held out. `groups`: their number. `by`: what the rows of a group have in common."""
 
     test: NDArray[np.bool_]
     groups: int
@@ -41,10 +41,11 @@ def split(
     share: float = 0.2,
     distance: int = 4,
 ) -> Split:
-    """Holds out at least `share` of the rows, and no more groups than that takes; one group is always left.
+    """Holds out at least `share` of the rows, and no more groups than needed for that; one group is always left.
 
-    Args: captions, hashes: of each row. by: None for captions where there are `ENOUGH_CAPTIONS`, else images. distance:
-    hashes that differ in at most so many of 64 bits are of near-duplicates.
+    Args: captions, hashes: of each row. by: None: captions if there are `ENOUGH_CAPTIONS`, else images. distance:
+    hashes that differ in at most this many of 64 bits are near-duplicates.
+
     Raises: ValueError where there are fewer than two groups.
     """
     chosen: By = by or ("caption" if len(np.unique(captions)) >= ENOUGH_CAPTIONS else "image")
@@ -69,9 +70,10 @@ def split(
 
 
 def near_pairs(hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
-    """Pairs (pairs, 2) of rows that link all whose hashes differ in at most `distance` bits, directly or by others.
+    """Returns pairs (pairs, 2) of rows that link all rows whose hashes differ in at most `distance` bits, directly or
+    through others.
 
-    Of `distance` + 1 bands of bits one at least is the same in such a pair, so only rows of one band are compared.
+    In such a pair at least one of `distance` + 1 bands of bits agrees, so only rows that share a band are compared.
     """
     pairs = [np.zeros((0, 2), np.int64)]
     edges = np.linspace(0, 64, distance + 2).astype(int)
@@ -85,7 +87,7 @@ def near_pairs(hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
 
 
 def _compared(rows: NDArray[np.int64], hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
-    """The near pairs among rows sorted by their hashes; equal hashes are linked once and compared once."""
+    """Returns the near pairs among rows sorted by their hashes; equal hashes are linked once and compared once."""
     same = hashes[rows][1:] == hashes[rows][:-1]
     pairs = [np.stack([rows[1:][same], rows[:-1][same]], axis=1)]
     rows = rows[np.r_[True, ~same]]

@@ -1,7 +1,8 @@
-"""Names that mean the same: found by spelling, or by an encoder's similarity with a second reason, never by that alone.
+"""Finds names that mean the same: by spelling, or by an encoder's similarity together with a second reason, never by
+similarity alone.
 
-Antonyms lie close together in the space of an image-text encoder (day and night, small and large): so nearness only
-proposes, and a shared head word or a language model disposes. It knows names, not what is done with what it finds.
+Antonyms are close together in the space of an image-text encoder (day and night, small and large): so similarity only
+proposes pairs, and a shared head word or a language model decides. It knows names, not what they are used for.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _NEGATIONS = frozenset({"no", "not", "non", "without", "never", "none", "un", "i
 
 @dataclass(frozen=True)
 class Same:
-    """Two names that mean the same, how similar an encoder holds them (None: none compared them), and why."""
+    """Two names that mean the same, their similarity by an encoder (None: not compared), and the rule."""
 
     a: str
     b: str
@@ -77,7 +78,7 @@ class Same:
 
 
 def key(name: str) -> Words:
-    """The name's words without leading articles and prepositions, in one spelling and in the singular."""
+    """Returns the name's words without leading articles and prepositions, in one spelling and in the singular."""
     spelled = re.findall(r"[^\W_]+", name.lower().replace("'", "").replace("’", ""))
     words = [_stem(word) for word in spelled]
     while len(words) > 1 and spelled[len(spelled) - len(words)] in _LEADING:
@@ -88,12 +89,13 @@ def key(name: str) -> Words:
 
 
 def head(name: str) -> Words:
-    """The key without words that add no meaning: weather conditions is weather."""
+    """Returns the key without words that add no meaning: "weather conditions" is "weather"."""
     return tuple(word for word in key(name) if word not in _FILLERS)
 
 
 def apart(a: str, b: str) -> bool:
-    """Whether words are known to set the two names apart: antonyms, numbers, colours, a negation that one has."""
+    """Returns whether words are known to distinguish the two names: antonyms, numbers, colours, or a negation
+    of one."""
     words_a, words_b = set(key(a)), set(key(b))
     left, right = words_a - words_b, words_b - words_a
     if bool(words_a & _NEGATIONS) != bool(words_b & _NEGATIONS):
@@ -117,7 +119,7 @@ def _stem(word: str) -> str:
 
 @dataclass
 class Judge:
-    """Says which of some names mean the same, asking as it can: both models may be None. What was answered is kept."""
+    """Decides which names mean the same, with the models that it has: both may be None. Answers are kept."""
 
     encoder: TextEncoder | None = None
     language_model: LanguageModel | None = None
@@ -174,7 +176,7 @@ class Judge:
         return float(self._embedded[a] @ self._embedded[b])
 
     def _nearest(self, names: Sequence[str]) -> Iterable[tuple[str, str, float]]:
-        """Pairs that are each other's nearest, near enough, and not known to be apart."""
+        """Yields pairs that are each other's nearest, similar enough, and not known to be apart."""
         if self.encoder is None or len(names) < 2:
             return
         vectors = np.stack([self._embedded[name] for name in names])

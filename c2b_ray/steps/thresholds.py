@@ -1,10 +1,10 @@
-"""Thresholds that several steps take together."""
+"""Thresholds that several steps share."""
 
 from typing import NamedTuple
 
 
 class Thresholds(NamedTuple):
-    """`tau`: differences of at most so much do not matter. `alpha`: the false discovery rate, and 1 - the confidence of
+    """`tau`: differences up to this do not matter. `alpha`: the false discovery rate, and 1 - the confidence of
     limits."""
 
     tau: float
@@ -16,7 +16,7 @@ class Thresholds(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """`most`: as many images of a cell; None: all of them. `seed`: which ones are drawn."""
+    """`most`: the most images of a cell; None: all of them. `seed`: decides which ones are drawn."""
 
     most: int | None
     seed: int

@@ -1,7 +1,7 @@
-"""verifications → what is known of the images of every cell, and how far the verifier is trusted.
+"""What is known about the images of every cell from verifications, and how far the verifier is trusted.
 
-It joins what the verifier said (`said`) with how often it is right (`verifier`); what that makes of a classifier's
-scores is `correction`'s.
+It joins the verifier's answers (`said`) with how often it is right (`verifier`); `correction` applies that to a
+classifier's scores.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Floats = NDArray[np.float64]
 
 
 class Verified:
-    """What is known of the images of a run: `verifications` and `calibration` are tables of those schemas.
+    """The verified images of a run. `verifications` and `calibration` are tables of those schemas.
 
-    `distinct`: which images are one picture; without it, none is a repeat of another. Values of attributes without
-    calibration count on the verifier's own certainty.
+    `distinct`: which images are the same picture; without it, none repeats another. Values of attributes without
+    calibration rely on the verifier's own certainty.
     """
 
     def __init__(self, verifications: pa.Table, calibration: pa.Table, distinct: Distinct | None = None) -> None:
@@ -40,43 +40,43 @@ class Verified:
         self._pools: CellImages | None = None
 
     def drawn_from(self, pools: CellImages) -> Verified:
-        """The same, of cells whose images were drawn from those that the verifier accepted of `pools`.
+        """Returns the same, for cells whose images were drawn from those that the verifier accepted in `pools`.
 
-        Of each cell, all images that were looked at. They say what the verifier had to choose from, and so how often an
-        image that it accepted shows something else; what the classifier says of them does not count.
+        `pools` holds for each cell all images that were looked at. They tell what the verifier had to choose from, and
+        so how often an accepted image shows something else; the classifier's answers on them do not count.
         """
         verified = copy(self)
         verified._pools = pools
         return verified
 
     def of(self, cells: CellImages) -> Seen:
-        """What the verifier said of the images of these cells."""
+        """Returns what the verifier saw in the images of these cells."""
         return Seen(self, cells, self._pools)
 
     def asks_class(self, target: str) -> bool:
-        """Whether it said of any image that was drawn for the class which class it shows."""
+        """Returns whether it named the class of any image that was drawn for the class."""
         return target in self._something_else
 
     def calibration_of(self, attribute: str, values: Sequence[str]) -> Floats:
-        """Images known to show each of these values (rows), by which of them the verifier said."""
+        """Returns images known to show each of these values (rows), by the value that the verifier named."""
         return self._verifier.values(attribute, values)
 
     def calibration_of_class(self, target: str) -> Floats | None:
-        """Images known to show the class and not to (rows), by whether the verifier said that they do."""
+        """Returns images known to show the class and not to (rows), by whether the verifier said that they do."""
         return self._verifier.classes(target, self._something_else[target]) if self.asks_class(target) else None
 
     def basis(self, target: str, attribute: str, values: Sequence[str]) -> str:
-        """Whether a group's scores rest on a calibration of all that was asked, or on the verifier's word."""
+        """Returns whether a group's scores rest on a calibration of everything asked, or on the verifier's word."""
         by_class = not self.asks_class(target) or self._verifier.classes_checked(target)
         return "calibrated" if by_class and self._verifier.values_checked(attribute, values) else "verifier"
 
     def class_is_assumed(self, target: str) -> bool:
-        """Whether it said which class images show, and nothing but an assumption says how often it is right on that."""
+        """Returns whether it named classes of images while only an assumption says how often it is right on that."""
         return self.asks_class(target) and not self._verifier.classes_known(target)
 
     def share_of_class(self, target: str, classes: Ints) -> float:
-        """The estimated share of images that show the target class (Rogan & Gladen), of images of which the verifier
-        said that they show these `classes`; NaN where it said nothing of any."""
+        """Returns the estimated share of images that show the target class (Rogan & Gladen), from the `classes` that
+        the verifier saw in images; NaN where it named none."""
         seen = classes[classes != NOTHING]
         if not len(seen):
             return float("nan")
@@ -84,16 +84,16 @@ class Verified:
         return float(metrics.rogan_gladen(share, *self._verifier.class_rates(target)))
 
     def class_skill(self, target: str) -> float:
-        """Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
+        """Returns Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
         return sum(self._verifier.class_rates(target)) - 1
 
     def least_of_class(self, target: str) -> float:
-        """The share of a cell's images that must show the target class for a verdict."""
+        """Returns the share of a cell's images that must show the target class for a verdict."""
         return LEAST_OF_CLASS if self._verifier.classes_checked(target) else LEAST_SAID
 
 
 class Seen:
-    """What the verifier said of the images of `cells`; arrays have a value for each of its rows."""
+    """What the verifier saw in the images of `cells`; arrays have a value for each of its rows."""
 
     def __init__(self, verified: Verified, cells: CellImages, pools: CellImages | None = None) -> None:
         self.verified, self.cells = verified, cells
@@ -107,25 +107,29 @@ class Seen:
         self._left: dict[Group, tuple[Floats, int]] = {}
 
     def share_of_class(self, cell: int) -> float:
-        """The estimated share of a cell's images that show its target class."""
+        """Returns the estimated share of a cell's images that show its target class."""
         shown = self._said.class_shown(self.row[self.cells.rows(slice(cell, cell + 1))])
         return self.verified.share_of_class(self.cells.names[cell].target_class, shown)
 
     def shows_class(self, rows: Ints, target: str) -> Mask:
-        """Whether the verifier named the target class on these rows, or no class at all."""
+        """Returns whether the verifier named the target class on these rows, or no class at all."""
         shown = self._said.class_shown(rows)
         is_shown: Mask = (rows != NOTHING) & ((shown == self._said.number(target)) | (shown == NOTHING))
         return is_shown
 
     def answers(self, group: CellGroup) -> Ints:
-        """Of every image of a group which of its values the verifier said it to show, or, after the last, not to show
-        the class. The same for every classifier, so that it is kept."""
+        """Returns for every image of a group which of its values the verifier named, or, as the number after the last,
+        that the image does not show the class.
+
+        It is the same for every classifier, so it is kept.
+        """
         if group.name not in self._answers:
             self._answers[group.name] = self._answered(self.row[self.cells.rows(group.cells)], group)
         return self._answers[group.name]
 
     def values(self, attribute: str, values: Sequence[str], rows: Ints) -> Ints:
-        """The position, among these values of an attribute, of the one that each row says; NOTHING for another."""
+        """Returns the position, among these values of an attribute, of the one that each row names; NOTHING for
+        another."""
         position = np.full(len(self._said.words) + 1, NOTHING)
         for i, value in enumerate(values):
             if (word := self._said.number(value)) != NOTHING:
@@ -141,8 +145,8 @@ class Seen:
         return answers
 
     def pool(self, name: CellName) -> tuple[Ints, Ints]:
-        """The images, as numbers of the pools, that were looked at for a cell and not drawn for it; and the rows of
-        what was said of them."""
+        """Returns the images, as numbers of the pools, that were looked at for a cell and not drawn for it; and the
+        rows of their verifications."""
         if self._pools is None or name not in self._pools.number:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         cell = self._pools.number[name]
@@ -152,12 +156,12 @@ class Seen:
         return images[left], self._pool_row[rows[left]]
 
     def drawn_number(self, looked_at: Ints) -> Ints:
-        """The numbers, in `cells`, of images of the pools; -1 for one that was drawn for no cell."""
+        """Returns the numbers, in `cells`, of images of the pools; -1 for one that was drawn for no cell."""
         return self._pool_image[looked_at]
 
     def left_in_pools(self, group: CellGroup) -> tuple[Floats, int]:
-        """Of the images that were looked at alone, the counts by cell and by what the verifier said, as in `answers`;
-        and how many images these are."""
+        """Counts the images that were only looked at, by cell and by the verifier's answer, as in `answers`; and
+        returns their number."""
         if group.name not in self._left:
             self._left[group.name] = self._counted_in_pools(group)
         return self._left[group.name]
@@ -174,8 +178,8 @@ class Seen:
 
 
 def _shares_of_something_else(said: Said) -> dict[str, float | None]:
-    """By target class of which the verifier said anything: of the images that were said not to show it, the share that
-    shows none of the audit's; None where all were said to show it."""
+    """Returns, by target class that the verifier was asked about, the share of images showing none of the audit's
+    classes among those said not to show the class; None where all were said to show it."""
     shown = said.class_shown(np.arange(len(said.target)))
     wrong = (shown != NOTHING) & (shown != said.target)
     size = len(said.words)

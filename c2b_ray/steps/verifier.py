@@ -1,4 +1,5 @@
-"""How often a verifier is right: counted on images of known content, or by its own certainty, or not known at all."""
+"""How often a verifier is right: counted on images of known content, or estimated from its own certainty, or
+unknown."""
 
 from __future__ import annotations
 
@@ -37,20 +38,20 @@ class VerifierSkill:
         return (row["attribute"], row["value"]) in self._checked
 
     def values(self, attribute: str, values: Sequence[str]) -> Floats:
-        """Images that show each value (row) of which it said each value (column)."""
+        """Returns images that show each value (row) for which it named each value (column)."""
         known = self._counts.get(attribute, {})
         return np.array([[known.get((value, answer), 0.0) for answer in values] for value in values])
 
     def values_checked(self, attribute: str, values: Sequence[str]) -> bool:
-        """Whether all of these were counted on images of known content."""
+        """Returns whether all of these were counted on images of known content."""
         return all((attribute, value) in self._checked for value in values)
 
     def classes(self, target: str, something_else: float | None = None) -> Floats:
-        """Images that show the class and images that do not (rows), of which it said that they do and do not.
+        """Returns images that show the class and images that do not (rows), by whether it said that they do.
 
-        `something_else`: of the run's images that do not show the class, the share that shows none of the audit's. A
-        verifier takes these for the class more often than it takes another class for it, and a calibration holds as
-        many of each as it happens to: with the share, both count as they occur in the run.
+        `something_else`: the share, among the run's images that do not show the class, of those that show none of the
+        audit's classes. A verifier takes these for the class more often than it takes another class for it, and the
+        proportion of the two in a calibration is arbitrary: with the share, both are weighted as they occur in the run.
         """
         counts = self._table(target)
         if something_else is not None:
@@ -60,7 +61,7 @@ class VerifierSkill:
         return np.where(counts.sum(axis=1, keepdims=True) > 0, counts, guess)
 
     def _mixed(self, target: str, something_else: float) -> Floats:
-        """Images without the class, by whether the verifier saw it: the two kinds weighted by their shares."""
+        """Returns images without the class, by whether the verifier saw it: the two kinds weighted by their shares."""
         kinds = (
             self._table(target, lambda value: value == OTHER)[1],
             self._table(target, lambda value: value != OTHER)[1],
@@ -75,23 +76,25 @@ class VerifierSkill:
         return worth * np.array([rate, 1 - rate])
 
     def classes_checked(self, target: str) -> bool:
-        """Whether both were counted on images of known content: some that show the class, and some that do not."""
+        """Returns whether both were counted on images of known content: some that show the class, and some that
+        do not."""
         return bool((self._table(target).sum(axis=1) > 0).all())
 
     def classes_known(self, target: str) -> bool:
-        """Whether anything but an assumption says how often it is right on the class."""
+        """Returns whether more than an assumption says how often it is right on the class."""
         return self.classes_checked(target) or target in self._certainty
 
     def class_rates(self, target: str) -> tuple[float, float]:
-        """Sensitivity and specificity on the class, each 1 where it was not counted on images of known content."""
+        """Returns sensitivity and specificity on the class, each 1 where it was not counted on images of known
+        content."""
         counts = self._table(target)
         whole = counts.sum(axis=1)
         right = np.divide(np.diag(counts), whole, out=np.ones(2), where=whole > 0)
         return float(right[0]), float(right[1])
 
     def _table(self, target: str, counts_for: Callable[[str], bool] = lambda value: True) -> Floats:
-        """Images that show the class and that do not (rows, these of the classes that count alone), by whether it said
-        that they do."""
+        """Returns images that show the class and that do not (rows; of other classes only those that `counts_for`
+        accepts), by whether it said that they do."""
         counts = np.zeros((2, 2))
         for (value, answer), images in self._counts.get(CLASS, {}).items():
             if value == target or counts_for(value):
@@ -100,7 +103,8 @@ class VerifierSkill:
 
 
 def _class_certainty(verifications: pa.Table) -> dict[str, float]:
-    """How sure the verifier was of the class, on average, of the images drawn for each class; where it said so."""
+    """Returns the verifier's mean certainty about the class, over the images drawn for each class, where it
+    gave one."""
     certainty = verifications["class_certainty"]
     known = np.flatnonzero(certainty.is_valid().to_numpy())
     names, target = numbered(verifications["target_class"].take(pa.array(known)))

@@ -1,7 +1,7 @@
-"""images → verifications: does an image show what its caption says, as a captioner sees it, and how far to trust that.
+"""Verifies images: does an image show what its caption says, according to a captioner, and how far to trust that.
 
-An image drawn for a class is asked which class it shows and, for each attribute that is tested on that class, which
-value. It knows the questions and how answers are counted; the estimation is `metrics.misclassification`'s.
+For an image drawn for a class, the questions are which class it shows and, for each attribute that is tested on that
+class, which value. It knows the questions and how answers are counted; `metrics.misclassification` has the estimation.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ CLASS = "target_class"
 """Stands in for an attribute's name in questions about the class; no attribute has this name."""
 
 OTHER = "something else"
-"""What shows none of the task's classes: an answer beside the classes, and images of a calibration. Without it a
-verifier that must name a class names one for whatever an index holds, and a mug is taken for a bus."""
+"""The answer for images that show none of the task's classes, also in a calibration. Without it a verifier must name a
+class for anything that an index holds, and a mug is taken for a bus."""
 
 THING = "a photo of a thing"
 """The text of OTHER for models that compare images with texts: by "a photo of something else", the world's CLIP model
 lost up to a third of a class's own images."""
 
 LIKELIER = 3.0
-"""How many times likelier than a class OTHER must be. Of 3,000 scenes, five of whose ten classes were the task's, the
+"""How many times as likely as a class OTHER must be. Of 3,000 scenes, five of whose ten classes were the task's, the
 world's CLIP model kept 92, 99 and 99.7 % of a class's own images (in fog 91, 98, 100) at 1, 3 and 9, and took 0.2, 2
 and 8 % of the others for one: a hundredth of an index is much beside a class's own images."""
 
@@ -39,9 +39,9 @@ WANTED = ("image_id", "target_class", "verification_id")
 
 @dataclass(frozen=True)
 class Checks:
-    """The questions to a verifier: its spec and revision, and, by target class, which attributes with which values.
+    """The questions to a verifier: its spec and revision, and, by target class, the attributes with their values.
 
-    `classes`: the question after the class, the same for all images, with `OTHER` as last choice.
+    `classes`: the question about the class, the same for all images, with `OTHER` as last choice.
     """
 
     verifier: str
@@ -60,7 +60,8 @@ class Checks:
 
 
 def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Table) -> Checks:
-    """The questions of an audit. The first caption of each value serves as its text: they differ in the value alone."""
+    """Returns the questions of an audit. The first caption of each value serves as its text: they differ only in the
+    value."""
     attributes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for row in of_kind(captions, ATTRIBUTE).to_pylist():
         attributes[row["target_class"]][row["attribute"]].setdefault(row["bias_class"], row["text"])
@@ -80,13 +81,13 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
 
 
 def _distinct(texts: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The captions; None where two values have the same one, which distinguishes nothing."""
+    """Returns the captions; None where two values have the same one, which distinguishes nothing."""
     result = tuple(texts.values())
     return result if len(set(result)) == len(result) else None
 
 
 def wanted(captions: pa.Table, draws: pa.Table, checks: Checks) -> pa.Table:
-    """`image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once.
+    """Returns `image_id`, `target_class` and `verification_id` of every image and class that it was drawn for, once.
 
     Images of intersections get the same questions: their two values are those of the class's attributes.
     """
@@ -103,10 +104,11 @@ def wanted(captions: pa.Table, draws: pa.Table, checks: Checks) -> pa.Table:
 
 
 def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
-    """A table of `schemas.VERIFICATIONS`, a row per row of `images` (`schemas.IMAGES` and the columns of `wanted`).
+    """Returns a table of `schemas.VERIFICATIONS`, a row per row of `images` (`schemas.IMAGES` and the columns of
+    `wanted`).
 
-    An image that cannot be decoded, or whose class is unknown, is an error of its row; a value that the captioner
-    does not name is null.
+    An image that cannot be decoded, or whose class is unknown, is an error of its row; a value that the captioner does
+    not name is null.
     """
     known_errors, targets = images["error"].to_pylist(), images["target_class"].to_pylist()
     files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), known_errors, strict=True)]
@@ -137,8 +139,8 @@ def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
 
 
 def weighed(answer: Answer, question: Question) -> Answer:
-    """An answer to the question after the class, where the model says how likely each choice is: OTHER is one only
-    where it is so many times LIKELIER."""
+    """Reweighs an answer to the question about the class, where the model gives the probability of each choice: OTHER
+    is chosen only where it is LIKELIER times as likely."""
     if answer.choice is None or answer.probabilities is None or question.choices[-1] != OTHER:
         return answer
     weighed = [*answer.probabilities[:-1], answer.probabilities[-1] / LIKELIER]

@@ -18,12 +18,12 @@ FRAMES = (
     ("image", "of"), ("view", "of"), ("picture", "showing"), ("photograph", "showing"), ("snapshot", "of"),
     ("snapshot", "showing"), ("shot", "of"),
 )  # fmt: skip
-"""How captions of one cell differ, in this order: the same content in another sentence."""
+"""The sentences by which captions of one cell differ, in this order."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value stands: before the noun, after it, before the picture's word, or instead of that word."""
+    """The position of a value: before the noun, after it, before the picture's word, or instead of that word."""
 
     before: str = ""
     after: str = ""
@@ -34,7 +34,8 @@ class Slot:
 
 
 def caption_of(target_class: str, values: Sequence[tuple[str, str]], number: int = 0) -> str:
-    """A caption of the class with these (attribute, value) pairs. Every `number` below 100 gives another text."""
+    """Returns a caption of the class with these (attribute, value) pairs. Every `number` below 100 gives
+    another text."""
     slots = [slot_of(attribute, value, target_class) for attribute, value in values]
     words_first, frame = divmod(number, len(FRAMES))
     kind, link = FRAMES[frame]
@@ -81,7 +82,7 @@ def _noun(target_class: str, slots: Sequence[Slot]) -> str:
 
 
 def slot_of(attribute: str, value: str, target_class: str = "") -> Slot:
-    """Where the value of an attribute stands in a caption; the first rule that fits wins."""
+    """Returns the position of an attribute's value in a caption; the first rule that fits wins."""
     attribute, value, whole = (_plain(name) for name in (attribute, value, target_class))
     about = set(re.findall(r"\w+", attribute))
     for rule in _RULES:
@@ -100,7 +101,7 @@ def _plain(name: str) -> str:
 
 
 def _absent(attribute: str, about: set[str], value: str) -> Slot | None:
-    """none, no companion, yes and no."""
+    """Handles none, no companion, yes and no."""
     thing = value.removeprefix("no ").removeprefix("without ").removeprefix("a ")
     company = _company(about)
     if value in ("none", "nothing", "nobody", "alone", "no one", "absent", "no", "false", "without"):
@@ -114,7 +115,7 @@ def _absent(attribute: str, about: set[str], value: str) -> Slot | None:
 
 
 def _as_it_is(attribute: str, about: set[str], value: str) -> Slot | None:
-    """A value that is a phrase already: in the snow, next to a dog, wearing a hat, indoors."""
+    """Handles a value that is already a phrase: in the snow, next to a dog, wearing a hat, indoors."""
     first = value.split()[0] if value else ""
     phrase = first in words.PREPOSITIONS and len(value.split()) > 1
     return Slot(after=value) if phrase or value in words.ADVERBS else None
@@ -183,7 +184,7 @@ def _of_the_setting(attribute: str, about: set[str], value: str) -> Slot | None:
 
 
 def _company(about: set[str]) -> bool:
-    """Whether the attribute is what stands beside: "nearby object", not "object colour"."""
+    """Returns whether the attribute is about things beside the subject: "nearby object", not "object colour"."""
     return bool(about & words.COMPANY) and not about & (words.KINDS - words.COMPANY)
 
 
@@ -196,7 +197,7 @@ def _beside(attribute: str, about: set[str], value: str) -> Slot | None:
 
 
 def _of_the_thing(attribute: str, about: set[str], value: str) -> Slot | None:
-    """Colours, sizes, patterns, materials, ages, poses: adjectives before the noun, other nouns after it."""
+    """Handles colours, sizes, patterns, materials, ages, poses: adjectives before the noun, other nouns after it."""
     if value in words.DEGREES - words.SIZES and not about & words.OF_SIZE:
         return Slot(after=f"with {words.article(value)}{value} {attribute}")
     if value in words.COLOURS or words.is_adjective(value):

@@ -1,6 +1,6 @@
-"""English words by their position in a caption, and the little grammar that joins them: articles and plurals.
+"""English words by their position in a caption, and the small grammar that joins them: articles and plurals.
 
-Lists, not rules, where English has no rule. It knows words; what a caption says is `wording`'s.
+They are lists rather than rules, where English has no rule. It knows words; `wording` decides what a caption says.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ _NONE = {"grass", "sand", "snow", "ice", "rocks", "water"}
 
 
 def _where() -> dict[str, str]:
-    """beach → on the beach, kitchen → in a kitchen, grass → on grass."""
+    """Returns beach → on the beach, kitchen → in a kitchen, grass → on grass."""
     result = {}
     for preposition, names in (("on", _ON), ("at", _AT), ("in", _IN)):
         for name in names.split():
@@ -204,7 +204,7 @@ _NOUNS = _set(
 
 
 def is_adjective(value: str) -> bool:
-    """Whether it can stand before a noun: its last word is a known adjective or ends as adjectives do."""
+    """Returns whether it can stand before a noun: its last word is a known adjective or has an adjective's ending."""
     parts = value.split()
     if not parts or len(parts) > 3:
         return False
@@ -221,7 +221,7 @@ _SINGULAR_ENDINGS = ("ss", "us", "is", "ns")
 
 
 def article(name: str) -> str:
-    """'a ' or 'an ' before a noun or what stands before it; nothing before a plural or a name that brings its own."""
+    """Returns 'a ' or 'an ' before a noun or its adjective; '' before a plural or a name with its own article."""
     word = name.strip().lower()
     if not word or word.startswith(_DETERMINERS):
         return ""
@@ -241,14 +241,14 @@ MASS = _set(
 
 
 def some(name: str) -> str:
-    """The noun with its article; as it is where it is a plural, or something that is not counted."""
+    """Returns the noun with its article; unchanged if it is a plural or uncountable."""
     if name.startswith("other ") and article(name.removeprefix("other ")):
         return f"an{name}"
     return name if name.split()[-1:] and name.split()[-1] in MASS else f"{article(name)}{name}"
 
 
 def the(name: str) -> str:
-    """ "the forest"; nothing added where the name brings its own article or preposition."""
+    """Returns "the forest"; unchanged where the name has its own article or preposition."""
     return name if name.startswith(_DETERMINERS) or name in MASS else f"the {name}"
 
 

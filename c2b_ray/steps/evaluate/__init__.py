@@ -1,1 +1,1 @@
-"""Steps of an evaluation: from counts, scores and embeddings to what agrees with what. They know no models."""
+"""Steps of an evaluation: from counts, scores and embeddings to agreement between them. They know no models."""

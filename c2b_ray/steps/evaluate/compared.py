@@ -1,4 +1,4 @@
-"""Outcomes of two evaluations over one ground truth → whose methods hit more and are misled less.
+"""Compares outcomes of two evaluations over one ground truth: whose methods hit more and have fewer false hits.
 
 It knows rows of `schemas.evaluate.OUTCOMES`, not runs or pages.
 """
@@ -24,17 +24,18 @@ _NUMBERS = {word: number for number, word in WORDS.items()}
 
 @dataclass(frozen=True)
 class Levels:
-    """As of the evaluations."""
+    """The evaluations' levels."""
 
     alpha: float
     seed: int
 
 
 def compare(a: Sequence[Row], b: Sequence[Row], pairs: Iterable[tuple[str, str]], levels: Levels) -> pa.Table:
-    """A table of `EVALUATION_COMPARISON`, B minus A, what changed first and the least q first.
+    """Returns a table of `EVALUATION_COMPARISON`, B minus A: changed rows first, smallest q first.
 
-    `a`, `b`: outcomes of both sides; `pairs`: methods of A and B that are compared. Classifiers' classes are drawn, the
-    same for both sides (`metrics.outcome_difference`); q is over all that can be compared (Benjamini & Hochberg 1995).
+    `a`, `b`: outcomes of both sides. `pairs`: methods of A and B to compare. The bootstrap draws classes of
+    classifiers, the same for both sides (`metrics.outcome_difference`); q is computed over all comparable rows
+    (Benjamini & Hochberg 1995).
     """
     sides = [_by_method(rows) for rows in (a, b)]
     rows = [

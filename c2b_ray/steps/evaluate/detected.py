@@ -1,4 +1,4 @@
-"""What methods detect, as biases: the scores of an audit, and the keywords of B2T. It knows tables and numbers."""
+"""The biases that methods detect: the scores of an audit, and the keywords of B2T. It knows tables and numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bias:
 
 
 def audit_biases(method: str, scores: pa.Table) -> pa.Table:
-    """A table of `BIASES`, a row per row of `schemas.SCORES`, also those that are no bias."""
+    """Returns a table of `BIASES`, a row per row of `schemas.SCORES`, including those that are no bias."""
     rows = []
     for row in scores.to_pylist():
         said = wording(row["attribute"], row["bias_class"])
@@ -75,11 +75,11 @@ class Keywords:
 
 
 def keyword_biases(method: str, groups: Iterable[Keywords], tau: float, alpha: float) -> pa.Table:
-    """A table of `BIASES`: a keyword that goes with mistakes is a bias against what it names.
+    """Returns a table of `BIASES`: a keyword that is frequent among mistakes is a bias against what it names.
 
-    `score`: the CLIP score; `paper`: −1 where it is above τ, 1 where it is below −τ, in points (cosine × 100);
-    `tested`: where besides Welch's test finds a difference (false discovery rate α over all keywords) in five images of
-    either side or more.
+    `score`: the CLIP score. `paper`: −1 where it is above τ, 1 where it is below −τ, in points (cosine × 100).
+    `tested`: the same where, in addition, Welch's test finds a difference (false discovery rate α over all keywords),
+    with five images of either side or more.
     """
     rows: list[Bias] = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""images → embeddings, and captions of images by a captioner. It knows roles and files' bytes."""
+"""Embeds images, and captions them by a captioner. It knows roles and files' bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def look_id(image_id: str, label: str, what: str, revision: str) -> str:
 
 
 def embed_seen(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
-    """A table of `SEEN`. `rows`: `look_id`, `image_id`, `bytes`, `error`."""
+    """Returns a table of `SEEN`. `rows`: `look_id`, `image_id`, `bytes`, `error`."""
     known = rows["error"].to_pylist()
     files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
     vectors, undecoded = encoded.embeddings(files, encoder)
@@ -32,7 +32,7 @@ def embed_seen(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
 
 
 def describe_mistakes(rows: pa.Table, captioner: Captioner) -> pa.Table:
-    """A table of `SAID`. `rows`: as of `embed_seen`, and the `label` that the caption must name."""
+    """Returns a table of `SAID`. `rows`: as for `embed_seen`, and the `label` that the caption must name."""
     known, labels = rows["error"].to_pylist(), rows["label"].to_pylist()
     pixels, undecoded = decode_batch(
         [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]

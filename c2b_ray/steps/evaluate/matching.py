@@ -1,4 +1,4 @@
-"""biases of ground truth and of a method → which match, by the embeddings of their wordings.
+"""Matches biases of the ground truth with those of a method, by the embeddings of their wordings.
 
 A bias is compared with those of the same classifier and class. It knows embeddings as vectors, not what made them.
 """
@@ -25,12 +25,12 @@ RULES = ("paper", "tested")
 TRUTH_TO_DETECTED, DETECTED_TO_TRUTH = "truth_to_detected", "detected_to_truth"
 DIRECTIONS = (TRUTH_TO_DETECTED, DETECTED_TO_TRUTH)
 SHOWN = 3
-"""Nearest detected biases of each ground truth that are listed whatever their similarity."""
+"""How many nearest detected biases of each ground truth are listed, whatever their similarity."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When two biases match, and which count: see `metrics.bias_outcomes`. `tau`: None leaves it to the sign."""
+    """When two biases match, and which count: see `metrics.bias_outcomes`. `tau`: None: only the sign counts."""
 
     rule: str
     threshold: float
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Side:
-    """A table of `BIASES` as arrays. Signs are of what the wordings say, whether or not that is denied."""
+    """A table of `BIASES` as arrays. Signs refer to what the wordings name, whether or not they deny it."""
 
     table: pa.Table
 
@@ -84,7 +84,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Compared:
-    """Ground truth and one method, with the cosines of all pairs that may match."""
+    """The ground truth and one method, with the cosines of all pairs that may match."""
 
     method: str
     truth: Side
@@ -93,7 +93,7 @@ class Compared:
     names: tuple[tuple[str, str], ...]  # classifier and class of each group
 
     def outcomes(self, rule: Rule, direction: str, point: bool = False) -> tuple[Ints, Ints, Ints]:
-        """(row, outcome, number of the group) of every bias of the side that `direction` starts from."""
+        """Returns (row, outcome, number of the group) of every bias of the side that `direction` starts from."""
         flipped = direction == DETECTED_TO_TRUTH
         # B2T's scores are CLIP's points: τ of accuracies does not apply to them.
         of_truth = self.truth.signs(rule.rule, rule.tau)
@@ -126,10 +126,9 @@ def compared(method: str, truth: pa.Table, detected: pa.Table, vectors: Vectors)
 
 
 def _cosines(sides: Sequence[Side], rows: Sequence[Ints], vectors: Vectors) -> Floats:
-    """Cosines (truths, wordings, detected, wordings); −1 where one has fewer wordings than another.
+    """Returns cosines (truths, wordings, detected, wordings); −1 where one has fewer wordings than another.
 
-    Where both sides say of which attribute a value is, values are not compared without it: a black car is not
-    black hair.
+    Where both sides name the attribute of a value, values are not compared without it: a black car is not black hair.
     """
     stacked = []
     for side, some in zip(sides, rows, strict=True):
@@ -149,8 +148,7 @@ def _cosines(sides: Sequence[Side], rows: Sequence[Ints], vectors: Vectors) -> F
 
 
 def name_similarities(truth: pa.Table, vectors: Vectors) -> Floats:
-    """The cosines of all pairs of different names in the ground truth, of things that are not the same, as matching has
-    them."""
+    """Returns the cosines of all pairs of different names in the ground truth, computed as for matching."""
     names = sorted({tuple(row) for row in truth["wordings"].to_pylist()})
     if len(names) < 2:
         return np.zeros(0)
@@ -166,15 +164,15 @@ def name_similarities(truth: pa.Table, vectors: Vectors) -> Floats:
 
 
 def _nearest_wordings(first: Sequence[str], second: Sequence[str], vectors: Vectors) -> tuple[float, str, str]:
-    """The highest cosine of a wording of the one with a wording of the other, as `_cosines` compares them, and these
-    two."""
+    """Returns the highest cosine between wordings of the two, compared as in `_cosines`, and the two wordings."""
     both = len(first) > 1 and len(second) > 1
     pairs = [(i, j) for i in range(len(first)) for j in range(len(second)) if i or j or not both]
     return max((float(vectors[first[i]] @ vectors[second[j]]), first[i], second[j]) for i, j in pairs)
 
 
 def matches(one: Compared, vectors: Vectors, least: float) -> pa.Table:
-    """A table of `MATCHES`: of every biased ground truth the nearest biased detections, and all from `least` on."""
+    """Returns a table of `MATCHES`: for every biased ground truth the nearest biased detections, and all from `least`
+    on."""
     sides = {"truth": one.truth, "detected": one.detected}
     signs = {(side, rule): of.signs(rule) for side, of in sides.items() for rule in RULES}
     biased = {side: np.any([signs[side, rule] != 0 for rule in RULES], axis=0) for side in sides}

@@ -1,4 +1,5 @@
-"""matches → HIT, FH and MISS: by bias, as shares, between methods, and under other thresholds (Tables 1 and 2, App. C).
+"""Counts matches as HIT, FH and MISS: by bias, as shares, between methods, and under other thresholds (Tables 1 and 2,
+App. C).
 
 It knows outcomes as numbers; its caller chooses the thresholds.
 """
@@ -24,7 +25,7 @@ SIMILARITIES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 @dataclass(frozen=True)
 class Levels:
-    """`thresholds`: by kind, set or calibrated. `many`, `alpha` and `seed` are the config's."""
+    """`thresholds`: by kind, fixed or calibrated. `many`, `alpha` and `seed` are the config's."""
 
     thresholds: Mapping[str, float]
     many: metrics.Many
@@ -33,7 +34,7 @@ class Levels:
 
 
 class Setting(NamedTuple):
-    """How outcomes were counted, in the columns that their tables share."""
+    """How outcomes were counted: the columns that their tables share."""
 
     rule: str
     threshold_kind: str
@@ -41,7 +42,8 @@ class Setting(NamedTuple):
 
 
 def settings(levels: Levels) -> Iterator[tuple[Setting, Rule]]:
-    """Every rule with every threshold; NaN, of a ground truth without two names, is none."""
+    """Yields every rule with every threshold. A NaN threshold, from a ground truth with fewer than two names, is
+    skipped."""
     for rule in RULES:
         for kind, threshold in levels.thresholds.items():
             if not np.isnan(threshold):
@@ -49,7 +51,7 @@ def settings(levels: Levels) -> Iterator[tuple[Setting, Rule]]:
 
 
 def outcome_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
-    """A table of `OUTCOMES`: of every bias of either side, under every rule and threshold."""
+    """Returns a table of `OUTCOMES` of every bias of either side, under every rule and threshold."""
     rows = []
     for one in methods:
         for setting, rule in settings(levels):
@@ -72,7 +74,7 @@ def outcome_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
 
 
 def agreement_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
-    """A table of `AGREEMENT`: of each method over all classifiers, and for each of them."""
+    """Returns a table of `AGREEMENT` of each method, over all classifiers and for each of them."""
     rows = []
     for one in methods:
         classifiers = np.array([name for name, _ in one.names], object)
@@ -106,7 +108,7 @@ def _shares(outcomes: Ints, groups: Ints, levels: Levels) -> _Shares:
 
 
 def difference_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
-    """A table of `DIFFERENCES` in HIT − FH between every two methods."""
+    """Returns a table of `DIFFERENCES` in HIT − FH between every two methods."""
     rows = []
     for a, b in combinations(methods, 2):
         numbers = {name: number for number, name in enumerate(sorted({*a.names, *b.names}))}
@@ -127,9 +129,9 @@ def difference_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
 
 
 def threshold_table(methods: Sequence[Compared], points: frozenset[str]) -> pa.Table:
-    """A table of `THRESHOLDS` (App. C): τ, the least cosine, and what decides between several matches, all varied.
+    """Returns a table of `THRESHOLDS` (App. C): varies τ, the least cosine, and the rule for several matches.
 
-    `points`: methods whose scores are no differences in accuracy; their own τ stays what it is.
+    `points`: methods whose scores are no differences in accuracy; their τ is not varied.
     """
     rows = []
     for one in methods:

@@ -1,7 +1,7 @@
-"""verifications of labelled images → agreement with pseudo-labels (Tables 3 and 4): does a classifier's accuracy vary
-over what a model sees in the images as the method says?
+"""Measures agreement with pseudo-labels (Tables 3 and 4): does a classifier's accuracy vary, over what a model sees in
+labelled images, as the method says?
 
-Knows answers to questions, whether a classifier is right, and biases; knows no models.
+It knows answers to questions, whether a classifier is right, and biases; it knows no models.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CASES = ("against", "none", "for")
 Right = Mapping[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]]
 Ints = NDArray[np.int64]
 Signs = list[tuple[int, int]]
-"""Of each bias that of a method, and that of its pseudo-labels."""
+"""For each bias the sign by a method, and the sign by its pseudo-labels."""
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Signs by either rule, and of each bias its classifier."""
+    """Signs by either rule, and the classifier of each bias."""
 
     classifiers: list[str]
     paper: Signs
@@ -39,7 +39,7 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class _Counted:
-    """A bias, and of each value of its attribute the images that were answered right, and all; `at`: its value."""
+    """A bias, and for each value of its attribute the images that were answered right, and all; `at`: its value."""
 
     bias: Bias
     right: Ints
@@ -48,14 +48,15 @@ class _Counted:
 
 
 def audit_questions(model: str, revision: str, captions: pa.Table, classes: Sequence[str]) -> Checks:
-    """The questions about images that follow from an audit's proposals, of these classes (`steps.verify.checks`)."""
+    """Returns the questions about images that follow from an audit's proposals, for these classes
+    (`steps.verify.checks`)."""
     from c2b_ray.steps.verify import checks
 
     return checks(model, revision, classes, captions)
 
 
 def keyword_questions(model: str, revision: str, biases: pa.Table, classes: Sequence[str]) -> Checks:
-    """Whether an image shows each keyword of its class."""
+    """Returns the questions whether an image shows each keyword of its class."""
     known: dict[str, dict[str, Question]] = defaultdict(dict)
     for row in biases.select(["target_class", "value"]).to_pylist():
         target, keyword = row["target_class"], row["value"]
@@ -68,8 +69,8 @@ def keyword_questions(model: str, revision: str, biases: pa.Table, classes: Sequ
 def pseudo_verdicts(
     biases: pa.Table, verifications: pa.Table, rows: Mapping[str, int], right: Right, levels: tuple[float, float]
 ) -> Verdicts:
-    """The sign of each bias of a method and that of its pseudo-labels, in the order of the table's rows that
-    pseudo-labels say anything of.
+    """Returns the sign of each bias of a method and that of its pseudo-labels, for the rows about which pseudo-labels
+    say anything, in the order of the table.
 
     `rows`: image id → its row in `right`. `levels`: τ and α.
     """
@@ -93,7 +94,7 @@ def pseudo_verdicts(
 
 
 def _seen(verifications: pa.Table, rows: Mapping[str, int]) -> dict[tuple[str, str], dict[str, list[int]]]:
-    """(class, attribute) → value → the rows in which it was seen."""
+    """Returns (class, attribute) → value → the rows in which it was seen."""
     seen: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in verifications.select(["image_id", "target_class", "attributes", "values"]).to_pylist():
         at = rows.get(row["image_id"])
@@ -129,7 +130,7 @@ def _signs(counted: Sequence[_Counted], levels: tuple[float, float]) -> Verdicts
 
 
 def vqa_table(method: str, verdicts: Verdicts) -> pa.Table:
-    """A table of `VQA`: over all classifiers, and of each."""
+    """Returns a table of `VQA`: over all classifiers, and for each."""
     owners = verdicts.classifiers
     rows = []
     for rule, signs in (("paper", verdicts.paper), ("tested", verdicts.tested)):

@@ -1,4 +1,4 @@
-"""biases of audits → which attributes matter most, over all classes (section 3.5), and what proposed them (App. J).
+"""Ranks attributes by their importance over all classes (section 3.5), and describes who proposed them (App. J).
 
 It knows scores and proposals.
 """
@@ -21,7 +21,7 @@ SAME = 1e-12
 
 @dataclass(frozen=True)
 class _Strength:
-    """A row of `RANKING` but for its rank."""
+    """A row of `RANKING` without its rank."""
 
     method: str
     classifier: str
@@ -34,10 +34,10 @@ class _Strength:
 
 
 def ranking(biases: pa.Table, alpha: float, seed: int) -> pa.Table:
-    """A table of `RANKING`: each attribute's mean |φ| over its values, then over classes, the strongest first.
+    """Returns a table of `RANKING`: each attribute's mean |φ| over its values, then over classes, the strongest first.
 
     Classifier-to-Bias, section 3.5: "bias class scores can also be aggregated across bias attributes". The interval is
-    a percentile bootstrap over classes; null of fewer than two.
+    a percentile bootstrap over classes; null for fewer than two classes.
     """
     cells: dict[tuple[str, str, str], dict[str, list[tuple[float, int]]]] = defaultdict(lambda: defaultdict(list))
     for row in biases.to_pylist():
@@ -70,7 +70,8 @@ def _strength(
 
 
 def proposers(methods: Mapping[str, tuple[str | None, pa.Table, int, int, pa.Table]]) -> pa.Table:
-    """A table of `PROPOSERS`. By method: its language model, proposals, rejected replies, captions, and biases."""
+    """Returns a table of `PROPOSERS`. `methods`: by method, its language model, proposals, rejected replies, captions,
+    and biases."""
     rows = []
     for method, (model, proposals, rejected, captions, biases) in methods.items():
         wanted = proposals.to_pylist()

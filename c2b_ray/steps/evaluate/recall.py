@@ -1,5 +1,5 @@
-"""embeddings of images of known content, and of captions → recall@A·K (section 4.4, Figure 6); and how often a method's
-own images show what they were drawn for (App. F).
+"""Computes recall@A·K (section 4.4, Figure 6) from embeddings of captions and of images of known content; and how often
+a method's images show what they were drawn for (App. F).
 
 It knows vectors, labels and answers, not what made them.
 """
@@ -23,7 +23,7 @@ WHAT = ("class", "value", "both")
 
 @dataclass(frozen=True)
 class Wanted:
-    """A caption, the rows of the images that it is true of, and those of which nobody knows."""
+    """A caption, the rows of the images for which it is true, and those for which that is unknown."""
 
     kind: str
     target_class: str | None
@@ -41,8 +41,10 @@ def wanted(
     said: Mapping[tuple[str, str], str],
     captions: Sequence[str],
 ) -> Iterator[Wanted]:
-    """The captions of every class, of every value, and of both. `captions`: the three templates, with {class} and
-    {value}; `said`: what each (attribute, value) is called in them."""
+    """Yields the captions of every class, of every value, and of both.
+
+    `captions`: the three templates, with {class} and {value}. `said`: the text for each (attribute, value) in them.
+    """
     targets = np.array(labels[TARGET].to_pylist(), object)
     for target in classes:
         shown = np.flatnonzero(targets == target)
@@ -66,8 +68,11 @@ def _filled(template: str, target: str, value: str) -> str:
 def recall_table(
     queries: Sequence[Wanted], texts: NDArray[np.float32], images: NDArray[np.float32], shares: Sequence[float]
 ) -> pa.Table:
-    """A table of `RECALL`. `images`: a unit vector a row, NaN where there is no embedding. Such images are left out,
-    and so are those whose labels do not say whether the caption is true."""
+    """Returns a table of `RECALL`.
+
+    `images`: a unit vector per row, NaN where there is no embedding. Such images are left out, and so are those whose
+    labels do not tell whether the caption is true.
+    """
     held = np.asarray(np.isfinite(images).all(axis=1), bool)
     seen = images[held]
     rows = []
@@ -98,8 +103,8 @@ def recall_table(
 def shown_table(
     method: str, captions: pa.Table, draws: pa.Table, verifications: pa.Table, confidence: float
 ) -> pa.Table:
-    """A table of `SHOWN`: of the images that a method drew, how many show the class, the value, and both, as a model
-    that answers questions sees them."""
+    """Returns a table of `SHOWN`: how many of the images that a method drew show the class, the value, and both, as a
+    question-answering model sees them."""
     of_caption = {row["caption_id"]: row for row in captions.to_pylist()}
     seen = {(row["image_id"], row["target_class"]): row for row in verifications.to_pylist() if row["error"] is None}
     hits, count = np.zeros(3, np.int64), 0

@@ -1,4 +1,5 @@
-"""labels and answers → the biases of ground truth: is a classifier better or worse at a class where a value is shown?
+"""Computes the biases of the ground truth from labels and answers: is a classifier better or worse at a class where a
+value is shown?
 
     difference = accuracy of the class's images with the value − accuracy of those without
 
@@ -28,11 +29,11 @@ Ints = NDArray[np.int64]
 Rows = tuple[Ints, Ints]
 """The rows with a value, and those with another one."""
 Answers = tuple[Mask, Mask]
-"""Which rows were answered right, and which at all."""
+"""Which rows were answered right, and which were answered at all."""
 
 
 def one_spelling(labels: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The table with every value of these columns as it is spelled first: FOG is fog, as it is for an audit."""
+    """Returns the table with every value of these columns in its first spelling: FOG is fog, as in an audit."""
     for name in names:
         encoded = labels[name].combine_chunks().dictionary_encode()
         first: dict[str, str] = {}
@@ -43,10 +44,11 @@ def one_spelling(labels: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], least: int) -> dict[Cell, Rows]:
-    """(class, attribute, value) → the rows with the value and those with another one, `least` of either or more.
+    """Returns (class, attribute, value) → the rows with the value and those with another one, at least `least` of
+    either.
 
-    Of an attribute that images have or lack, the value that says they have it alone: the other would say the same
-    again. Rows where the attribute is null belong to neither.
+    For an attribute that images have or lack, only the value that says they have it is kept: the other would repeat it.
+    Rows where the attribute is null belong to neither.
     """
     targets = np.array(labels[TARGET].to_pylist(), object)
     members = {name: np.asarray(targets == name, bool) for name in classes}
@@ -74,10 +76,11 @@ def truth_biases(
     alpha: float,
     names: Mapping[str, str],
 ) -> pa.Table:
-    """A table of `BIASES`, a row per classifier and cell.
+    """Returns a table of `BIASES`, a row per classifier and cell.
 
-    `right`: of each classifier, which rows it answered right, and which it answered at all. `paper`: |difference| > τ;
-    `tested`: where besides the test of |difference| ≤ τ is rejected (false discovery rate α over all rows).
+    `right`: for each classifier, which rows it answered right, and which it answered at all. `paper`: |difference| > τ.
+    `tested`: the same where, in addition, the test of |difference| ≤ τ is rejected (false discovery rate α over all
+    rows).
     """
     counts = _counts(cells, right)
     correct, total = counts[..., 0], counts[..., 1]
@@ -107,7 +110,7 @@ def truth_biases(
 
 
 def _counts(cells: Mapping[Cell, Rows], right: Mapping[str, Answers]) -> NDArray[np.int64]:
-    """Right and answered, with the value and without: (classifiers × cells, 2, 2)."""
+    """Returns the numbers of right and of answered images, with the value and without: (classifiers × cells, 2, 2)."""
     return np.array(
         [
             [[int((ok & held)[rows].sum()), int(held[rows].sum())] for rows in pair]

@@ -1,8 +1,8 @@
-"""Wordings of biases, so that two that mean the same are near in a sentence encoder: texts, and whether they say that
-something is absent.
+"""Words biases so that two with the same meaning are near in a sentence encoder: texts, and whether they deny
+something.
 
 Sentence embeddings hardly distinguish "beard" from "no beard", whose directions are opposite. So a wording that denies
-is taken for what it denies, with its direction turned. It knows words, not embeddings.
+something is replaced by what it denies, with the direction reversed. It knows words, not embeddings.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ _DENIES = re.compile(r"^(?:no|not|non|without|lacking|lack of|absence of|free of
 
 @dataclass(frozen=True)
 class Wording:
-    """`texts`: what is compared, the first is shown. `negated`: the bias is of their absence."""
+    """`texts`: those that are compared; the first one is shown. `negated`: the bias is about their absence."""
 
     texts: tuple[str, ...]
     negated: bool
 
 
 def is_presence(values: frozenset[str]) -> bool:
-    """Whether an attribute with these values is something that images have or lack."""
+    """Returns whether an attribute with these values is something that images have or lack."""
     return bool(values) and {normalise(value) for value in values} <= PRESENT | ABSENT
 
 
 def wording(attribute: str, value: str, names: Mapping[str, str] | None = None) -> Wording:
-    """The wording of a value of an attribute. `names`: "attribute: value", or the attribute alone where the value says
-    that it is present or absent → words that replace its own."""
+    """Returns the wording of a value of an attribute.
+
+    `names`: "attribute: value", or only the attribute where the value says that it is present or absent → words that
+    replace it.
+    """
     known = {normalise(key): text for key, text in (names or {}).items()}
     said = normalise(value)
     if (text := known.get(normalise(f"{attribute}: {value}"))) is not None:

@@ -1,1 +1,1 @@
-"""Prompts that expose a generator: the search for them, what they leak, and what their words do."""
+"""Prompts that expose a generator: the search for them, the values that they leak, and the effects of their words."""

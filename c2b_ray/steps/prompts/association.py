@@ -1,12 +1,12 @@
-"""Which words raise which value, from what was judged of an experiment's blocks (`experiment`).
+"""Decides which words raise which value, from the judged images of an experiment's blocks (`experiment`).
 
 A word raises a value where it does so against the context without a word, and against other words of its family, which
-share whatever any word does there; of nouns that a context cannot do without, against other words alone. Contexts are
-the sampling unit.
+share the effect of adding any word; a noun that a context cannot do without is compared only with other words. Contexts
+are the sampling unit.
 
-With two looks the first only says which words, and which of their values, the second is about: its p-values, intervals
-and false discovery rate are of fresh contexts and seeds alone, so that the choice does not bias them. What the first
-look leaves out raises nothing, with a q-value of 1. It knows counts, and no model.
+With two looks, the first only decides which words, and which of their values, the second tests: its p-values, intervals
+and false discovery rate rest only on fresh contexts and seeds, so that the choice does not bias them. Pairs that the
+first look leaves out raise nothing, with a q-value of 1. It knows counts, and no model.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from c2b_ray.metrics import benjamini_hochberg
 from c2b_ray.steps.prompts.experiment import LEAST_CONTEXTS, LEAST_OTHERS, SlotDesign
 
 STILL_OPEN = 0.5
-"""The first look's p-value of a pair that a second look decides, below this: an estimate above the least effect."""
+"""A second look decides pairs whose first p-value is below this: their estimate is above the least effect."""
 LEAST_SECOND = 16
-"""Contexts of a word in the second look, at least."""
+"""The fewest contexts of a word in the second look."""
 CLEAR = 5.0
-"""Standard errors above the least effect that the second look should bring an effect to, as the first estimates it."""
+"""How many standard errors above the least effect the second look should bring an effect, as the first estimates it."""
 WITHOUT, OTHERS, BOTH = "without it", "other words", "without it, and other words"
 
 Shows = NDArray[np.float64]
@@ -37,8 +37,8 @@ Judged = Callable[[str, Sequence[int]], Shows]
 
 @dataclass(frozen=True)
 class Finding:
-    """`effect`: what the word adds to the frequency of the value; `p_value`: one-sided, of adding no more than the
-    least effect, against all that it is compared with."""
+    """`effect`: what the word adds to the frequency of the value. `p_value`: one-sided, of adding no more than the
+    least effect, against everything that it is compared with."""
 
     word: str
     attribute: str
@@ -55,7 +55,7 @@ class Finding:
 def analysed(
     designs: Sequence[SlotDesign], attribute: str, values: Mapping[str, Judged], least: float, alpha: float
 ) -> list[Finding]:
-    """What each word does to each value."""
+    """Returns the effect of each word on each value."""
     return [
         finding
         for one in designs
@@ -85,16 +85,18 @@ def _of_slot(one: SlotDesign, attribute: str, value: str, judged: Judged, how: t
 
 
 def _rates(words: Sequence[str], one: SlotDesign, judged: Judged) -> Shows:
-    """The rate of each word in each block, (words, blocks); NaN in blocks without the word."""
+    """Returns the rate of each word in each block, (words, blocks); NaN in blocks without the word."""
     return np.array(
         [[_rate(judged(b.with_word[w], b.seeds)) if w in b.with_word else np.nan for b in one.blocks] for w in words]
     )
 
 
 def _differences(rates: Shows, bare: Shows, others: Shows) -> dict[str, Shows]:
-    """What the word's rates are compared with → differences by context, (blocks,); NaN where one of both is missing.
+    """Returns what the word's rates are compared with → differences by context, (blocks,); NaN where one of both is
+    missing.
 
-    others: rates of the other words, (words, blocks), or of references, (blocks,)."""
+    `others`: rates of the other words, (words, blocks), or of references, (blocks,).
+    """
     compared: dict[str, Shows] = {}
     if (~np.isnan(rates - bare)).sum() >= LEAST_CONTEXTS:
         compared[WITHOUT] = rates - bare
@@ -112,8 +114,8 @@ def _rate(shows: Shows) -> float:
 
 
 def _middle(others: Shows) -> Shows:
-    """In each context the mean rate of the middle half of the other words, as they rank over all contexts: a few words
-    that do much to the value do not move it."""
+    """Returns in each context the mean rate of the middle half of the other words, ranked over all contexts: a few
+    words with a strong effect on the value do not move it."""
     means = np.nanmean(others, axis=1)
     order = np.argsort(means, kind="stable")
     cut = len(order) // 4
@@ -121,7 +123,7 @@ def _middle(others: Shows) -> Shows:
 
 
 def _mean(rates: Shows) -> Shows:
-    """Of what is known in each context, (words, blocks) to (blocks,); NaN where nothing is."""
+    """Returns the mean of the known rates in each context, (words, blocks) to (blocks,); NaN where none is known."""
     known = ~np.isnan(rates)
     sums, counts = np.where(known, rates, 0.0).sum(axis=0), known.sum(axis=0)
     mean: Shows = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
@@ -136,14 +138,14 @@ def _interval(differences: Shows, alpha: float) -> tuple[float, float, float]:
 
 
 def _p_value(differences: Shows, least: float) -> float:
-    """One-sided, of a mean of no more than `least`, by Student's t over contexts."""
+    """Returns the one-sided p-value of a mean of no more than `least`, by Student's t over contexts."""
     known = differences[~np.isnan(differences)]
     return float(student.sf((known.mean() - least) / _error(known), len(known) - 1))
 
 
 def _error(known: Shows) -> float:
-    """The standard error of the mean. Where all contexts agree to the last image, that of one image less in one of
-    them: no experiment of this size is certain."""
+    """Returns the standard error of the mean. Where all contexts agree to the last image, it is the error with one
+    image less in one of them: no experiment of this size is certain."""
     return float(max(known.std(ddof=1), 1 / (2 * len(known))) / np.sqrt(len(known)))
 
 
@@ -156,14 +158,16 @@ def pair(finding: Finding) -> Pair:
 
 
 def left_open(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that a second look is to decide: more than the least effect, as a first look estimates it. Below it a word
-    may still lie above: a second look of everything would be a first one."""
+    """Returns the findings that a second look decides: those that the first look estimates above the least effect.
+
+    The true effect of others may still be larger, but a second look at everything would be a first one.
+    """
     return [finding for finding in findings if finding.p_value < STILL_OPEN]
 
 
 def contexts_of_second(findings: Sequence[Finding], most: int) -> dict[str, int]:
-    """Word → contexts of its second look: as many as should bring each of its open effects, less a standard error,
-    `CLEAR` standard errors above the least effect, and no more than `most`."""
+    """Returns word → contexts of its second look: enough to bring each of its open effects, less a standard error,
+    `CLEAR` standard errors above the least effect, and at most `most`."""
     result: dict[str, int] = {}
     for finding in left_open(findings):
         ahead = float(student.isf(max(finding.p_value, 1e-300), finding.contexts - 1)) - 1
@@ -174,8 +178,8 @@ def contexts_of_second(findings: Sequence[Finding], most: int) -> dict[str, int]
 
 
 def q_values(findings: Sequence[Finding], decided: Collection[Pair] | None = None) -> list[float]:
-    """Benjamini & Hochberg's, over the words, attributes and values of one generator: those of `decided`, by default
-    all; 1 of the others."""
+    """Returns Benjamini & Hochberg's q-values over the words, attributes and values of one generator, for those of
+    `decided` (default: all); 1 for the others."""
     among = [decided is None or pair(finding) in decided for finding in findings]
     p_values = [finding.p_value for finding, counts in zip(findings, among, strict=True) if counts]
     adjusted = iter(benjamini_hochberg(p_values).tolist())

@@ -1,6 +1,7 @@
-"""Prompts that no search has found: written by people, from templates, by a language model, by one told the value.
+"""Prompts that no search has found: written by people, from templates, by a language model, by one that is told the
+value.
 
-Rows of the paper's table. It knows roles and the instructions, not how prompts are judged.
+They are rows of the paper's table. It knows roles and the instructions, not how prompts are judged.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _TOKENS = 64
 
 
 def filled(forms: Sequence[str], subjects: Sequence[str], count: int) -> list[tuple[str, str | None]]:
-    """So many prompts with their subjects: every subject with the first form, then with the next; forms without a
-    subject as they are."""
+    """Returns `count` prompts with their subjects: every subject with the first form, then with the next; forms without
+    a subject are used as they are."""
     rows: list[tuple[str, str | None]] = []
     for form in forms:
         if SUBJECT not in form:
@@ -48,10 +49,11 @@ def _with_article(text: str, subject: str) -> str:
 def written(
     model: LanguageModel, target: Target, subjects: Sequence[str], count: int, biased: bool, seed: int
 ) -> list[tuple[str, str | None]]:
-    """So many prompts of the language model at temperature 1, the subjects in turn, each once where it has so many.
+    """Returns `count` prompts of the language model at temperature 1, the subjects in turn, each prompt once if it has
+    enough different ones.
 
-    A reply that was cut short or is empty counts for none; there are at most three times as many requests as prompts
-    are due.
+    A reply that was cut short or is empty does not count; there are at most three times as many requests as prompts
+    wanted.
     """
     result: dict[str, str] = {}
     for attempt in range(3):

@@ -1,12 +1,13 @@
-"""Bias-guided prompt search: a beam search over a language model's next tokens, towards prompts that bring a value.
+"""Bias-guided prompt search: a beam search over a language model's next tokens, towards prompts that bring about a
+value.
 
     score of a prompt s = log P(s) + λ · log (1/K Σ_k P(value | image k))
 
-From each of B beams the E′ likeliest next tokens make a pool, E of them are drawn in proportion to their probability,
-and of all B × E candidates the best B go on. The first tokens are drawn from the whole distribution. Where an end token
-is in a beam's pool, the beam is saved as ended and is no longer a candidate. The notes on the paper
-(BGPS, ICML 2026) give neither K, B, E nor E′, nor how the pool is drawn from; `docs/papers/bgps.md` says what is read
-into them. It knows roles, and neither tables nor where models run.
+From each of B beams the E′ likeliest next tokens form a pool, E of them are drawn in proportion to their probability,
+and of all B × E candidates the best B continue. The first tokens are drawn from the whole distribution. Where an end
+token is in a beam's pool, the beam is saved as ended and is no longer a candidate. The notes on the paper (BGPS, ICML
+2026) give neither K, B, E nor E′, nor how the pool is drawn from; `docs/papers/bgps.md` states our interpretation. It
+knows roles, and neither tables nor where models run.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from c2b_ray.steps.prompts.race import Candidates, Contest, best
 EVERY_TOKEN = 2**31
 """More tokens than any vocabulary has: the whole distribution."""
 _CONFIRMED = 16
-"""Ended prompts of a race that get more images before the best are seen under all seeds."""
+"""The most ended prompts of a race that get more images before the best are completed with all seeds."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """`weight`: λ. `beams`: B; `expansion`: E; `pool`: E′; `images`: K. `tokens`: from the fewest to the most of a
-    prompt. `raced`: candidates that fall behind get no more images. `of_parent`: so many of one beam's candidates go on
-    at most. `overlap`: prompts that share more of their words (Jaccard) count as one. `keep`: prompts of one search.
-    `filtered`: prompts that name the value are not followed."""
+    """`weight`: λ. `beams`: B; `expansion`: E; `pool`: E′; `images`: K. `tokens`: the fewest and the most tokens of a
+    prompt.
+
+    `raced`: candidates that fall behind get no more images. `of_parent`: the most candidates of one beam that continue.
+    `overlap`: prompts that share more of their words (Jaccard) count as one. `keep`: prompts per search. `filtered`:
+    prompts that name the value are dropped.
+    """
 
     weight: float
     beams: int = 4
@@ -52,7 +56,7 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class Beam:
-    """A prompt as far as it goes. `bias`: log mean probability, NaN where it was not measured."""
+    """An unfinished prompt. `bias`: log mean probability, NaN where it was not measured."""
 
     tokens: tuple[int, ...]
     text: str
@@ -71,7 +75,7 @@ class ScoredPrompt:
 
 @dataclass
 class Search:
-    """One search: of one value, from one instruction. `rejected`: candidates that named the value."""
+    """One search: for one value, from one instruction. `rejected`: the number of candidates that named the value."""
 
     model: ReplyContinuer
     guide: Counted
@@ -83,7 +87,7 @@ class Search:
     _ended: dict[str, Beam] = field(default_factory=dict)
 
     def run(self, start: Sequence[int]) -> list[ScoredPrompt]:
-        """The best prompts, best first. ServiceError where the model names no token that ends a reply."""
+        """Returns the best prompts, best first. Raises ServiceError where the model has no token that ends a reply."""
         if not self.model.end_tokens:
             raise ServiceError("the language model's tokenizer has no end token, so no prompt would ever end")
         self._random = np.random.default_rng(seed_of("prompt search", self.seed))
@@ -99,9 +103,11 @@ class Search:
         return self._best()
 
     def _first(self) -> list[Beam]:
-        """B × E first tokens, drawn from the whole distribution, each time anew: where nearly all prompts begin alike,
-        few differ. Drawn without replacement they would have to be B × E different ones, and most of them no word that
-        a prompt begins with."""
+        """Draws B × E first tokens from the whole distribution, with replacement: where nearly all prompts begin alike,
+        few differ.
+
+        Without replacement there would have to be B × E different ones, most of which begin no prompt.
+        """
         [tokens] = self.model.continuations([self._start], EVERY_TOKEN)
         ends = set(self.model.end_tokens)
         usable = [token for token in tokens if token.token_id not in ends and np.isfinite(token.log_prob)]
@@ -113,9 +119,9 @@ class Search:
         return self._usable([self._child(None, -1, usable[i]) for i in drawn], wanted)
 
     def _expanded(self, beams: Sequence[Beam]) -> list[Beam]:
-        """E candidates of each beam, drawn from its E′ likeliest next tokens; beams that may end are saved.
+        """Returns E candidates of each beam, drawn from its E′ likeliest next tokens; beams that may end are saved.
 
-        While there are fewer beams than B, as where all prompts begin alike, each has the more: B × E in all.
+        While there are fewer beams than B, as where all prompts begin alike, each gets more: B × E in all.
         """
         settings, ends = self.settings, set(self.model.end_tokens)
         share = -(-settings.beams // len(beams))
@@ -136,7 +142,7 @@ class Search:
         return Beam((*tokens, token.token_id), "", prior + token.log_prob, bias, parent)
 
     def _usable(self, children: list[Beam], wanted: int) -> list[Beam]:
-        """The first so many that add something to read and do not name the value."""
+        """Returns the first `wanted` children that add readable text and do not name the value."""
         result: list[Beam] = []
         texts = self.model.texts_of([child.tokens for child in children]) if children else []
         for child, text in zip(children, texts, strict=True):
@@ -152,13 +158,13 @@ class Search:
         return result
 
     def _chosen(self, candidates: list[Beam]) -> list[Beam]:
-        """The best B by score, no more than `of_parent` of one beam's as long as there are others."""
+        """Returns the best B by score, at most `of_parent` of one beam's while there are others."""
         self.candidates += len(candidates)
         return self._winners(candidates, self.settings.beams)
 
     def _winners(self, candidates: Sequence[Beam], keep: int) -> list[Beam]:
-        """The best by score. A race takes the seeds from where the last one left off: over its length a search sees
-        its beams under all of them, and no few decide everything."""
+        """Returns the best by score. A race uses the seeds after those of the last one: over its course a search sees
+        its beams under all seeds, and no few seeds decide everything."""
         if not candidates:
             return []
         settings = self.settings
@@ -181,7 +187,7 @@ class Search:
             self._ended[beam.text] = ended
 
     def _end_all(self, beams: Sequence[Beam]) -> None:
-        """Beams that reached the most tokens end there, at the probability that the model gives to it."""
+        """Ends beams that reached the most tokens, with the probability that the model assigns to ending there."""
         if not beams:
             return
         ends = set(self.model.end_tokens)
@@ -192,8 +198,11 @@ class Search:
                 self._save(beam, float(np.logaddexp.reduce(log_probs)))
 
     def _best(self) -> list[ScoredPrompt]:
-        """Of the ended prompts the best on all K seeds. A race has seen few images of each: those that do best by what
-        it knows race once more, and the best of them are seen under the seeds that they lack."""
+        """Returns the best of the ended prompts on all K seeds.
+
+        A race has seen few images of each: the best ones so far race once more, and the best of these are completed
+        with the seeds that they lack.
+        """
         ended = sorted(self._ended.values(), key=lambda beam: -self._score(beam))
         if not ended:
             return []
@@ -212,7 +221,7 @@ class Search:
 
 
 def diverse(scored: Sequence[ScoredPrompt], overlap: float) -> list[ScoredPrompt]:
-    """Without those that share more than `overlap` of their words (Jaccard) with a better one."""
+    """Removes prompts that share more than `overlap` of their words (Jaccard) with a better one."""
     kept: list[ScoredPrompt] = []
     for one in scored:
         words = set(words_of(one.text))

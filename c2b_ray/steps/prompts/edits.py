@@ -1,4 +1,4 @@
-"""Minimal edits of prompts: where a word stands, the prompt without it, the prompt with another word instead.
+"""Minimal edits of prompts: the position of a word, the prompt without it, the prompt with another word instead.
 
 It knows the English that captions are made of: articles, prepositions, "that is". It knows no model.
 """
@@ -30,7 +30,7 @@ form, and each can replace the other."""
 
 @dataclass(frozen=True)
 class Occurrence:
-    """A content word in a prompt: the prompt as tokens, and which of them it is."""
+    """A content word in a prompt: the prompt as tokens, and the position of the word."""
 
     tokens: tuple[str, ...]
     at: int
@@ -52,16 +52,17 @@ class Occurrence:
         return first, "word" if after and after not in _FUNCTION and after[0].isalnum() else "end"
 
     def with_word(self, word: str) -> str:
-        """The prompt with another word in place of this one, its article to match."""
+        """Returns the prompt with another word instead of this one, with a matching article."""
         return text_of([*self.tokens[: self.at], word, *self.tokens[self.at + 1 :]])
 
     def without(self) -> str:
-        """The prompt without the word, nor what only leads up to it: its article, its preposition, its comma."""
+        """Returns the prompt without the word and without what only leads up to it: its article, its preposition, its
+        comma."""
         return text_of([*self.tokens[: self._from], *self.tokens[self.at + 1 :]])
 
     @property
     def part(self) -> str:
-        """What `without` lacks."""
+        """The part that `without` lacks."""
         return text_of(self.tokens[self._from : self.at + 1])
 
     @property
@@ -82,7 +83,7 @@ def _is_word(token: str) -> bool:
 
 
 def occurrences(prompt: str) -> list[Occurrence]:
-    """Every content word of the prompt."""
+    """Returns every content word of the prompt."""
     tokens = tuple(_TOKEN.findall(prompt))
     return [
         Occurrence(tokens, at)
@@ -92,7 +93,7 @@ def occurrences(prompt: str) -> list[Occurrence]:
 
 
 def text_of(tokens: Sequence[str]) -> str:
-    """The tokens as text, with `a` or `an` by the letter that follows."""
+    """Returns the tokens as text, with `a` or `an` by the letter that follows."""
     fixed = list(tokens)
     for at, token in enumerate(fixed[:-1]):
         if token.lower() in ("a", "an") and fixed[at + 1][0].isalpha():
@@ -103,7 +104,8 @@ def text_of(tokens: Sequence[str]) -> str:
 
 
 def parts(prompt: str) -> list[tuple[str, str]]:
-    """(part, prompt without it): each adjective and each phrase that can be left out, the head noun kept."""
+    """Returns (part, prompt without it) for each adjective and each phrase that can be left out; the head noun
+    is kept."""
     result: dict[str, str] = {}
     for occurrence in occurrences(prompt):
         without = occurrence.without()
@@ -114,7 +116,7 @@ def parts(prompt: str) -> list[tuple[str, str]]:
 
 
 def by_slot(prompts: Iterable[str]) -> dict[Slot, dict[str, list[Occurrence]]]:
-    """Every slot with its words, each with its occurrences, in the order of the prompts."""
+    """Returns every slot with its words, each with its occurrences, in the order of the prompts."""
     result: dict[Slot, dict[str, list[Occurrence]]] = defaultdict(lambda: defaultdict(list))
     for prompt in prompts:
         for occurrence in occurrences(prompt):
@@ -123,7 +125,7 @@ def by_slot(prompts: Iterable[str]) -> dict[Slot, dict[str, list[Occurrence]]]:
 
 
 def frequent_words(prompts: Iterable[str], excluded: Collection[str]) -> list[str]:
-    """Content words by how many prompts hold them, most first; those that are excluded left out."""
+    """Returns content words by the number of prompts that hold them, most first, without the excluded ones."""
     counts = Counter(
         word for prompt in prompts for word in dict.fromkeys(occurrence.word for occurrence in occurrences(prompt))
     )
@@ -131,7 +133,7 @@ def frequent_words(prompts: Iterable[str], excluded: Collection[str]) -> list[st
 
 
 def distinctive(wordings: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Value → the content words of its wordings that no other value's have: they name it or describe it."""
+    """Returns value → the content words of its wordings that no other value's have: they name it or describe it."""
     words_by_value = {
         value: list(dict.fromkeys(occurrence.word for text in texts for occurrence in occurrences(text)))
         for value, texts in wordings.items()

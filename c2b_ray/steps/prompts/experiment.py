@@ -1,10 +1,10 @@
 """The experiment on words: families of words that can replace each other, their contexts, and two looks.
 
-    block = (context, seeds)      treatments = words of a family, and the context without any
+    block = (context, seeds)    treatments = words of a family, and the context without any
 
-In a block the rest of the prompt, and the seeds, are the same for all words, so that no word stands for its
-neighbours. The first look puts every word into a few contexts; the second puts those words that it leaves open into
-more contexts, none of which the first has used. It knows prompts and counts, and no model.
+In a block the rest of the prompt, and the seeds, are the same for all words, so that no word benefits from its
+neighbours. The first look puts every word into a few contexts; the second puts the words that it leaves open into more
+contexts, none of which the first has used. It knows prompts and counts, and no model.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from c2b_ray.schemas import seed_of
 from c2b_ray.steps.prompts.edits import Occurrence, Slot, by_slot
 
 LEAST_CONTEXTS = 4
-"""Contexts of a look, at least: a mean of fewer has no error worth the name."""
+"""The fewest contexts of a look: the error of a mean of fewer cannot be estimated."""
 OF_FIRST = 3
-"""Before a second look, the first takes one in so many of a family's contexts at most."""
+"""Before a second look, the first uses at most one in this many of a family's contexts."""
 LEAST_OTHERS = 3
-"""Other words of a family that a word is compared with, at least."""
+"""The fewest other words of a family that a word is compared with."""
 REFERENCES = 2
-"""Words of a family in each context of the second look that the tested ones are compared with: in turn, all those that
-the first look left out."""
+"""How many words the tested ones are compared with in each context of the second look: in turn, all words of the family
+that the first look left out."""
 _INDEFINITE = ("~", "^")
 """Slots after another content word, and at the beginning: what may stand there differs from prompt to prompt."""
 
@@ -39,8 +39,8 @@ class Block:
 
 @dataclass(frozen=True)
 class SlotDesign:
-    """`words` are tested, in the blocks that hold them. `references`: words that they are compared with; empty: with
-    one another."""
+    """`words` are tested, in the blocks that hold them. `references`: words that they are compared with; empty: they
+    are compared with one another."""
 
     slot: Slot
     words: tuple[str, ...]
@@ -50,10 +50,10 @@ class SlotDesign:
 
 @dataclass(frozen=True)
 class Family:
-    """Words of one form, each tested in this family alone, and the contexts that each of them can stand in.
+    """Words of one form, each tested only in this family, and the contexts in which each of them can stand.
 
-    `contexts`: each once, in an order by hash, so that which are taken does not depend on what their words do.
-    `noun`: a context without any of the words would lose what it is about.
+    `contexts`: each once, in an order by hash, so that the choice of contexts does not depend on what the words do.
+    `noun`: a context without any of the words would lose its subject.
     """
 
     slot: Slot
@@ -63,10 +63,10 @@ class Family:
 
 
 def families(prompts: Iterable[str], words: Sequence[str], kept: Sequence[str], least: int, seed: int) -> list[Family]:
-    """Families of the words, those first whose words stand most often where they are tested.
+    """Returns families of the words; a word is assigned to the largest family in which it is tested.
 
-    kept: nouns that prompts are about, which no context can do without. least: contexts of a family, at least; words
-    with fewer wherever they stand are in none.
+    `kept`: nouns that prompts are about, which no context can do without. `least`: the fewest contexts of a family;
+    words with fewer in every slot are in none.
     """
     slots = by_slot(prompts)
     left, result = list(words), []
@@ -88,14 +88,14 @@ Slots = dict[Slot, dict[str, list[Occurrence]]]
 
 
 def _at_home(slot: Slot, words: Iterable[str], slots: Slots) -> list[str]:
-    """The words that stand in the slot at least half as often as in any other: "fence" is no adjective because one
-    prompt has "fence posts"."""
+    """Returns the words that stand in the slot at least half as often as in any other: "fence" is no adjective because
+    one prompt has "fence posts"."""
     here = slots[slot]
     return [w for w in words if w in here and 2 * len(here[w]) >= max(len(s[w]) for s in slots.values() if w in s)]
 
 
 def _alike(slot: Slot, words: Collection[str], slots: Slots) -> list[Slot]:
-    """The slot, and those in which at least half of its words stand too: "near a", "beside a"."""
+    """Returns the slot, and those in which at least half of its words stand too: "near a", "beside a"."""
     if slot[0] in _INDEFINITE:
         return [slot]
     others = [s for s in slots if s != slot and s[1] == slot[1] and s[0] not in _INDEFINITE]
@@ -112,14 +112,17 @@ def _contexts(chosen: Iterable[Slot], slots: Slots, seed: int) -> tuple[Occurren
 
 
 def _rest(occurrence: Occurrence) -> tuple[str, ...]:
-    """The context of an occurrence: its prompt but for the word."""
+    """Returns the context of an occurrence: its prompt without the word."""
     rest = (*occurrence.tokens[: occurrence.at], "", *occurrence.tokens[occurrence.at + 1 :])
     return tuple(token.lower() for token in rest)
 
 
 def first_look(family: Family, kept: Collection[str], sizes: tuple[int, int], share: int, seed: int) -> SlotDesign:
-    """Every word of the family in the same contexts. sizes: contexts at most, images of each; share: one in so many of
-    the family's contexts at most."""
+    """Puts every word of the family into the same contexts.
+
+    `sizes`: the most contexts, and the images of each. `share`: at most one in `share` of the family's contexts is
+    used.
+    """
     count = min(sizes[0], len(family.contexts) // share)
     chosen = family.contexts[:count]
     blocks = tuple(_block(occurrence, family, family.words, kept, (sizes[1], seed)) for occurrence in chosen)
@@ -129,10 +132,10 @@ def first_look(family: Family, kept: Collection[str], sizes: tuple[int, int], sh
 def second_look(
     family: Family, counts: Mapping[str, int], kept: Collection[str], sizes: tuple[int, int], seed: int
 ) -> SlotDesign | None:
-    """The family's words of `counts`, each in so many contexts as it says there, beside words of the family that are
-    none of them; None where there is none.
+    """Puts the family's words of `counts` each into as many contexts as stated there, beside other words of the family;
+    None without such words.
 
-    sizes: contexts that the first look has used, images of each context.
+    `sizes`: contexts that the first look has used, and the images of each context.
     """
     tested = tuple(word for word in family.words if counts.get(word))
     if not tested:
@@ -159,7 +162,7 @@ def _block(
 
 
 def wanted(designs: Iterable[SlotDesign]) -> list[tuple[str, Sequence[int]]]:
-    """Every prompt and its seeds that the experiment looks at."""
+    """Returns every prompt and its seeds in the experiment."""
     return [
         (prompt, block.seeds)
         for one in designs

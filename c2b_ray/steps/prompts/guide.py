@@ -1,8 +1,8 @@
-"""How likely a generator's images of a prompt are to show a value: the guide of a search.
+"""Estimates how likely a generator's images of a prompt are to show a value: the guide of a search.
 
-The mean over K seeds, the same seeds for every prompt, so that comparisons are paired. By linear heads on the
-generator's own activations, which needs no image, or by a judge of its images. It knows roles and heads; it does not
-know what the search does with it.
+It is the mean over K seeds, the same for every prompt, so that comparisons are paired. It is computed by linear heads
+on the generator's activations, which needs no image, or by a judge of its images. It knows roles and heads; it does not
+know how the search uses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from c2b_ray.roles import ActivationReader, Captioner, Floats, GenerationRequest
 from c2b_ray.steps.image_counter import ImageCounter
 
 LEAST = 1e-6
-"""Below it no mean probability is taken, whose logarithm would be −∞."""
+"""The least mean probability that is used, so that its logarithm is finite."""
 
 Shares = NDArray[np.float64]
 IMAGES = ImageCounter()
@@ -44,20 +44,21 @@ class Head:
     scale: Floats
 
     def probabilities(self, activations: Floats) -> Shares:
-        """Of each row of activations, float32 (rows, dimension): float64 (rows, values), each row's sum 1."""
+        """Returns float64 (rows, values), each row's sum 1, for activations float32 (rows, dimension)."""
         logits = ((activations - self.mean) / self.scale) @ self.weight + self.bias
         return np.asarray(softmax(logits.astype(np.float64), axis=1))
 
 
 class Guide(Protocol):
-    """P(value | image) of one image for each prompt and seed, (prompts, seeds); NaN where there is no image."""
+    """Gives P(value | image) of one image for each prompt and seed, (prompts, seeds); NaN where there is no image."""
 
     def probabilities(self, prompts: Sequence[str], seeds: Sequence[int]) -> Shares: ...
 
 
 @dataclass(frozen=True)
 class HeadGuide:
-    """One head for each attribute of the target; of two or more, all values at once: the product of their heads'."""
+    """One head for each attribute of the target. For two or more, the probability of all values is the product of the
+    heads'."""
 
     generator: ActivationReader
     heads: tuple[Head, ...]
@@ -117,7 +118,8 @@ class Counted:
     _known: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def probabilities(self, prompts: Sequence[str], seeds: Sequence[int]) -> Shares:
-        """As `Guide`; only unknown probabilities are requested, prompts that lack the same seeds together."""
+        """Returns the guide's probabilities; only unknown ones are requested, prompts that lack the same seeds
+        together."""
         lacking: dict[tuple[int, ...], list[str]] = {}
         for prompt in dict.fromkeys(prompts):
             missing = tuple(seed for seed in seeds if (prompt, seed) not in self._known)
@@ -132,7 +134,8 @@ class Counted:
 
 
 def bias_scores(probabilities: Shares) -> Shares:
-    """log of the mean probability over seeds, (prompts,): the paper's bias score, which is no mean of logarithms.
+    """Returns the log of the mean probability over seeds, (prompts,): the paper's bias score, which is not a mean of
+    logarithms.
 
     A prompt without any image has the least score, so that a search does not choose it.
     """
@@ -143,7 +146,7 @@ def bias_scores(probabilities: Shares) -> Shares:
 
 
 def gumbel_order(log_probs: Sequence[float], random: np.random.Generator) -> list[int]:
-    """Indices as drawn one after the other without replacement, each in proportion to its probability (Gumbel's
+    """Returns indices in the order of drawing without replacement, each in proportion to its probability (Gumbel's
     trick: Kool et al. 2019)."""
     if not len(log_probs):
         return []

@@ -1,4 +1,5 @@
-"""What heads learn from: activations of a generator at some denoising steps, and the values that a teacher sees.
+"""The data that heads learn from: activations of a generator at some denoising steps, and the values that a teacher
+sees.
 
 Prompts are split once, so that heads are measured on prompts that they have not learned from. It knows roles and
 arrays; its caller passes the training function.
@@ -36,8 +37,8 @@ Train = Callable[[Floats, NDArray[np.int64], int], Logits]
 
 @dataclass(frozen=True)
 class HeadPlan:
-    """`steps`: None for eight from first to last. `held_out`: share of the prompts. `alpha`: of the intervals, over all
-    steps of an attribute together."""
+    """`steps`: None: eight steps from first to last. `held_out`: share of the prompts. `alpha`: of the intervals, over
+    all steps of an attribute together."""
 
     prompts: tuple[str, ...]
     images: int
@@ -50,8 +51,11 @@ class HeadPlan:
 
 @dataclass(frozen=True)
 class Trained:
-    """The heads of an attribute by denoising step. `values`: those that the heads know; `step`: of the head that
-    guides, None where all are at chance. `prompts`, `images`: held out."""
+    """The heads of an attribute by denoising step.
+
+    `values`: those that the heads know. `step`: of the head that guides, None where all are at chance. `prompts`,
+    `images`: held out.
+    """
 
     attribute: str
     values: tuple[str, ...]
@@ -65,7 +69,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class _Examples:
-    """`activations`: (images, steps, dimension). `answers`: of each attribute, "" for none. `prompt`: its number."""
+    """`activations`: (images, steps, dimension). `answers`: for each attribute, "" for none. `prompt`: its number."""
 
     activations: Floats
     answers: Mapping[str, list[str]]
@@ -75,7 +79,8 @@ class _Examples:
 def train_heads(
     generator: ActivationReader, teacher: Captioner, questions: Mapping[str, Question], plan: HeadPlan, train: Train
 ) -> list[Trained]:
-    """Heads of every attribute. ConfigError where the prompts' images show fewer than two values of one."""
+    """Returns the heads of every attribute. Raises ConfigError where the prompts' images show fewer than two values of
+    one."""
     steps = plan.steps or tuple(
         int(step) for step in np.unique(np.linspace(0, generator.denoising_steps - 1, DEFAULT_STEPS).round())
     )
@@ -116,7 +121,7 @@ def _examples(
 
 
 def _held_out(plan: HeadPlan) -> NDArray[np.bool_]:
-    """Which prompts heads are measured on; chosen by the prompts' own names, at least one on either side."""
+    """Returns which prompts heads are measured on, chosen by hashes of the prompts, at least one on either side."""
     order = sorted(range(len(plan.prompts)), key=lambda n: content_id("held out", plan.seed, plan.prompts[n]))
     count = min(max(1, round(plan.held_out * len(order))), len(order) - 1)
     result = np.zeros(len(order), np.bool_)
@@ -158,8 +163,8 @@ def _of_attribute(
 
 
 def guiding_step(accuracy: Mapping[int, BalancedAccuracy]) -> int | None:
-    """The earliest step that is not clearly behind the best one, for it costs least; None where even the best one may
-    be at chance."""
+    """Returns the earliest step that is not clearly worse than the best one, because it costs least; None where even
+    the best may be at chance."""
     known = {step: one for step, one in accuracy.items() if not np.isnan(one.value)}
     if not known:
         return None

@@ -1,6 +1,6 @@
-"""How often a prompt's images show each value: made under fresh seeds, judged by a captioner.
+"""Measures how often a prompt's images show each value: generated under fresh seeds, judged by a captioner.
 
-It knows roles and tables; what prompts are for, and what becomes of the counts, it does not know.
+It knows roles and tables; it does not know the purpose of the prompts, nor the use of the counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ImageQuestions:
 
 
 def orders(rows: Sequence[tuple[str, Sequence[int]]], identity: str) -> pa.Table:
-    """A row for each prompt with its seeds, each once."""
+    """Returns a row for each prompt with its seeds, each once."""
     unique = dict.fromkeys((prompt, tuple(seeds)) for prompt, seeds in rows)
     ids = [content_id("judged", identity, prompt, list(seeds)) for prompt, seeds in unique]
     columns = [ids, [prompt for prompt, _ in unique], [list(seeds) for _, seeds in unique]]
@@ -55,12 +55,12 @@ def orders(rows: Sequence[tuple[str, Sequence[int]]], identity: str) -> pa.Table
 
 
 def images_per_order(orders: pa.Table) -> float:
-    """The mean; 0 of none."""
+    """Returns the mean number of images per order; 0 without orders."""
     return float(len(pc.list_flatten(orders["seeds"])) / max(1, orders.num_rows))
 
 
 def judge(batch: pa.Table, models: JudgeModels, about: ImageQuestions) -> pa.Table:
-    """What the judge answers about every image of the batch's prompts: a table of `schemas.prompts.JUDGED`."""
+    """Returns the judge's answers about every image of the batch's prompts: a table of `schemas.prompts.JUDGED`."""
     orders_of = batch.to_pylist()
     requests = [GenerationRequest(order["prompt"], seed) for order in orders_of for seed in order["seeds"]]
     pixels, reasons = images_of(models.generator, requests)
@@ -87,7 +87,7 @@ def judge(batch: pa.Table, models: JudgeModels, about: ImageQuestions) -> pa.Tab
 def images_of(
     generator: ImageGenerator, requests: Sequence[GenerationRequest]
 ) -> tuple[list[Pixels | None], list[str | None]]:
-    """The pixels of each request, or None, and why there are none."""
+    """Returns the pixels of each request, or None, and why there are none."""
     images = generator.generate(requests)
     if len(images) != len(requests):
         raise ServiceError(f"the generator answered {len(requests)} prompts with {len(images)} images; one each is due")
@@ -102,7 +102,7 @@ def _answers(judge_model: Captioner, pixels: Sequence[Pixels | None], question: 
 
 
 def pictures(batch: pa.Table, generator: ImageGenerator, name: str) -> pa.Table:
-    """Pictures of each row's prompt (`seeds`): a table of `schemas.prompts.EXAMPLES`."""
+    """Generates pictures of each row's prompt (`seeds`): a table of `schemas.prompts.EXAMPLES`."""
     rows = []
     for order in batch.to_pylist():
         requests = [GenerationRequest(order["prompt"], seed) for seed in order["seeds"]]
@@ -114,7 +114,7 @@ def pictures(batch: pa.Table, generator: ImageGenerator, name: str) -> pa.Table:
 
 
 class Frequencies:
-    """What was judged, by prompt and seeds."""
+    """The judged images, by prompt and seeds."""
 
     def __init__(self, judged: pa.Table) -> None:
         self._rows: dict[tuple[str, str, tuple[int, ...]], dict[str, list[str | None]]] = {}
@@ -126,7 +126,8 @@ class Frequencies:
     def shows(
         self, generator: str, prompt: str, seeds: Sequence[int], target: Mapping[str, str]
     ) -> NDArray[np.float64]:
-        """1 where the image of a seed shows every value of the target, 0 where not, NaN where nothing is known."""
+        """Returns 1 where the image of a seed shows every value of the target, 0 where not, NaN where nothing
+        is known."""
         answers = self._rows[generator, prompt, tuple(seeds)]
         columns = [
             [np.nan if said is None else float(said == value) for said in answers[name]]

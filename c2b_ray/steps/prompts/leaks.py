@@ -1,7 +1,8 @@
-"""Whether a prompt names the value that it is to bring about without naming it: by whole words, inflections, synonyms.
+"""Checks whether a prompt names the value that it should bring about without naming it: by whole words, inflections,
+synonyms.
 
-The paper's leakage rate is the share of prompts that do. It knows English endings and a few synonyms of attributes that
-audits ask about most; an audit names its own besides.
+The paper's leakage rate is the share of prompts that do. It knows English endings and a few synonyms of the most common
+attributes; an audit adds more.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ _IRREGULAR = {
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order, lower case, without their possessive ending; letters without their accents, and
-    what only looks like another writing of them (full width, invisible signs between) as plain ones."""
+    """Returns the words of a text in order, in lower case, without their possessive ending.
+
+    Accents are removed, and look-alike spellings (full width, invisible signs between letters) become plain ones.
+    """
     return [re.sub(r"['’]s?$", "", word) for word in _WORD.findall(_plain(text))]
 
 
@@ -58,7 +61,7 @@ def _plain(text: str) -> str:
 
 
 def inflections(word: str) -> frozenset[str]:
-    """The word with the endings that English has for nouns, verbs and adjectives, whether or not it takes them."""
+    """Returns the word with the English endings of nouns, verbs and adjectives, whether or not it takes them."""
     stems = {word}
     if word.endswith("e"):
         stems.add(word[:-1])
@@ -80,8 +83,8 @@ class Leaks:
     phrases: tuple[tuple[frozenset[str], ...], ...]
 
     def word(self, text: str) -> str | None:
-        """The first word or phrase of the text that names a value, "sun-set" as well as "sunset"; None where nothing
-        does."""
+        """Returns the first word or phrase of the text that names a value, "sun-set" as well as "sunset"; None where
+        nothing does."""
         return self._first(words_of(text)) or self._first(words_of(_HYPHENS.sub("", text)))
 
     def _first(self, words: Sequence[str]) -> str | None:
@@ -94,7 +97,7 @@ class Leaks:
 
 
 def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Leaks:
-    """The words that name these values: the values themselves, known synonyms, and those of the config (value →
+    """Returns the words that name these values: the values themselves, known synonyms, and those of the config (value →
     texts)."""
     texts = []
     for name in names:

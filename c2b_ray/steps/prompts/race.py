@@ -1,10 +1,10 @@
-"""Which of a search's candidates have the highest score, decided with few images: all start with few, most drop out.
+"""Decides with few images which of a search's candidates have the highest score: all start with few, most drop out.
 
 Successive halving (Karnin et al. 2013; Jamieson & Talwalkar 2016) on the score log P(s) + λ · log mean P(value), under
-seeds that all candidates share. A winner by few images wins by luck as well, so three things keep luck from
-adding up over a search's many races: the next race begins with other seeds than this one's (`Ranked.used`), what is
-known of the text that a candidate continues counts for more than its first images, and winners get images that had no
-part in their winning. It knows scores and guides, not tokens.
+seeds that all candidates share. A winner by few images wins partly by luck. Three things keep luck from accumulating
+over a search's many races: the next race begins with other seeds (`Ranked.used`), the score of the text that a
+candidate continues counts for more than its first images, and winners get images that had no part in their winning. It
+knows scores and guides, not tokens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Indices = NDArray[np.intp]
 FIRST_SHARE = 8
 """A race begins with K / 8 images of each candidate."""
 _OF_PARENT = 6
-"""Rounds of images that what is known of the candidate's beginning counts for: most tokens change little."""
+"""The weight, in rounds of images, of the score of a candidate's beginning: most tokens change little."""
 
 
 @dataclass(frozen=True)
 class Contest:
-    """`keep`: how many win, no more than `of_parent` of one parent's as long as there are others. `weight`: λ.
-    `seeds`: K of them. `raced`: False scores every candidate on all K."""
+    """`keep`: how many win, at most `of_parent` of one parent's while there are others. `weight`: λ. `seeds`: K of
+    them. `raced`: False scores every candidate on all K."""
 
     keep: int
     of_parent: int
@@ -38,14 +38,14 @@ class Contest:
 
     @property
     def step(self) -> int:
-        """Images that each candidate that is left gets in a round."""
+        """Images that each remaining candidate gets in a round."""
         return max(1, len(self.seeds) // FIRST_SHARE) if self.raced else len(self.seeds)
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """`priors`: log P of each. `parents`: the number of what it continues, −1 for nothing; `before`: its bias score,
-    NaN where there is none."""
+    """`priors`: log P of each. `parents`: the number of the text that it continues, −1 for none. `before`: that text's
+    bias score, NaN where there is none."""
 
     texts: Sequence[str]
     priors: Shares
@@ -55,8 +55,8 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Ranked:
-    """`order`: the candidates that won, best first. `bias`: of each, log mean probability as far as it is known.
-    `used`: so many of the seeds, from the first, are those of the winners' images."""
+    """`order`: the candidates that won, best first. `bias`: for each, log mean probability as far as it is known.
+    `used`: how many of the seeds, from the first on, the winners' images used."""
 
     order: list[int]
     bias: Shares
@@ -64,7 +64,7 @@ class Ranked:
 
 
 def best(candidates: Candidates, guide: Counted, contest: Contest) -> Ranked:
-    """The winners among the candidates; in a race all that are left after each round are the better half."""
+    """Returns the winners among the candidates; in a race the better half remains after each round."""
     bias = np.full(len(candidates.texts), np.nan)
 
     def sorted_by_score(some: Indices, used: int) -> Indices:
@@ -89,7 +89,7 @@ def best(candidates: Candidates, guide: Counted, contest: Contest) -> Ranked:
 
 
 def _capped(order: Sequence[int], parents: Sequence[int], contest: Contest) -> list[int]:
-    """The first of the order that may win together; others where there are too few of them."""
+    """Returns the first of the order that may win together, and others where there are too few of them."""
     kept: list[int] = []
     spare: list[int] = []
     for i in order:
@@ -99,7 +99,8 @@ def _capped(order: Sequence[int], parents: Sequence[int], contest: Contest) -> l
 
 
 def _shrunken(shares: Shares, parents: Shares, images: int) -> Shares:
-    """Bias scores with the mean drawn towards that of the text that each candidate continues, by so many images."""
+    """Returns bias scores with the mean shrunk towards that of the text that each candidate continues, with a weight of
+    `images` images."""
     known = ~np.isnan(shares)
     sums, counts = np.where(known, shares, 0.0).sum(axis=1), known.sum(axis=1)
     before = np.exp(parents)

@@ -1,4 +1,4 @@
-"""What prompts are searched for: a value of an attribute, or of several attributes at once.
+"""The targets that prompts are searched for: a value of an attribute, or of several attributes at once.
 
 It knows names, and the judge's questions about them.
 """
@@ -17,7 +17,7 @@ AND = " + "
 
 
 class About(Protocol):
-    """An attribute, as a config has it."""
+    """An attribute as in a config."""
 
     @property
     def values(self) -> Sequence[str]: ...
@@ -52,12 +52,12 @@ class Target:
 
     @property
     def words(self) -> tuple[str, str]:
-        """Attribute and value, as an instruction has them."""
+        """Attribute and value, as worded in an instruction."""
         return " and ".join(self.attributes), " and ".join(self.values)
 
 
 def targets_of(attributes: Mapping[str, About], intersections: Iterable[Sequence[str]]) -> list[Target]:
-    """Every value that is searched for, then every pair of values of an intersection."""
+    """Returns every value that is searched for, then every pair of values of an intersection."""
     single = [Target((name,), (value,)) for name, about in attributes.items() for value in _wanted(about)]
     crossed = [
         Target(tuple(names), values)
@@ -72,14 +72,14 @@ def _wanted(about: About) -> Sequence[str]:
 
 
 def question_of(name: str, about: About) -> Question:
-    """The judge's question about an image."""
+    """Returns the judge's question about an image."""
     texts = None if about.texts is None else tuple(about.texts[value] for value in about.values)
     return Question(about.question or f"What is the {name} in this image?", tuple(about.values), texts)
 
 
 def leaks_of_target(target: Target, attributes: Mapping[str, About]) -> Leaks:
-    """What names any value of the target's attributes: a prompt that names another value says what is to be hidden
-    too."""
+    """Returns the names of any value of the target's attributes: a prompt that names another value reveals the
+    attribute too."""
     names = [value for name in target.attributes for value in attributes[name].values]
     synonyms = {value: words for name in target.attributes for value, words in attributes[name].synonyms.items()}
     return leaks_of(names, synonyms)

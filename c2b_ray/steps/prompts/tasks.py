@@ -1,6 +1,7 @@
-"""Searches as rows: which value, on which subject, with which λ; and what one search of a row gives.
+"""Searches as rows: which value, on which subject, with which λ; and the result of the search of a row.
 
-A row is searched alone, so that searches run side by side and resume. It knows roles and tables, not where models run.
+Each row is searched on its own, so that searches run side by side and resume. It knows roles and tables, not where
+models run.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ ORDERS = pa.schema(
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What all searches of one generator share. `generator`: its name in tables; `identity`: all else that their rows
-    depend on."""
+    """The settings that all searches of one generator share. `generator`: its name in tables. `identity`: everything
+    else that their rows depend on."""
 
     generator: str
     targets: tuple[Target, ...]
@@ -54,10 +55,10 @@ class SearchModels:
 
 
 def orders(plan: SearchPlan, subjects: Sequence[str], weights: Mapping[str, float], count: int) -> pa.Table:
-    """`count` searches of each target and λ, the subjects in turn. The method's name → λ.
+    """Returns `count` searches of each target and λ, the subjects in turn. `weights`: the method's name → λ.
 
-    The seed of a search depends on its target, subject and number and not on λ or the generator: what differs between
-    their prompts is not the draw of the first token.
+    The seed of a search depends on its target, subject and number and not on λ or the generator, so that their prompts
+    do not differ by the draw of the first token.
     """
     rows = []
     for number, target in enumerate(plan.targets):
@@ -71,7 +72,7 @@ def orders(plan: SearchPlan, subjects: Sequence[str], weights: Mapping[str, floa
 
 
 def search(batch: pa.Table, models: SearchModels, plan: SearchPlan) -> pa.Table:
-    """The prompts that each row's search gives: a table of `schemas.prompts.SEARCHES`."""
+    """Returns the prompts that each row's search finds: a table of `schemas.prompts.SEARCHES`."""
     rows = []
     for order in batch.to_pylist():
         target = plan.targets[order["target"]]
