@@ -1,1 +1,1 @@
-"""What people do with runs and indexes: ask, compare, gate, export, build an index, run the demo."""
+"""Commands on runs and indexes: ask, compare, gate, export, build an index, run the demo."""

@@ -1,4 +1,4 @@
-"""One question to a finished run: how often is the classifier right on images of this sentence?
+"""Answers one question to a finished run: how often is the classifier right on images of this sentence?
 
     sentence → class, images → predictions → rate against the class's other images
 
@@ -31,13 +31,13 @@ from c2b_ray.store.run import Run, finished
 from c2b_ray.text import finite
 
 Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
-"""n images of a caption, best first: a table of `schemas.IMAGES`, and what they were drawn from, for the record."""
+"""Draws n images of a caption, best first: a table of `schemas.IMAGES`, and their source, for the record."""
 
 
 @dataclass(frozen=True)
 class AnswerSet:
-    """The answer of each classifier, and what it rests on. `images` is a table of `schemas.IMAGES`, `predictions` one
-    of `schemas.PREDICTIONS`."""
+    """The answer of each classifier, with its data. `images` is a table of `schemas.IMAGES`, `predictions` one of
+    `schemas.PREDICTIONS`."""
 
     run: C2BRun
     sentence: str
@@ -56,7 +56,7 @@ class AnswerSet:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For machines: null where a number is not known."""
+        """Returns the answer for programs: null where a number is not known."""
         keys = dict(zip(self.images["image_id"].to_pylist(), self.images["key"].to_pylist(), strict=True))
         columns = ["image_id", "classifier", "label", "label_probability", "predicted_class", "error"]
         rows = self.predictions.select(columns).to_pylist()
@@ -71,7 +71,7 @@ class AnswerSet:
         return dict(finite(whole))
 
     def keep(self) -> str:
-        """Writes the answer beside the run's tables, whole or not at all; the file's path."""
+        """Writes the answer beside the run's tables, whole or not at all; returns the file's path."""
         path = self.run.location(f"asked/{self.id}.json")
         files.write_under(path, (json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n").encode())
         return path
@@ -82,7 +82,7 @@ class AnswerSet:
 
 
 def _as_json(answer: SentenceAnswer) -> dict[str, Any]:
-    """With the key that programs read since the command exists."""
+    """Returns the answer under the key that programs have read since the command exists."""
     return {"asked" if name == "of_sentence" else name: value for name, value in asdict(answer).items()}
 
 
@@ -94,12 +94,12 @@ def ask(
     target_class: str | None = None,
     index: str | None = None,
 ) -> AnswerSet:
-    """The run's classifiers, or one of them, on `n` images of the sentence.
+    """Returns the answers of the run's classifiers, or of one of them, on `n` images of the sentence.
 
-    `target_class`: by default the one that the sentence names. `index`: of the images, by default that of
-    the run. Models answer from Ray Serve where it runs and serves them, else in this process.
+    `target_class`: by default the one that the sentence names. `index`: of the images, by default that of the run.
+    Models answer from Ray Serve where it runs and serves them, otherwise in this process.
 
-    ConfigError where the class or the classifier is ambiguous, or where there is no index; RunError for an
+    Raises ConfigError where the class or the classifier is ambiguous, or where there is no index; RunError for an
     unfinished run, or where a classifier's weights are no longer those of the run.
     """
     loaded = load_c2b_run(finished(run))
@@ -121,14 +121,14 @@ def ask(
 
 
 def _in_order(run: C2BRun) -> list[str]:
-    """The run's classifiers in the order of its config."""
+    """Returns the run's classifiers in the order of its config."""
     specs = run.config["classifier"]
     order = [specs] if isinstance(specs, str) else list(specs)
     return sorted(classifiers_of(run), key=order.index)
 
 
 def _draws(run: C2BRun, models: Loaders, index: str | None) -> Draw:
-    """What finds or makes images of a sentence: the run's index, or its generator."""
+    """Returns a function that finds or makes images of a sentence: by the run's index, or its generator."""
     images = run.config["images"]
     path = index or images.get("index")
     if path is not None:

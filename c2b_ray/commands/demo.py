@@ -1,4 +1,4 @@
-"""The demo: planted classifiers of the embedded world, audited from a sentence, on images that it renders itself."""
+"""The demo: audits planted classifiers of the embedded world, from a sentence, on images that it renders itself."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ LANGUAGE_MODEL, ENCODER = "world:lm", "world:clip"
 CLASSIFIERS = ["world:resnet-planted-0", "world:resnet-control-0"]
 SEED = 2026
 POOL, IMAGES_PER_CAPTION = 64, 8
-"""Of 5,000 scenes some 500 show a class, and 80 a class in one of six colours: a cell asks for 40."""
+"""About 500 of 5,000 scenes show a class, and 80 a class in one of six colours; a cell wants 40."""
 CALIBRATION = 1500
 """Scenes that the verifier is measured on, drawn with another seed than those that are audited."""
 
 
 def demo(out: Path, images: int, session: Session) -> C2BRun:
-    """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on what the index finds; all of it under `out`."""
+    """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on images from the index; everything is under
+    `out`."""
     table, known, indexed = out / "scenes.parquet", out / "calibration.parquet", out / "index"
     steps, session = Steps(session.listener), replace(session, via=session.chosen(lambda: images))
     # The models start in other processes, so this one has time to render.
     with ThreadPoolExecutor(1) as background:
         rendered = background.submit(_render, {table: (images, SEED), known: (CALIBRATION, SEED + 1)})
-        # Held until the audit is over: the encoder that builds the index goes on to answer the audit.
+        # Kept open until the audit is over: the encoder that builds the index also answers the audit.
         with session.backend(lambda: images) as models:
             with steps.step("start the models, render scenes"):
                 models.start(LANGUAGE_MODEL, ENCODER, ENCODER)

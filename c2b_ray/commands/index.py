@@ -1,4 +1,4 @@
-"""Building an index from images or embeddings, and searching one by captions: what `c2b index` calls.
+"""Builds an index from images or embeddings, and searches one by captions, for `c2b index`.
 
 It composes the pipelines, the encoder and the index; it does not know how any of them works.
 """
@@ -34,12 +34,11 @@ def build(
     session: Session = ALONE,
     wish: Wish = DEFAULT,
 ) -> dict[str, Any]:
-    """Embeds every image of `images` with `encoder` and builds an index at `out`; resumes what was begun.
+    """Embeds every image of `images` with `encoder` and builds an index at `out`; resumes an interrupted build.
 
-    An index that is there is left as it is. RunError where the files of `images` are no longer those it was built of.
-
-    A folder of clip-retrieval's embeddings is imported, its images below itself. Returns `index`, `images` (indexed),
-    `errors` (images that could not be used, listed in `out`/errors.parquet), `kind`, `shards` and `memory`.
+    An existing index is left as it is. Raises RunError where the files of `images` have changed since. A folder of
+    clip-retrieval's embeddings is imported; its images must be below it. Returns `index`, `images` (indexed), `errors`
+    (images that could not be used, listed in `out`/errors.parquet), `kind`, `shards` and `memory`.
     """
     if clip_retrieval.is_folder(images):
         return import_folder(images, encoder, out, listener=session.listener, wish=wish)
@@ -70,9 +69,11 @@ def import_folder(
     listener: Listener | None = None,
     wish: Wish = DEFAULT,
 ) -> dict[str, Any]:
-    """An index at `out` of the embeddings in `folder`, made by `encoder`; images stay where they are and are read on
-    demand: below `images` (`folder`, where None) or in the WebDataset shards there. `moved_from`: what the paths in the
-    metadata begin with, where the images have been moved. `skip_bad` leaves out zero and NaN rows, and counts them.
+    """Builds an index at `out` from the embeddings in `folder`, made by `encoder`.
+
+    Images stay where they are and are read on demand: below `images` (None: `folder`) or in the WebDataset shards
+    there. `moved_from`: the prefix of the paths in the metadata, if the images have been moved. `skip_bad` leaves out
+    zero and NaN rows, and counts them.
     """
     steps = Steps(listener)
     with steps.step("load the encoder"):
@@ -88,7 +89,8 @@ def import_folder(
 
 
 def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
-    """The k images nearest to a caption, nearest first: `rank`, `key`, `similarity` and the source's metadata."""
+    """Returns the k images nearest to a caption, nearest first: `rank`, `key`, `similarity` and the source's
+    metadata."""
     opened = catalog.index(index)
     finder = Finder(catalog.encoder(opened.encoder), opened)
     neighbours = opened.search(finder.encoder.encode_texts([caption]), k)
@@ -103,7 +105,8 @@ def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
 
 
 def search_many(index: str, captions: str, out: str, k: int, session: Session = ALONE) -> StageResult:
-    """The k nearest images of every caption in a file, as `schemas.SEARCHES` under `out`; resumes what was begun."""
+    """Writes the k nearest images of every caption in a file, as `schemas.SEARCHES` under `out`; resumes an earlier
+    call."""
     rows = search.read_captions(captions)
     steps = Steps(session.listener)
     with session.backend(lambda: rows.total) as models:

@@ -1,10 +1,10 @@
-"""A question to a finished run of any kind that can answer one, as a job that keeps its answer in files.
+"""Asks a finished run of any kind that can answer a question, as a job that keeps its answer in files.
 
-    OUT/answer.json   what was answered, as `c2b ask --json` and `c2b failures ask --json` print it, and in `lines` as
-                      they print it for people
-        report.html   the page, where the kind of run has one
+    OUT/answer.json    the answer as `c2b ask --json` and `c2b failures ask --json` print it, and in `lines` as they
+                       print it for people
+        report.html    the page, where the kind of run has one
 
-It composes the two commands and knows no formula. A job that was interrupted asks again.
+It composes the two commands and knows no formula. An interrupted job asks again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def answer_question(
     listener: Listener | None = None,
     placement: object = None,
 ) -> str:
-    """Asks, writes the answer under `out`, and returns its path. An answer that is there already stays.
+    """Asks, writes the answer under `out`, and returns its path. An existing answer is kept.
 
-    `via` and `listener` as for audits; a question needs no `placement`. ConfigError where the kind of run does not
-    take a field, or the sentence names no class; RunError for a run that is not finished.
+    `via` and `listener` as for audits; a question needs no `placement`. Raises ConfigError where the kind of run does
+    not take a field, or the sentence names no class; RunError for a run that is not finished.
     """
     question = config if isinstance(config, QuestionConfig) else QuestionConfig.model_validate(config)
     location = f"{str(out).rstrip('/')}/{ANSWER}"

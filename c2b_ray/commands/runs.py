@@ -1,6 +1,6 @@
-"""What can be done with a run of any kind: its report, summary, exports, gates, and a comparison with another.
+"""Operations on a run of any kind: its report, summary, exports, gates, and a comparison with another.
 
-It asks the run's kind (`store.kinds`) and knows none. Nothing here needs Ray or a model.
+It calls the run's kind (`store.kinds`) and knows none. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from c2b_ray.store.run import Run, finished, load_run
 
 
 class Comparison(Protocol):
-    """Two classifiers compared, whatever the kind of their runs. `cells`: a table with a row for all that changed or
-    may have, `change` among its columns."""
+    """Two classifiers compared, whatever the kind of their runs. `cells`: a table with a row for everything that
+    changed or may have changed, with a column `change`."""
 
     @property
     def cells(self) -> pa.Table: ...
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[Check]:
-        """Gates on how cells changed."""
+        """Checks gates on how cells changed."""
         ...
 
     def page(self) -> str:
-        """The comparison as one HTML page."""
+        """Returns the comparison as one HTML page."""
         ...
 
     def write(self, out: str | Path) -> str:
-        """Writes comparison.parquet and comparison.html into a directory; the page's path."""
+        """Writes comparison.parquet and comparison.html into a directory; returns the page's path."""
         ...
 
     def properties(self) -> dict[str, str]:
-        """What was compared, at which levels."""
+        """Returns what was compared, and at which levels."""
         ...
 
     def summaries(self) -> list[Summary]:
-        """What a terminal shows, in this order."""
+        """Returns the summaries that a terminal shows, in this order."""
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Returns the comparison for programs."""
         ...
 
 
 def write_report(run: str | Path | Run) -> str:
-    """Writes the run's report.html anew; its path."""
+    """Writes the run's report.html again; returns its path."""
     loaded = run if isinstance(run, Run) else load_run(run)
     return loaded.kind.write_report(loaded)
 
 
 def summary(run: Run) -> Summary:
-    """What a terminal shows of a run."""
+    """Returns a run's summary for a terminal."""
     result: Summary = run.kind.summarise(run)
     return result
 
 
 def export(run: str | Path | Run, form: str, classifier: str | None = None) -> bytes:
-    """A run as one document, in a format of its kind. `classifier`: which, where the format is of a single one.
+    """Returns a run as one document, in a format of its kind. `classifier`: needed for formats of a single classifier.
 
-    RunError for a run that holds nothing to export yet, ConfigError for another format or where it is not plain which
-    classifier is meant.
+    Raises RunError for a run that holds nothing to export yet, ConfigError for another format or where it is unclear
+    which classifier is meant.
     """
     loaded = run if isinstance(run, Run) else load_run(run)
     return loaded.kind.export(loaded, form, classifier)
@@ -73,8 +73,11 @@ def export(run: str | Path | Run, form: str, classifier: str | None = None) -> b
 def check(
     run: str | Path | Run, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[Check]:
-    """Gates on one run, of all its classifiers or of one. A gate that could be checked on nothing fails, unless
-    `allow_unchecked`. RunError for a run that is not finished."""
+    """Checks gates on one run, on all its classifiers or on one.
+
+    A gate that could be checked on nothing fails, unless `allow_unchecked`. Raises RunError for a run that is not
+    finished.
+    """
     loaded = finished(run)
     checks: list[Check] = loaded.kind.check(loaded, fail_on, classifier, allow_unchecked)
     return checks
@@ -86,10 +89,10 @@ def compare(
     classifier_a: str | None = None,
     classifier_b: str | None = None,
 ) -> Any:
-    """Compares two classifiers on identical images: B against A. `audits.c2b.comparison.compare` says it of C2B runs.
+    """Compares two classifiers on identical images: B against A. For C2B runs, see `audits.c2b.comparison.compare`.
 
-    `a`, `b`: runs of one kind, or their directories; without `b`, two classifiers of one run. RunError for runs that
-    are not finished, ConfigError for two kinds.
+    `a`, `b`: runs of one kind, or their directories; without `b`, two classifiers of one run. Raises RunError for runs
+    that are not finished, ConfigError for runs of different kinds.
     """
     run_a = finished(a)
     run_b = run_a if b is None else finished(b)

@@ -1,7 +1,7 @@
-"""What a user may write in an audit file, read and checked once, at the edge.
+"""Config files, read and checked once, at the edge.
 
-It knows fields and their limits, not what an audit does with them. `read_audit` gives what audits work on: paths
-absolute, no default left open.
+It knows fields and their limits, not what an audit does with them. `read_audit` returns a complete config: paths are
+absolute, and all defaults are filled in.
 """
 
 from c2b_ray.config.audit import AuditConfig, Right

@@ -1,4 +1,4 @@
-"""The fields of an audit file, each checked alone and with those that it goes with.
+"""The fields of an audit file, each checked by itself and together with related ones.
 
 It knows fields and their limits, not what an audit does with them, nor files.
 """
@@ -22,7 +22,7 @@ Right = Literal["top1", "among_classes", "top5"]
 ALL = "all"
 _CLASSES = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 IMAGES_PER_CAPTION = 40
-"""Of images that are drawn; of labelled ones all are taken."""
+"""The default for images that are drawn; all labelled images are used."""
 
 
 class Budget(Strict):
@@ -35,7 +35,7 @@ class Budget(Strict):
 
 
 class AuditConfig(Strict):
-    """An audit: a classifier, a sentence about its task, and where its images are."""
+    """An audit: a classifier, a sentence about its task, and the source of its images."""
 
     task: Name = Field(description="What the classifier is for, in a sentence.")
     classes: Annotated[list[Name], WithJsonSchema(_CLASSES)] = Field(
@@ -175,12 +175,12 @@ class AuditConfig(Strict):
 
     @property
     def slots(self) -> int:
-        """Captions that each cell asks for: of labelled images, one."""
+        """The number of captions of each cell: one for labelled images."""
         return 1 if self.images.sources == ("labelled",) else self.captions_per_cell
 
     @property
     def images_per_cell(self) -> int | None:
-        """Distinct images that each cell asks for, from each source; None: all there are."""
+        """The number of distinct images that each cell wants from each source; None: all."""
         return None if self.images_per_caption is None else self.images_per_caption * self.slots
 
     @property

@@ -1,4 +1,4 @@
-"""The classifiers that a file names, and their label map, as types of fields. They know names, not models."""
+"""The classifiers that a file names, and their label map, as types of fields. It knows names, not models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Names = str | list[str] | dict[str, str]
 
 
 def _checked(classifier: _Names) -> _Names:
-    """ValueError where there is none, or a name or a spec occurs twice."""
+    """Raises ValueError where there is none, or a name or a spec occurs twice."""
     if not classifier:
         raise ValueError("name at least one classifier")
     if isinstance(classifier, dict):
@@ -29,7 +29,7 @@ def _checked(classifier: _Names) -> _Names:
 
 
 def _labels_alone(label_map: Any) -> Any:
-    """ValueError for a label that is neither a name nor an index: as numbers, `true` would be 1."""
+    """Raises ValueError for a label that is neither a name nor an index: as a number, `true` would be 1."""
     if isinstance(label_map, dict) and (strange := no_label(label_map)) is not None:
         raise ValueError(strange)
     return label_map
@@ -42,7 +42,7 @@ LabelMap = Annotated[str | dict[Name, list[int | str]], BeforeValidator(_labels_
 
 
 def specs_by_name(classifier: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """The spec of each classifier by its name, in their order; a spec without a name is its own name."""
+    """Returns the spec of each classifier by its name, in their order; a spec without a name is its own name."""
     if isinstance(classifier, Mapping):
         return dict(classifier)
     specs = [classifier] if isinstance(classifier, str) else classifier

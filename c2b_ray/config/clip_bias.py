@@ -1,4 +1,4 @@
-"""The fields of a file of `c2b clip-bias`, each checked alone and with those that it goes with.
+"""The fields of a file of `c2b clip-bias`, each checked by itself and together with related ones.
 
 It knows fields and their limits, not what a run does with them, nor files.
 """
@@ -18,7 +18,7 @@ Path = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
 class Dataset(Strict):
-    """Images with captions and protected attributes, a row each."""
+    """Images with captions and protected attributes, one row per image."""
 
     table: Path = Field(
         description="A Parquet or CSV table: `image` (a path relative to the table, or bytes), `caption` (a text or a "
@@ -59,7 +59,7 @@ class Dataset(Strict):
 
 
 class Downstream(Strict):
-    """What models that were built on the CLIPs answer about the images of a dataset: `vqa` or `captions`."""
+    """The answers of models that were built on the CLIP models, about the images of a dataset: `vqa` or `captions`."""
 
     dataset: Name = Field(description="The dataset whose images, captions and attributes these are.")
     vqa: dict[Name, Path] | None = Field(
@@ -129,14 +129,14 @@ class Leakage(Strict):
 
 
 class Chance(Strict):
-    """How often what chance does is tried."""
+    """How many permutations and resamples estimate what happens by chance."""
 
     permutations: int = Field(2000, ge=100, le=100_000)
     resamples: int = Field(400, ge=50, le=100_000)
 
 
 class ClipBiasConfig(Strict):
-    """How biased CLIP models are, globally and locally, and whether it shows in what is built on them."""
+    """How biased CLIP models are, globally and locally, and whether it transfers to models built on them."""
 
     models: dict[Name, SpecText] = Field(
         min_length=1, description="Names of your own → specs of text-image encoders, such as `open_clip:…`."

@@ -1,4 +1,4 @@
-"""A file of `c2b clip-bias`, read and checked once, at the edge: its paths made absolute, relative to that file."""
+"""Reads and checks a file of `c2b clip-bias` once, at the edge; its paths become absolute, relative to that file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from c2b_ray.filesystems.spec_paths import located
 
 
 def read_clip_bias_config(source: FileOrFields | ClipBiasConfig) -> ClipBiasConfig:
-    """The config of a run from a YAML file, a mapping of its fields, or a config.
+    """Returns the config of a run from a YAML file, a mapping of its fields, or a config.
 
-    ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping or
-    config to the working directory.
+    Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
+    directory. Raises ConfigError, which names the field.
     """
     if isinstance(source, ClipBiasConfig):
         return _located(source, Path.cwd())
@@ -34,7 +34,8 @@ def read_clip_bias_config(source: FileOrFields | ClipBiasConfig) -> ClipBiasConf
 
 
 def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
-    """`texts` of a dataset may name a file with a text a line; of a mapping, which others may send, it may not."""
+    """Reads `texts` of a dataset that name a file with a text per line. A mapping, which others may send, may not name
+    one."""
     datasets = data.get("datasets")
     if not isinstance(datasets, dict):
         return data

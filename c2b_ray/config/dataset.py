@@ -1,4 +1,4 @@
-"""The fields of a dataset file (`c2b dataset build`), each checked alone and with those that it goes with.
+"""The fields of a dataset file (`c2b dataset build`), each checked by itself and together with related ones.
 
 It knows fields and their limits, not what a build does with them, nor files.
 """
@@ -16,7 +16,7 @@ _ONE_ORIGIN = "name one origin of captions: run, file, language_model with label
 
 
 class Captions(Strict):
-    """Where the captions come from."""
+    """The source of the captions."""
 
     run: str | None = Field(None, description="A run of `c2b failures`, whose failing captions are taken.")
     file: str | None = Field(None, description="A CSV or Parquet file with the columns `label` and `caption`.")
@@ -60,7 +60,7 @@ class Labelled(Strict):
 
 
 class DatasetImages(Strict):
-    """Where the images of a caption come from. Of several sources each gives every caption `draws_per_caption`."""
+    """The sources of a caption's images. Each source gives every caption `draws_per_caption` images."""
 
     generate: Generate | None = None
     index: str | None = Field(None, description="An index, whose nearest images of each caption are its draws.")
@@ -84,7 +84,7 @@ class DatasetImages(Strict):
 
     @property
     def sources(self) -> int:
-        """How many sources give images of each caption."""
+        """The number of sources that give images of each caption."""
         return len(self.generators) + (self.index is not None) + (self.labelled is not None)
 
 

@@ -1,4 +1,4 @@
-"""A dataset file, read and checked once, at the edge: its paths made absolute, relative to that file."""
+"""Reads and checks a dataset file once, at the edge; its paths become absolute, relative to that file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PACKAGED = ("world", "imagenet")
 def read_dataset_config(
     source: FileOrFields | DatasetConfig, classifier: dict[str, str] | None = None
 ) -> DatasetConfig:
-    """A dataset's config from a YAML file, a mapping of its fields, or a config.
+    """Returns a dataset's config from a YAML file, a mapping of its fields, or a config.
 
-    ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping
-    or config to the working directory. `classifier` stands in for that of the source.
+    Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
+    directory. `classifier` replaces that of the source. Raises ConfigError, which names the field.
     """
     instead = {} if classifier is None else {"classifier": classifier}
     if isinstance(source, DatasetConfig):

@@ -7,11 +7,12 @@ from c2b_ray.config.images import LARGEST_POOL, Images
 from c2b_ray.errors import ConfigError
 
 POOL = 10
-"""How many times the images that a cell asks for each caption's pool holds."""
+"""The size of each caption's pool, as a multiple of the images that a cell wants."""
 
 
 def with_defaults(config: AuditConfig, file: str | None = None) -> AuditConfig:
-    """The config with no default left open. ConfigError, which names the `file`, where fields do not go together."""
+    """Returns the config with all defaults filled in. Raises ConfigError, which names the `file`, where fields do not
+    go together."""
     if config.images.sources == ("labelled",):
         if config.confirm:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""The file of a shared endpoint: where its ledger and its storage are, what tenants may use, and how jobs are run.
+"""The file of a shared endpoint: the location of its ledger and storage, tenants' limits, and how jobs are run.
 
 It knows fields and their limits, and connects to nothing. `EndpointConfig()` is an endpoint in the folder
 `c2b-endpoint`, with SQLite, for one host. Secrets come from the environment: a file names the variable.
@@ -24,7 +24,7 @@ GIB = 2**30
 
 
 class Quotas(Strict):
-    """What one tenant may use. A tenant's own quotas replace these field by field."""
+    """The limits of one tenant. Quotas of a tenant replace these field by field."""
 
     concurrent_jobs: int = Field(20, ge=0, description="Jobs that wait or run at once.")
     images_per_day: int | None = Field(None, ge=0, description="Images that are asked about, per UTC day.")
@@ -58,7 +58,7 @@ class Runners(Strict):
 
 
 class Retention(Strict):
-    """How long what has ended is kept; what is left out is kept until someone deletes it."""
+    """How long data of ended jobs are kept; without a value they are kept until someone deletes them."""
 
     runs_days: float | None = Field(None, gt=0, description="Runs of ended jobs.")
     uploads_days: float | None = Field(None, gt=0, description="Uploads that no job has named for so long.")
@@ -124,12 +124,12 @@ class EndpointConfig(Strict):
 
     @property
     def url(self) -> str:
-        """How clients reach the API."""
+        """The URL at which clients reach the API."""
         return self.public_url or f"http://{self.listen}"
 
     @property
     def database_url(self) -> str:
-        """The file's own, else the environment's, else SQLite in the folder."""
+        """The file's database, else the environment's, else SQLite in the folder."""
         default = f"sqlite:///{Path(self.folder).absolute() / 'ledger.db'}"
         return self.database or os.environ.get(DATABASE_VARIABLE) or default
 
@@ -139,9 +139,9 @@ class EndpointConfig(Strict):
 
 
 def read_endpoint(source: FileOrFields | EndpointConfig | None) -> EndpointConfig:
-    """An endpoint from a YAML file, a mapping of its fields, or a config; None is the default one.
+    """Returns an endpoint from a YAML file, a mapping of its fields, or a config; None is the default one.
 
-    ConfigError names file and field. Relative paths become absolute, relative to the file.
+    Relative paths become absolute, relative to the file. Raises ConfigError, which names file and field.
     """
     if isinstance(source, EndpointConfig):
         return source

@@ -20,7 +20,7 @@ B2T = "B2T"
 
 
 class PlantedDecoy(Strict):
-    """A made-up attribute that images have or lack, planted to go with the other values of an attribute."""
+    """A made-up attribute that images have or lack, planted to correlate with a value of an attribute."""
 
     name: Name
     attribute: Name
@@ -76,7 +76,7 @@ class ImageNetXTruth(Strict):
 
 
 class Truth(Strict):
-    """Where the ground truth comes from: exactly one of these."""
+    """The source of the ground truth: exactly one of these."""
 
     world: WorldTruth | None = None
     table: str | None = Field(None, description="A labelled table or folder, as an audit takes it.")
@@ -140,7 +140,7 @@ class Retrieval(Strict):
 
 
 class EvaluateConfig(Strict):
-    """Detected biases held against ground truth."""
+    """An evaluation of detected biases against ground truth."""
 
     task: Name = Field("Classify images.", description="What the classifier is for, in a sentence.")
     classes: list[Name] | None = Field(None, description="The classes; by default all of the ground truth.")

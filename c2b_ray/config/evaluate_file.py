@@ -1,4 +1,4 @@
-"""An evaluation file, read and checked once, at the edge: its paths made absolute, relative to that file."""
+"""Reads and checks an evaluation file once, at the edge; its paths become absolute, relative to that file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MODELS = (("b2t", ("captioner", "encoder")), ("vqa", ("model",)), ("retrieval",
 
 
 def read_evaluate_config(source: FileOrFields | EvaluateConfig) -> EvaluateConfig:
-    """The config of an evaluation from a YAML file, a mapping of its fields, or a config.
+    """Returns the config of an evaluation from a YAML file, a mapping of its fields, or a config.
 
-    ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping or
-    config to the working directory.
+    Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
+    directory. Raises ConfigError, which names the field.
     """
     if isinstance(source, EvaluateConfig):
         return _located(source, Path.cwd())
@@ -80,7 +80,7 @@ def _truth(config: EvaluateConfig, base: Path) -> dict[str, Any]:
 
 
 def located_audit(fields: dict[str, Any], base: Path) -> dict[str, Any]:
-    """An audit's fields with the paths in them absolute; what they are is checked when the audit is read."""
+    """Returns an audit's fields with the paths in them absolute. The fields are checked when the audit is read."""
     result = dict(fields)
     _locate(result, "language_model", located_spec, base)
     for section, located in (

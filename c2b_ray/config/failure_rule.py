@@ -1,4 +1,4 @@
-"""When an answer counts as a failure, by name (Wiles et al. 2022); what each means is in `steps/discovery/rules.py`."""
+"""The names of the failure rules (Wiles et al. 2022), which are defined in `steps/discovery/rules.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a failures file (`c2b failures`), each checked alone and with those that it goes with.
+"""The fields of a failures file (`c2b failures`), each checked by itself and together with related ones.
 
 It knows fields and their limits, not what a run does with them, nor files.
 """
@@ -15,7 +15,7 @@ from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 
 ALL, AUTO = "all", "auto"
 ANY_LABEL = "any label"
-"""Of labelled images, all labels together."""
+"""For labelled images: all labels together."""
 LABEL, PARENT = "{label}", "({parent})"
 _LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _NO_IMAGES = "say where images come from: {generate: {model: spec}} or {labelled: {table: path}}"
@@ -35,7 +35,7 @@ class Labelled(Strict):
 
 
 class Source(Strict):
-    """Where the images of a caption come from: a generator, or labelled images that stand in for its draws."""
+    """The source of a caption's images: a generator, or labelled images that take the place of its draws."""
 
     generate: Generate | None = None
     labelled: Labelled | None = None
@@ -48,7 +48,7 @@ class Source(Strict):
 
 
 class Generalise(Strict):
-    """Where else the captions of failures are tried."""
+    """The other sources on which the captions of failures are tried."""
 
     generators: list[SpecText] = Field(default_factory=list, description="Specs of other image generators.")
     index: str | None = Field(None, description="An index of real images, by its path.")
@@ -63,7 +63,7 @@ class Generalise(Strict):
 
 
 class DrawBudget(Strict):
-    """How many images may be drawn, over all labels and captions."""
+    """The number of images that may be drawn, over all labels and captions."""
 
     draws: int = Field(200_000, ge=100, le=10_000_000_000, description="Images in all.")
     discovery: float = Field(
@@ -72,7 +72,7 @@ class DrawBudget(Strict):
 
 
 class FailuresConfig(Strict):
-    """Which captions make a classifier fail, and how often."""
+    """A search for captions that make a classifier fail, and how often."""
 
     labels: Annotated[list[Name], WithJsonSchema(_LABELS)] = Field(
         description="The labels whose images are looked at, in the words of captions; `all`: the classes of "

@@ -1,4 +1,4 @@
-"""A failures file, read and checked once, at the edge: its paths made absolute, relative to that file."""
+"""Reads and checks a failures file once, at the edge; its paths become absolute, relative to that file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PACKAGED = ("world", "imagenet")
 def read_failures_config(
     source: FileOrFields | FailuresConfig, classifier: dict[str, str] | None = None
 ) -> FailuresConfig:
-    """The config of a run from a YAML file, a mapping of its fields, or a config.
+    """Returns the config of a run from a YAML file, a mapping of its fields, or a config.
 
-    ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping
-    or config to the working directory. `classifier` stands in for that of the source.
+    Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
+    directory. `classifier` replaces that of the source. Raises ConfigError, which names the field.
     """
     instead = {} if classifier is None else {"classifier": classifier}
     if isinstance(source, FailuresConfig):

@@ -1,12 +1,12 @@
-"""`hierarchy` of a config: which labels have a parent in common, read from where the config says.
+"""The field `hierarchy` of a config: which labels have a parent in common, read from the source that the config names.
 
-    world                a hierarchy of the embedded world's classes
-    imagenet             ImageNet-1k's synsets, with their parents in WordNet 3.0
-    FILE.yaml            label: parent, or label: [parents]; null for a label without one
-    FILE.csv             columns label and parent, a row per pair
-    DIRECTORY            a WordNet dict folder (data.noun, index.noun), such as Debian's /usr/share/wordnet
+    world        a hierarchy of the embedded world's classes
+    imagenet     ImageNet-1k's synsets, with their parents in WordNet 3.0
+    FILE.yaml    label: parent, or label: [parents]; null for a label without one
+    FILE.csv     columns label and parent, a row per pair
+    DIRECTORY    a WordNet dict folder (data.noun, index.noun), such as Debian's /usr/share/wordnet
 
-It reads and checks; which labels of a classifier are meant is `steps/discovery/hierarchy.py`'s.
+It reads and checks; `steps/discovery/hierarchy.py` decides which labels of a classifier are meant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PACKAGED = {"world": ("c2b_ray.world", "hierarchy.yaml"), "imagenet": ("c2b_ray
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that a label may name. `parents` are compared, `shown` stands in prompts."""
+    """One thing that a label may name. `parents` are compared; `shown` is the text in prompts."""
 
     names: tuple[str, ...]
     parents: tuple[str, ...]
@@ -37,9 +37,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ancestry:
-    """What a hierarchy holds.
+    """The content of a hierarchy.
 
-    `ordered`: its entries stand in the order of a known label space, ImageNet-1k's. `commonest`: of a name that several
+    `ordered`: its entries are in the order of a known label space, ImageNet-1k's. `commonest`: for a name that several
     entries have, the number of the one that is usually meant.
     """
 
@@ -50,7 +50,7 @@ class Ancestry:
 
 
 def read_hierarchy(source: str) -> Ancestry:
-    """The hierarchy of a config's field. ConfigError where it cannot be read or has a circle."""
+    """Returns the hierarchy of a config's field. Raises ConfigError where it cannot be read or has a cycle."""
     try:
         if source in _PACKAGED:
             package, name = _PACKAGED[source]
@@ -84,7 +84,7 @@ def _of_csv(path: str) -> Ancestry:
 
 
 def _named(source: str, pairs: Iterable[tuple[Any, Any]]) -> Ancestry:
-    """Of labels and parents that are known by their names."""
+    """Returns a hierarchy of labels and parents that are identified by their names."""
     parents: dict[str, list[str]] = {}
     for label, parent in pairs:
         for name in (label, parent):
@@ -132,7 +132,7 @@ def _of_wordnet(folder: str) -> Ancestry:
 
 
 def _imagenet(path: Path) -> Ancestry:
-    """Lines of: synset, its names (`, ` between), its parents' synsets (` ` between), what stands in prompts."""
+    """Reads lines of: synset, its names (separated by `, `), its parents' synsets (by spaces), the text in prompts."""
     entries = []
     for line in read_lines(path, "TSV"):
         if not line.startswith("#"):

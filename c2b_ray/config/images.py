@@ -1,4 +1,4 @@
-"""The section `images` of an audit file: where the images come from, and how an index is drawn from."""
+"""The section `images` of an audit file: the source of the images, and how images are drawn from an index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST_POOL = 100_000
 
 
 class Columns(Strict):
-    """What a labelled table calls the columns that every one has."""
+    """The names that a labelled table uses for the columns that every one has."""
 
     image: Name | None = None
     target_class: Name | None = None
@@ -22,7 +22,7 @@ class Columns(Strict):
 
 
 class Images(Strict):
-    """Where the images come from."""
+    """The source of the images."""
 
     source: Source | list[Source] = Field(
         description="retrieve: the nearest images of each caption in an index; generate: images made from each "
@@ -55,7 +55,7 @@ class Images(Strict):
 
     @property
     def renamed(self) -> dict[str, str]:
-        """`image`, `target_class` or `key` → what the table calls it."""
+        """`image`, `target_class` or `key` → the table's name for it."""
         return {} if self.columns is None else self.columns.model_dump(exclude_none=True)
 
     @property

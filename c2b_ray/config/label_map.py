@@ -1,4 +1,4 @@
-"""Label maps, class → labels of the classifier, as a file holds them or an audit file itself."""
+"""Label maps, class → labels of the classifier, from a file or within an audit file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from c2b_ray.filesystems.documents import read_json
 
 
 def no_label(label_map: dict[Any, Any]) -> str | None:
-    """What is wrong with a label map one of whose labels is neither a name nor an index: `true` is no 1."""
+    """Returns what is wrong with a label map where a label is neither a name nor an index (`true` is no 1); None where
+    nothing is."""
     for name, labels in label_map.items():
         for label in labels if isinstance(labels, list) else ():
             if isinstance(label, bool) or not isinstance(label, int | str):

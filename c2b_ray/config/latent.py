@@ -1,4 +1,5 @@
-"""What `c2b latent` is told: a generator, a classifier, the target, and how the space is searched and judged.
+"""The fields of a file of `c2b latent`: a generator, a classifier, the target, and how the space is searched and
+judged.
 
 It knows fields and their limits, not files; `latent_file` reads one.
 """
@@ -26,14 +27,14 @@ Method = Literal[
 METHODS: tuple[Method, ...] = get_args(Method)
 BASELINES: tuple[Method, ...] = ("axes", "hessian", "random")
 LEAST_ACCURACY = 0.9
-"""Of a hyperplane on held-out latents (Li & Xu 2021, App. A.3); others are left out, and counted."""
+"""The least accuracy of a hyperplane on held-out latents (Li & Xu 2021, App. A.3); others are left out, and counted."""
 
 
 class Problem(Strict):
-    """One search. `label`: the classifier's output that is watched; of two outputs the second by default. `target`: the
-    attribute that it is meant to tell. `biased`: what is known to bias it, which only judges what was found. `known`:
-    attributes that directions must not be: none, rest (all but target and biased), or their names. `references`:
-    classifiers of the same target whose answers say what of it an image shows."""
+    """One search. `label`: the classifier's output that is studied; by default the second of two outputs. `target`: the
+    attribute that it should predict. `biased`: the attribute that is known to bias it, used only to judge results.
+    `known`: attributes that directions must avoid: none, rest (all but target and biased), or their names.
+    `references`: classifiers of the same target whose answers tell how far an image shows it."""
 
     name: Name | None = None
     generator: Name | None = None
@@ -55,9 +56,9 @@ class Problem(Strict):
 
 class Search(Strict):
     """`walk`: positions along a direction, `reach` standard deviations of the prior to either side; by default 2 as in
-    Li & Xu's code, and 0.5 for `consistent`, since far from the data answers follow what no image shows. `starts`:
-    searches from other beginnings, of which the best is kept. `penalty`: the weight of the orthogonality penalty, Li &
-    Xu's λ. A search ends where `patience` looks in a row, ten steps apart, were no better."""
+    Li & Xu's code, and 0.5 for `consistent`, because far from the data answers depend on things that no image shows.
+    `starts`: searches from different beginnings, the best of which is kept. `penalty`: the weight of the orthogonality
+    penalty, Li & Xu's λ. A search ends where `patience` checks in a row, ten steps apart, bring no improvement."""
 
     iterations: int = Field(60, ge=1, le=100_000)
     batch: int = Field(32, ge=2, le=4096)
@@ -70,8 +71,9 @@ class Search(Strict):
 
 
 class EvidenceConfig(Strict):
-    """`latents`: held out, that decide. `margin`: the change of P(label) that matters. `level`: the chance that a
-    direction without such an effect is called one. Latents by which twice the margin would go unseen decide nothing."""
+    """`latents`: the number of held-out latents that decide. `margin`: the change of P(label) that matters. `level`:
+    the probability that a direction without such an effect is called one. Latents with which an effect of twice the
+    margin would go unseen decide nothing."""
 
     latents: int = Field(2000, ge=50, le=1_000_000)
     margin: float = Field(0.05, ge=0, lt=1)
@@ -79,8 +81,8 @@ class EvidenceConfig(Strict):
 
 
 class Strips(Strict):
-    """Images along each direction, from the same `latents`; 0 latents draw none. `named_by`: latents whose two ends
-    the captioner is shown. `reach`: standard deviations of the prior to either side."""
+    """Images along each direction, from the same `latents`; 0 latents draw none. `named_by`: the number of latents
+    whose two ends the captioner describes. `reach`: standard deviations of the prior to either side."""
 
     latents: int = Field(3, ge=0, le=64)
     positions: int = Field(7, ge=2, le=41)
@@ -94,9 +96,9 @@ def _default_methods() -> list[Method]:
 
 class LatentConfig(Strict):
     """`generator`, `classifier`: a spec, or name → spec. `latents`: a table of labelled latents, from which hyperplanes
-    are trained, empty where an image does not show the attribute; `hyperplanes`: a table of hyperplanes that are
-    known. `problems`: for a grid; else the fields `label` to `references` say the one there is. `directions`: at most
-    so many of each problem, mutually orthogonal; the search ends at the first that is not one."""
+    are trained, empty where an image does not show the attribute; `hyperplanes`: a table of known hyperplanes.
+    `problems`: for a grid; otherwise the fields `label` to `references` describe the only problem. `directions`: the
+    most of each problem, mutually orthogonal; the search ends at the first that is not one."""
 
     classifier: SpecText | dict[Name, SpecText]
     generator: SpecText | dict[Name, SpecText]
@@ -146,7 +148,7 @@ class LatentConfig(Strict):
         return {"generator": self.generator} if isinstance(self.generator, str) else dict(self.generator)
 
     def each(self) -> list[Problem]:
-        """Every problem, with the names that it leaves out."""
+        """Returns every problem, with the names that it leaves out filled in."""
         only_problem = Problem(
             label=self.label, target=self.target, biased=self.biased, known=self.known, references=self.references
         )

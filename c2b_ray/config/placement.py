@@ -1,8 +1,8 @@
 """A placement file: how many processes run each stage of an audit, and what each of them takes from the cluster.
 
-It knows fields and their limits, not what the cluster has: what a file leaves open is decided there
-(`pipelines.placement`). None of it changes which images an audit asks about, so no run is named after it. `precision`
-changes answers by rounding: in half of it a model has a revision of its own, under which it answers anew.
+It knows fields and their limits, not the cluster's resources: `pipelines.placement` decides what a file leaves open. A
+placement does not change which images an audit asks about, so it is not part of the run's id. `precision` changes
+answers by rounding: at half precision a model has a different revision, under which it answers again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEPLOYMENTS = next(
     (parent / "deployments" for parent in Path(__file__).parents[1:3] if (parent / "deployments").is_dir()),
     Path(__file__).parents[2] / "deployments",
 )
-"""In the package where it was installed from a wheel, or in a checkout."""
+"""The folder within the package if it was installed from a wheel, else within the checkout."""
 
 _WORD = r"[a-zA-Z0-9](?:[a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?"
 _LABEL = re.compile(rf"(?:[a-zA-Z0-9.-]{{1,253}}/)?{_WORD}")
@@ -33,7 +33,7 @@ _SELECTOR = re.compile(rf"!?{_WORD}|!?in\({_WORD}(?:, ?{_WORD})*\)")
 
 
 class StagePlacement(Strict):
-    """The processes of one stage; a field that is left out is chosen from what the cluster has."""
+    """The processes of one stage; an omitted field is chosen by the cluster's resources."""
 
     min_actors: int | None = Field(None, ge=1, le=100_000, description="Processes that the stage begins with.")
     max_actors: int | None = Field(
@@ -89,7 +89,7 @@ class Stages(Strict):
 
 
 class PlacementConfig(Strict):
-    """Where the work of an audit runs."""
+    """The placement of an audit's work."""
 
     stages: Stages = Field(Stages(), description="Ray Data's processes, by stage.")
     serve: str | None = Field(
@@ -100,7 +100,7 @@ class PlacementConfig(Strict):
 
     @property
     def file(self) -> str | None:
-        """The file that it was read from, for errors."""
+        """The file that it was read from, for error messages."""
         return self._file
 
     def stage(self, name: Stage) -> StagePlacement:
@@ -109,10 +109,10 @@ class PlacementConfig(Strict):
 
 
 def read_placement(source: FileOrFields | PlacementConfig | None) -> PlacementConfig:
-    """A placement from a YAML file, a mapping of its fields, or a config; None leaves everything to the defaults.
+    """Returns a placement from a YAML file, a mapping of its fields, or a config; None: all defaults.
 
-    `laptop`, `one-gpu` and `cluster` are files that come with the package. ConfigError names file and field. The path
-    of the Serve config becomes absolute, relative to the file.
+    `laptop`, `one-gpu` and `cluster` are files that come with the package. The path of the Serve config becomes
+    absolute, relative to the file. Raises ConfigError, which names file and field.
     """
     if isinstance(source, PlacementConfig):
         return source

@@ -1,7 +1,7 @@
-"""The section `policy` of an endpoint's file: what strangers may name, upload and reach.
+"""The section `policy` of an endpoint's file: what tenants may name, upload and reach.
 
-It knows fields and checks no request.
-By default a tenant may use shipped models, its own uploads and data, and models of the hub by name; no URL, no store.
+It knows fields and checks no request. By default a tenant may use shipped models, its uploads and data, and models of
+the hub by name; no URL, no store.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _URL = re.compile(r"https?://(\*|(\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9]\d{0
 
 
 class Weights(Strict):
-    """Limits of an uploaded model. They bound what reading it costs, not how good it is."""
+    """Limits of an uploaded model. They limit the cost of reading it, not its quality."""
 
     nodes: int = Field(200_000, ge=1, description="Nodes of an ONNX graph, those of functions where they are used.")
     depth: int = Field(16, ge=1, le=64, description="Graphs within graphs.")

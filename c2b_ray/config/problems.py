@@ -1,4 +1,4 @@
-"""What pydantic says of a wrong file, as one error that names the field in the file's own words."""
+"""Turns pydantic's errors about a file into one error that names the field as the file does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from c2b_ray.errors import ConfigError, nearest
 
 
 def first_problem(error: ValidationError, file: str | None, root: type[BaseModel] = AuditConfig) -> ConfigError:
-    """Unknown keys first: a misspelt `task` is named as that, not as a `task` that is missing. `root`: the file's."""
+    """Returns the first problem, unknown keys first: a misspelt `task` is reported as that, not as a missing `task`.
+    `root`: the file's model."""
     problems = error.errors()
     problem = next((other for other in problems if other["type"] == "extra_forbidden"), problems[0])
     if problem["type"] == "literal_error":  # one name or a list of them: of the two complaints, the nearer one
@@ -35,7 +36,7 @@ def first_problem(error: ValidationError, file: str | None, root: type[BaseModel
 
 
 def _section(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """The model of the section at `path`, as deep as the fields are known."""
+    """Returns the model of the section at `path`, as far as the fields are known."""
     for name in path:
         annotation: Any = root.model_fields[name].annotation if name in root.model_fields else None
         sections = [kind for kind in (annotation, *get_args(annotation)) if _is_model(kind)]

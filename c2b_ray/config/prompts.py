@@ -1,4 +1,4 @@
-"""The fields of a prompts file (`c2b prompts`), each checked alone and with those that it goes with.
+"""The fields of a prompts file (`c2b prompts`), each checked by itself and together with related ones.
 
 It knows fields and their limits, not what a run does with them, nor files.
 """
@@ -15,11 +15,11 @@ Method = Literal["curated", "templates", "llm", "llm_biased", "pez", "bgps"]
 METHODS: tuple[Method, ...] = ("curated", "templates", "llm", "llm_biased", "pez", "bgps")
 SUBJECT = "{subject}"
 AND = " + "
-"""Between the attributes, and between the values, of an intersection."""
+"""Joins the attributes, and the values, of an intersection."""
 
 
 class Attribute(Strict):
-    """What a prompt may bring about without naming it."""
+    """An attribute that a prompt may bring about without naming it."""
 
     values: list[Name] = Field(min_length=1, description="Its values, such as `day` and `night`.")
     targets: list[Name] | None = Field(None, description="The values that are searched for; by default all.")
@@ -78,14 +78,14 @@ class SearchConfig(Strict):
 
 
 class Evaluation(Strict):
-    """What a method's prompts are judged by, on fresh seeds."""
+    """How a method's prompts are judged, on fresh seeds."""
 
     prompts: int = Field(20, ge=1, le=10_000, description="Prompts of each method, value and generator.")
     images: int = Field(10, ge=1, le=10_000, description="Images of each prompt.")
 
 
 class Associations(Strict):
-    """The experiment that says which words raise which value: each word, in the same contexts under the same seeds."""
+    """The experiment on which words raise which value: each word, in the same contexts under the same seeds."""
 
     prompts: int = Field(
         1000, ge=1, le=100_000, description="Prompts of the language model that words and contexts are taken from, "
@@ -106,7 +106,7 @@ class Associations(Strict):
 
     @property
     def most_followed(self) -> int:
-        """Contexts of a word in the second look, at most; 0: there is none."""
+        """The most contexts of a word in the second look; 0: there is none."""
         return 4 * self.contexts if self.follow_up is None else self.follow_up
 
 
@@ -118,7 +118,7 @@ class Modifiers(Strict):
 
 
 class PromptsConfig(Strict):
-    """Which natural prompts expose a text-to-image model's hidden bias."""
+    """A search for natural prompts that expose a text-to-image model's hidden bias."""
 
     subjects: list[Name] = Field(min_length=1, description="What prompts are about: professions, objects, activities.")
     attributes: dict[Name, Attribute] = Field(

@@ -1,4 +1,4 @@
-"""A prompts file, read and checked once, at the edge: its paths made absolute, relative to that file."""
+"""Reads and checks a prompts file once, at the edge; its paths become absolute, relative to that file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from c2b_ray.filesystems.spec_paths import located
 
 
 def read_prompts_config(source: FileOrFields | PromptsConfig) -> PromptsConfig:
-    """The config of a run from a YAML file, a mapping of its fields, or a config.
+    """Returns the config of a run from a YAML file, a mapping of its fields, or a config.
 
-    ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping
-    or config to the working directory.
+    Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
+    directory. Raises ConfigError, which names the field.
     """
     if isinstance(source, PromptsConfig):
         return _located(source, Path.cwd())

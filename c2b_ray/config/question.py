@@ -1,4 +1,4 @@
-"""The fields of a question to a finished run, as the shared endpoint takes it; the options of `c2b ask` by name."""
+"""The fields of a question to a finished run on the shared endpoint, named like the options of `c2b ask`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from c2b_ray.config.strict import Name, Strict
 
 
 class QuestionConfig(Strict):
-    """How does the classifier do on images of a sentence? What a kind of run has no use for is refused."""
+    """How does the classifier do on images of a sentence? Fields that a kind of run does not use are refused."""
 
     run: str = Field(description="The finished audit or run of failures that is asked.")
     sentence: Name = Field(description="Such as 'a bus in the snow at night'.")

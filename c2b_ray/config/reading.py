@@ -1,6 +1,6 @@
-"""An audit file, read and checked once, at the edge: its paths made absolute, its defaults filled in.
+"""Reads and checks an audit file once, at the edge; its paths become absolute, and its defaults are filled in.
 
-Paths in a file are relative to that file. What each field may hold is `audit`'s.
+Paths in a file are relative to that file. `audit` defines what each field may hold.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from c2b_ray.filesystems.spec_paths import located
 
 
 def read_audit(source: FileOrFields | AuditConfig, classifier: dict[str, str] | None = None) -> AuditConfig:
-    """An audit from a YAML file, a mapping of its fields, or a config: complete, so that audits can work on it.
+    """Returns a complete audit from a YAML file, a mapping of its fields, or a config.
 
-    ConfigError names the field. Relative paths, those inside specs too, become relative to the file, or of a mapping
-    or config to the working directory. What is complete is returned as it is. `classifier` stands in for that of the
-    source.
+    Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
+    directory. A complete config is returned unchanged. `classifier` replaces that of the source. Raises ConfigError,
+    which names the field.
     """
     instead = {} if classifier is None else {"classifier": classifier}
     if isinstance(source, AuditConfig):
@@ -61,7 +61,7 @@ def _validated(data: dict[str, Any], file: str | None) -> AuditConfig:
 
 
 def _completed(config: AuditConfig, base: Path, file: str | None) -> AuditConfig:
-    """With its paths absolute, its label map read and no default left open."""
+    """Returns the config with absolute paths, its label map read and all defaults filled in."""
     images = {
         "index": located_path(config.images.index, base),
         "table": located_path(config.images.table, base),
@@ -92,7 +92,8 @@ def located_specs(classifier: str | list[str] | dict[str, str], base: Path) -> s
 
 
 def refuse_keys_within(value: object, file: str | None, field: str = "", depth: int = 0) -> None:
-    """Before anything is said of the fields, which would repeat what they hold; nor can a path hold NUL."""
+    """Refuses API keys and NUL characters before the fields are checked: errors about fields would repeat their
+    values."""
     if isinstance(value, str):
         refuse_keys(value)
         if "\0" in value:

@@ -1,4 +1,4 @@
-"""The section `verification` of an audit file: who looks whether images show what their captions say."""
+"""The section `verification` of an audit file: the model that checks whether images show what their captions say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from c2b_ray.config.strict import SpecText, Strict
 
 
 class Verification(Strict):
-    """Whether images show what their captions say: who looks, and how it is known how well."""
+    """The check that images show what their captions say: the model, and how its accuracy is measured."""
 
     model: SpecText = Field(description="The spec of a captioner; `open_clip:` and `world:clip` serve as light ones.")
     calibration: str | None = Field(

@@ -1,6 +1,6 @@
-"""The nouns of a WordNet dict folder (`data.noun`, `index.noun`): names and hypernyms of each synset, read strictly.
+"""Reads the nouns of a WordNet dict folder (`data.noun`, `index.noun`) strictly: names and hypernyms of each synset.
 
-The format is wndb(5WN) of WordNet 3.0. A synset is known by its offset, `n02190166`: ImageNet's wnid. It knows
+The format is wndb(5WN) of WordNet 3.0. A synset is identified by its offset, `n02190166`: ImageNet's wnid. It knows
 WordNet's files, and nothing of classifiers.
 """
 
@@ -18,16 +18,16 @@ _HYPERNYMS = ("@", "@i")  # of a kind, and of one of a kind (an instance)
 
 @dataclass(frozen=True)
 class Synset:
-    """`names`: its lemmas, first the commonest; `parents`: the synsets right above it."""
+    """`names`: its lemmas, the most common first. `parents`: the synsets directly above it."""
 
     names: tuple[str, ...]
     parents: tuple[str, ...]
 
 
 def read_wordnet(folder: str | Path) -> dict[str, Synset]:
-    """Synset → its names and parents.
+    """Returns synset → its names and parents.
 
-    SourceError where there is no data.noun; ConfigError names the line that is none of WordNet's.
+    Raises SourceError where there is no data.noun; ConfigError, which names the line that is invalid.
     """
     data = Path(folder) / "data.noun"
     if not data.is_file():
@@ -49,10 +49,12 @@ def read_wordnet(folder: str | Path) -> dict[str, Synset]:
 
 
 def prompt_name(number: str, synsets: Mapping[str, Synset]) -> str | None:
-    """What the paper's prompts have in brackets: "fly (insect)", though a fly's parent is `dipterous insect`.
+    """Returns the text in brackets in the paper's prompts: "insect" in "fly (insect)", though a fly's parent is
+    `dipterous insect`.
 
-    The name of a parent's parent, else of a parent; of several the first that the label has not in itself: a Persian
-    cat is a domestic animal rather than a cat. So are all 39 prompts that Wiles et al. print (Tables 1 and 3).
+    It is the name of a parent's parent, else of a parent; of several, the first whose words are not all in the label: a
+    Persian cat is a domestic animal rather than a cat. All 39 prompts that Wiles et al. print (Tables 1 and 3) follow
+    this rule.
     """
     synset = synsets[number]
     above = [grand for parent in synset.parents for grand in synsets[parent].parents] or list(synset.parents)
@@ -62,7 +64,7 @@ def prompt_name(number: str, synsets: Mapping[str, Synset]) -> str | None:
 
 
 def _synset(line: str) -> tuple[str, Synset]:
-    """offset lex_filenum ss_type w_cnt (word lex_id)… p_cnt (symbol offset pos source/target)… | gloss"""
+    """Parses: offset lex_filenum ss_type w_cnt (word lex_id)… p_cnt (symbol offset pos source/target)… | gloss"""
     cells = line.partition(" | ")[0].split()
     offset, kind, words = cells[0], cells[2], int(cells[3], 16)
     at = 4 + 2 * words
@@ -75,7 +77,7 @@ def _synset(line: str) -> tuple[str, Synset]:
 
 
 def commonest(folder: str | Path) -> dict[str, str]:
-    """Name → the synset that is its commonest sense, from index.noun; nothing where the folder has none."""
+    """Returns name → the synset of its most common sense, from index.noun; empty where the folder has none."""
     index = Path(folder) / "index.noun"
     result: dict[str, str] = {}
     for number, line in enumerate(read_lines(index, "WordNet") if index.is_file() else [], 1):

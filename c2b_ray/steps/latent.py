@@ -168,8 +168,7 @@ def _searched(search_id: str, method: str, work: Work) -> dict[str, Any]:
 
 
 def trial_of(order: Order, space: Space, config: LatentConfig) -> Trial:
-    """Returns the latents that decide: labelled ones where there are any, else latents of the prior that no search has
-    seen."""
+    """Returns the latents that decide: labelled ones if there are any, else latents that no search has seen."""
     latents = order.latents
     if latents is None:
         latents = space.sample(config.evidence.latents, seed_of("evidence", config.seed, order.problem))
@@ -202,11 +201,8 @@ def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
 
 
 def _room(order: Order, space: Space, method: str) -> int:
-    """Returns how many mutually orthogonal directions there are besides the target's and the known ones, which may be
-    linearly dependent.
-
-    Baselines do not know other attributes, but leave out the target's direction.
-    """
+    """Returns how many mutually orthogonal directions are left besides the target's and the known ones, which may be
+    linearly dependent. Baselines leave out only the target's."""
     if method in BASELINES:
         return max(0, space.dimension - (order.target is not None))
     return space.dimension - len(spanned(order.others))
@@ -253,10 +249,7 @@ def _judged(order: Order, normal: Vectors, evidence: Evidence, trial: Trial, con
 
 def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
     """Returns the 95th percentile of the effects of random directions, orthogonal to the target and to known
-    attributes.
-
-    It is for comparison; no verdict rests on it (`metrics.latent_evidence`).
-    """
+    attributes, for comparison; no verdict rests on it (`metrics.latent_evidence`)."""
     dimension = trial.latents.shape[1]
     generator = np.random.default_rng(seed_of("random", config.seed, dimension))
     draws = generator.standard_normal((_RANDOM, dimension))
@@ -268,8 +261,7 @@ def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
 
 
 def _ties(order: Order, trial: Trial, config: LatentConfig) -> list[Tie]:
-    """Returns labelled attributes that can hardly be distinguished from the target here; known ones are left out on
-    purpose."""
+    """Returns labelled attributes that can hardly be distinguished from the target; known ones are left out."""
     if order.target is None:
         return []
     others = {n: v for n, v in order.attributes.items() if n != order.target_name and n not in order.known}

@@ -1,1 +1,1 @@
-"""What people do with a dataset of failures: export, evaluate, harden and show it."""
+"""Commands on a dataset of failures: build, export, evaluate, harden, verify and show it."""

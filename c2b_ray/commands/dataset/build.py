@@ -1,8 +1,8 @@
-"""Builds a dataset of failures: what `c2b dataset build` calls.
+"""Builds a dataset of failures, for `c2b dataset build`.
 
     captions → plan → first pass → second pass → manifest
 
-Each arrow goes on where the last build ended. It composes the passes and the directory, and knows no row.
+Each arrow resumes where the last build ended. It composes the passes and the directory, and knows no row.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ UNNAMED = (
 
 @dataclass(frozen=True)
 class Built:
-    """`rows` of `draws` stayed, the others were left out by reason. `made`: shards that this call wrote."""
+    """`rows` of `draws` were kept, the others left out by reason. `made`: shards that this call wrote."""
 
     out: str
     draws: int
@@ -81,9 +81,10 @@ def build_dataset(
     """Builds a dataset of failures at `out`, or what is left of it, and returns what it holds.
 
     `config`: a dataset file's path, a mapping of its fields, or a `DatasetConfig`; the other arguments are those of
-    `c2b_ray.audit`. A directory that is finished is checked, and what is damaged or missing made anew. RunError where
-    `out` holds the dataset of another config, other files, or another process builds in it.
-    `metrics_port`: of this machine, where Prometheus finds what is counted while the build runs.
+    `c2b_ray.audit`. A finished directory is checked, and what is damaged or missing is made again. Raises RunError
+    where `out` holds the dataset of another config or other files, or where another process builds in it.
+
+    `metrics_port`: a port of this machine, at which Prometheus finds the build's counters while it runs.
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the build ends
     session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
@@ -137,7 +138,7 @@ def _begin(
     steps: Steps,
     identity: tuple[dict[str, Any], str],
 ) -> tuple[Plan, Recipe]:
-    """The plan, made now or read, and what workers need to know. RunError where a model is another than before."""
+    """Returns the plan, made now or read, and the recipe for workers. Raises RunError where a model has changed."""
     fields, hash_now = identity
     about = directory.about
     if about is None:
@@ -172,7 +173,7 @@ def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:
 
 
 def _planned(config: DatasetConfig, directory: DatasetBuild, models: Backend, steps: Steps) -> dict[str, Any]:
-    """Writes the captions, and returns what dataset.json says of them."""
+    """Writes the captions, and returns the entries of dataset.json about them."""
     numbered = Numbered(config.draws_per_caption * config.images.sources)
     write_captions(directory.files, numbered.tables(_captions(config, models, steps)))
     if not numbered.total:
@@ -211,7 +212,7 @@ def _captions(config: DatasetConfig, models: Backend, steps: Steps) -> Iterator[
 
 
 class _Build:
-    """One build, from where the directory is to its manifest."""
+    """One build, from the directory's present state to its manifest."""
 
     def __init__(self, directory: DatasetBuild, recipe: Recipe, crews: Crews, steps: Steps, metrics: Exposed) -> None:
         self._directory, self._recipe, self._steps, self._metrics = directory, recipe, steps, metrics
@@ -236,7 +237,7 @@ class _Build:
         )  # fmt: skip
 
     def _units(self, on_progress: Callable[[Progress], None], enough: int | None = None) -> OnUnits:
-        """`enough`: draws of which some must be usable."""
+        """`enough`: a number of draws, some of which must be usable."""
         began, first = time.monotonic(), [-1]
 
         def tell(done: int, total: int, sums: dict[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""The captions of a dataset, from wherever its config says: numbered, each once, every one with its label.
+"""The captions of a dataset, from the source that its config names: numbered, each once, each with its label.
 
 They are written before anything is drawn, so that a language model or captioner is called once for a dataset, however
 often the build resumes.
@@ -31,7 +31,8 @@ Pairs = Iterable[tuple[str, str]]
 
 
 def of_file(location: str) -> Iterator[tuple[str, str]]:
-    """(label, caption) of a CSV or Parquet file. ConfigError names the row whose caption lacks its label."""
+    """Yields (label, caption) of a CSV or Parquet file. Raises ConfigError, which names the row whose caption lacks its
+    label."""
     row = 0
     for table in _tables_of_file(location):
         for name in ("label", "caption"):
@@ -71,7 +72,7 @@ def _tables_of_file(location: str) -> Iterator[pa.Table]:
 
 
 def of_run(location: str) -> Iterator[tuple[str, str]]:
-    """(label, caption) of the failing captions of a run of `c2b failures`: those that it confirmed."""
+    """Yields (label, caption) of the failing captions that a run of `c2b failures` confirmed."""
     table = files.read_table(f"{location.rstrip('/')}/hypotheses.parquet")
     rows = [row for row in table.to_pylist() if row["stage"] == "confirmation" and row["verdict"] == "failure"]
     if not rows:
@@ -87,9 +88,10 @@ def of_run(location: str) -> Iterator[tuple[str, str]]:
 def of_table(
     config: Labelled, table: LabelledTable, label_names: Iterable[str]
 ) -> Iterator[tuple[str, str, list[int]]]:
-    """(label, caption, rows) of a labelled table: of each label, or of each of its combinations of values of `by`.
+    """Yields (label, caption, rows) of a labelled table: for each label, or for each of its combinations of values of
+    `by`.
 
-    `label_names`: those to read, in their order; all labels of the table where there are none.
+    `label_names`: the labels to read, in their order; empty: all labels of the table.
     """
     labels = table.labels
     targets = compared(labels, TARGET)
@@ -109,9 +111,10 @@ def of_table(
 
 
 def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str, list[int]]]:
-    """(label, caption, rows) of a run's captions of labelled images: the images that show what the caption says.
+    """Yields (label, caption, rows) for a run's captions of labelled images: the images that show what the caption
+    says.
 
-    SourceError where a caption says what no column of this table holds.
+    Raises SourceError where no column of this table holds what a caption says.
     """
     labels = table.labels
     targets = compared(labels, TARGET)

@@ -1,6 +1,6 @@
-"""The classifiers of an evaluation: what each is called, which outputs stand for which label, and its family.
+"""The classifiers of an evaluation: the name of each, the outputs for each label, and its family.
 
-    resnet50=timm:resnet50.a1_in1k    a short name before the spec; the spec itself where there is none
+    resnet50=timm:resnet50.a1_in1k    a short name before the spec; without one the spec is the name
 
 It knows specs and descriptions, and loads no weights.
 """
@@ -22,7 +22,7 @@ _NEXT = re.compile(r",\s*(?=(?:[\w .+@#-]{1,60}=)?[a-z][\w-]*:)")
 
 @dataclass(frozen=True)
 class Contestant:
-    """`family`: architectures that differ in size or seed alone share it; figures are ordered by it."""
+    """`family`: shared by architectures that differ only in size or seed; figures are ordered by it."""
 
     name: str
     spec: str
@@ -31,12 +31,12 @@ class Contestant:
 
 
 def listed(text: str) -> list[str]:
-    """The specs of a list with commas between; a comma inside a spec's options is none of these."""
+    """Returns the specs of a comma-separated list; a comma inside a spec's options does not separate."""
     return [part.strip() for part in _NEXT.split(text) if part.strip()]
 
 
 def named(text: str) -> tuple[str, str]:
-    """The name and the spec of `NAME=SPEC`; of a spec alone it is both."""
+    """Returns the name and the spec of `NAME=SPEC`; a spec without a name is both."""
     parts = _NAMED.fullmatch(text)
     return (parts[1].strip(), parts[2]) if parts else (text, text)
 
@@ -47,9 +47,10 @@ def contestants(
     labels: tuple[Sequence[str], Sequence[str]],
     label_map: LabelMap | None,
 ) -> list[Contestant]:
-    """Ordered by family, then by name. ConfigError for names that come twice, and for unknown labels.
+    """Returns the classifiers, ordered by family, then by name. Raises ConfigError for repeated names and unknown
+    labels.
 
-    `labels`: those that each classifier must have, and those of a reference: of these, what all of them have.
+    `labels`: those that each classifier must have, and those of a reference, of which the common ones are used.
     """
     if not named_specs:
         raise ConfigError("--classifiers", "name at least one classifier")
@@ -72,7 +73,7 @@ def _in_common(
     labels: tuple[Sequence[str], Sequence[str]],
     label_map: LabelMap | None,
 ) -> list[str]:
-    """The second labels that are not among the first and for which every classifier has outputs of their own."""
+    """Returns the second labels that are not among the first and for which every classifier has separate outputs."""
     more = [label for label in labels[1] if label not in set(labels[0])]
     try:
         for _, spec, known in described:
@@ -98,7 +99,8 @@ def _in_common(
 
 
 def family(name: str) -> str:
-    """The letters that an architecture's name begins with: resnet of timm:resnet50.a1_in1k, vit of vit_base_patch16."""
+    """Returns the letters at the beginning of an architecture's name: resnet of timm:resnet50.a1_in1k, vit of
+    vit_base_patch16."""
     scheme, colon, rest = name.partition(":")
     name = rest.partition("?")[0] if colon else scheme
     last = name.rstrip("/").rpartition("/")[2]

@@ -1,9 +1,9 @@
-"""A dataset of failures held against other classifiers and other images: what `c2b dataset evaluate` calls.
+"""Compares a dataset of failures with other classifiers and other images, for `c2b dataset evaluate`.
 
     dataset, reference → answers of every classifier → rates, transfer (Figs. 4, 7), error consistency (Fig. 8)
     dataset, reference → features of one network     → FID and KID (Table 2), nearest neighbours (Figs. 9 to 11)
 
-Answers and features are stages that resume; classifiers that are added later answer alone. What follows from them is
+Answers and features are stages that resume; classifiers that are added later answer without the others. The results are
 counted part by part.
 """
 
@@ -47,8 +47,9 @@ CONFIG = "evaluate.json"
 
 @dataclass(frozen=True)
 class Against:
-    """`reference`: a labelled folder or table. `encoder`: whose features compare images, by default the first
-    classifier's. `neighbours`: of so many failures the nearest reference images. `label_map`: path of a JSON file."""
+    """`reference`: a labelled folder or table. `encoder`: its features compare images; by default the first
+    classifier's. `neighbours`: the number of failures whose nearest reference images are searched. `label_map`: path of
+    a JSON file."""
 
     reference: str | None = None
     encoder: str | None = None
@@ -64,9 +65,9 @@ def evaluate(
 ) -> Evaluated:
     """Writes rates, transfer, consistency, neighbours, similarity and a page to `out`.
 
-    `classifiers`: specs, each with a short name before it where one is wanted (`seed-2=timm:…`). ConfigError for a
-    classifier that lacks a label of the dataset; RunError where `out` holds an evaluation of another dataset. The same
-    call goes on where it was interrupted.
+    `classifiers`: specs, each with an optional short name before it (`seed-2=timm:…`). Raises ConfigError for a
+    classifier that lacks a label of the dataset; RunError where `out` holds an evaluation of another dataset. After an
+    interruption the same call resumes.
     """
     data = open_dataset(dataset)
     steps = Steps(session.listener)
@@ -108,7 +109,7 @@ class _Stages:
     mapping: str  # of labels to outputs: answers by another one are others
 
     def answer(self) -> None:
-        """The answers of all classifiers to the dataset, and to the reference."""
+        """Writes the answers of all classifiers to the dataset, and to the reference."""
         keep = partial(sources.to_check, questions=[entry.question for entry in self.entries])
         with self.steps.step("classify the dataset") as on_progress:
             self._check(sources.dataset_rows(self.data, keep), f"{self.out}/answers/{self.mapping}", on_progress)
@@ -133,7 +134,8 @@ class _Stages:
 
 
 def _named(data: FailureDataset, text: str) -> tuple[str, str]:
-    """Name and spec. A classifier of the build may be called by its name in rows, or by its spec, and has that name."""
+    """Returns name and spec. A classifier of the build may be given by its name in rows, or by its spec, and keeps that
+    name."""
     name, spec = named(text)
     if text in data.specs and not _is_there(text):
         return text, data.specs[text]
@@ -141,13 +143,13 @@ def _named(data: FailureDataset, text: str) -> tuple[str, str]:
 
 
 def _is_there(text: str) -> bool:
-    """Whether a text is a spec by itself, of files that lie where it says from here."""
+    """Returns whether a text is a spec of files that exist, relative to the working directory."""
     read = [path for _, path in paths(located(text, Path.cwd()))]
     return bool(read) and all(files.exists(path) for path in read)
 
 
 def _claim(out: str, data: FailureDataset) -> None:
-    """RunError where `out` is of another dataset, or holds anything else."""
+    """Raises RunError where `out` belongs to another dataset, or holds anything else."""
     mark = json.dumps({"dataset": data.id}).encode() + b"\n"
     there = files.entries(out)
     if CONFIG in there:
@@ -201,7 +203,7 @@ def _answers_of(data: FailureDataset, classifiers: int, built: int) -> Answers:
 
 
 def _of_reference(location: str, entries: Sequence[Contestant]) -> pa.Table:
-    """Failure rates of each classifier; every image is its own caption."""
+    """Returns the failure rates of each classifier; every image is its own caption."""
     ids = [part["image_id"] for part in _parts(location, entries[:1])]
     count = sum(map(len, ids))
     answers = Answers.of(ids, np.arange(count), np.zeros((count, 0), bool), len(entries))
@@ -213,7 +215,7 @@ def _of_reference(location: str, entries: Sequence[Contestant]) -> pa.Table:
 
 
 def _parts(location: str, entries: Sequence[Contestant]) -> Iterator[pa.Table]:
-    """The answers of these classifiers at their revisions, under their names of now."""
+    """Yields the answers of these classifiers at their revisions, under their current names."""
     parts = opened(location)
     wanted = {(entry.question.classifier, entry.question.revision): entry.name for entry in entries}
     for name in parts.names():

@@ -1,7 +1,8 @@
-"""Answers to a dataset → failure rates, transfer and error consistency, each with an interval over captions.
+"""Computes failure rates, transfer and error consistency from answers to a dataset, each with an interval over
+captions.
 
-Of each image it holds a digest of its id, its caption, and a byte for each classifier: some forty bytes for thirty
-classifiers. Rows themselves are read a part at a time, in any order.
+It holds for each image a digest of its id, its caption, and a byte per classifier: some forty bytes for thirty
+classifiers. Rows are read a part at a time, in any order.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _LAST = 255
 
 @dataclass
 class Answers:
-    """`ids`: sorted digests; `cluster` of each, from 0; `ranks` (images, classifiers): of the true label, from 1, 0 for
-    no answer; `built` (images, classifiers of the build): whether each failed then. `captions`: how many there are."""
+    """`ids`: sorted digests. `cluster` of each, from 0. `ranks` (images, classifiers): of the true label, from 1, 0 for
+    no answer. `built` (images, classifiers of the build): whether each failed during the build. `captions`: their
+    number."""
 
     ids: Digests
     cluster: NDArray[np.int64]
@@ -48,7 +50,7 @@ class Answers:
         return Answers(marks[order], (cluster % MOST_CLUSTERS)[order], ranks, built[order], len(distinct))
 
     def add(self, part: pa.Table, classifiers: Sequence[str]) -> None:
-        """`part`: of `schemas.CHECKED`, with answers of these classifiers alone."""
+        """Adds a part of `schemas.CHECKED`. Answers of classifiers that are not in `classifiers` are ignored."""
         marks = digests(part["image_id"])
         at = np.minimum(np.searchsorted(self.ids, marks), max(len(self.ids) - 1, 0))
         known = np.array([name in classifiers for name in part["classifier"].to_pylist()], bool)
@@ -63,7 +65,7 @@ class Answers:
 def rates(
     of: str, answers: Answers, classifiers: Sequence[str], rows: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
-    """A row of `schemas.FAILURE_RATES` for each classifier and rule; `rows`: of the images, all by default."""
+    """Returns a row of `schemas.FAILURE_RATES` for each classifier and rule. `rows`: of the images; None: all."""
     chosen = np.ones(len(answers.ids), bool) if rows is None else rows
     result = []
     for rule, k in RULES.items():
@@ -90,8 +92,11 @@ def rates(
 
 
 def transfers(answers: Answers, classifiers: Sequence[str], built: Sequence[str]) -> pa.Table:
-    """`schemas.FAILURE_RATES` of all images, and of the failures of each classifier: of those of the build what failed
-    then, by the dataset's rule; of others what fails by the same rule."""
+    """Returns `schemas.FAILURE_RATES` of all images, and of the failures of each classifier.
+
+    The failures of a classifier of the build are those during the build, by the dataset's rule; those of other
+    classifiers follow from the rule of each row.
+    """
     rows = rates("dataset", answers, classifiers)
     for column, name in enumerate(built):
         rows += rates(f"failures of {name}", answers, classifiers, answers.built[:, column])
@@ -105,7 +110,7 @@ def transfers(answers: Answers, classifiers: Sequence[str], built: Sequence[str]
 
 
 def consistencies(answers: Answers, classifiers: Sequence[str]) -> pa.Table:
-    """`schemas.CONSISTENCY` of all pairs, each once, and of each classifier with itself."""
+    """Returns `schemas.CONSISTENCY` of all pairs, each once, and of each classifier with itself."""
     rows = []
     for rule, k in RULES.items():
         for a, first in enumerate(classifiers):
@@ -121,7 +126,8 @@ def consistencies(answers: Answers, classifiers: Sequence[str]) -> pa.Table:
 
 
 def changed_answers(answers: Answers, classifiers: Sequence[str], built: Sequence[str]) -> dict[str, int]:
-    """Of each classifier of the build that answers again: images that it failed then and has right now by top-1."""
+    """Returns, for each classifier of the build that answers again, the images that it failed then and has right now by
+    top-1."""
     return {
         name: int((answers.built[:, built.index(name)] & (answers.ranks[:, column] == 1)).sum())
         for column, name in enumerate(classifiers)

@@ -1,10 +1,11 @@
-"""A dataset and a reference in the features of one network: how far apart they are, and which images are neighbours.
+"""Compares a dataset and a reference in the features of one network: how far apart they are, and which images are
+neighbours.
 
     images → features (a stage each) → moments and samples → FID, KID
                                      → nearest reference images of each failure
 
 FID and KID as torch-fidelity defines them: covariances with ddof = 1, KID over 100 subsets of 1,000. Features stay on
-disk; a part of them at a time is in memory, and of either side a sample for KID.
+disk; a part of them at a time is in memory, and a sample of either side for KID.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from c2b_ray.store.failure_dataset import FailureDataset
 from c2b_ray.store.parts import opened
 
 SAMPLED = 10_000
-"""Images of either side among which KID draws its subsets."""
+"""The most images of either side among which KID draws its subsets."""
 CUSTOMARY = 10_000
-"""Images of a set from which FID's bias is commonly taken for small (Heusel et al. 2017)."""
+"""The number of images from which on FID's bias is commonly considered small (Heusel et al. 2017)."""
 QUERIES_AT_ONCE, NEAREST = 2_000, 10
 
 Load = Callable[[], FeatureExtractor]
@@ -42,8 +43,8 @@ Load = Callable[[], FeatureExtractor]
 
 @dataclass(frozen=True)
 class Compared:
-    """`fid`: None where a set is too small for it, and `why` says how many it needs. `kid`: negative values are legal.
-    `images`, `reference_images`: with features. `agreement`: whose labels neighbours bear, as shares of failures."""
+    """`fid`: None where a set is too small for it; `why` says how many images it needs. `kid`: may be negative.
+    `images`, `reference_images`: with features. `agreement`: the labels of neighbours, as shares of failures."""
 
     features: str
     revision: str
@@ -60,7 +61,7 @@ class Compared:
 
 @dataclass
 class _Side:
-    """What is known of one side's features."""
+    """The features of one side, summarised."""
 
     moments: Moments
     sample: Sample
@@ -74,7 +75,8 @@ def compare(
     neighbours: int,
     on_progress: OnProgress,
 ) -> Compared:
-    """`neighbours`: of so many failures, chosen by a hash of their ids, the nearest reference images are looked for."""
+    """`neighbours`: the number of failures, chosen by a hash of their ids, whose nearest reference images are
+    searched."""
     known = models.runner.call(partial(_described, extractor), CLASSIFY)
     data, reference = sides
     keep = partial(sources.to_extract, extractor=known[1])
@@ -114,7 +116,7 @@ def _extract(models: Backend, rows: Rows, extractor: Load, out: str, on_progress
 
 
 def _sound(location: str) -> Iterator[pa.Table]:
-    """The features of each part, without the images that have none."""
+    """Yields the features of each part, without the images that have none."""
     parts = opened(location)
     for name in parts.names():
         table = parts.read(name)

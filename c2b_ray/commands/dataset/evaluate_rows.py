@@ -1,7 +1,7 @@
 """The images of an evaluation as rows of its stages: those of the dataset, a shard at a time, and those of a reference.
 
 dataset    image_id, bytes, error, label, caption_number, built_failed
-reference  the same of a labelled folder or table, whose captions and answers nobody knows
+reference  the same for a labelled folder or table, without captions and the build's answers
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Reference:
 
 
 def dataset_rows(dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table]) -> Rows:
-    """`keep`: from the rows as above to what a stage wants of them."""
+    """`keep`: turns rows as above into the rows that a stage needs."""
     blocks = [pa.table({"shard": [shard.name]}) for shard in dataset.shards]
     return Rows(
         blocks or [pa.table({"shard": pa.array([], pa.string())})],
@@ -116,14 +116,14 @@ def _of_reference(
 
 
 def to_check(rows: pa.Table, questions: Sequence[Classification]) -> pa.Table:
-    """With the answers that are wanted of each image; rows of labels that classifiers lack are left out."""
+    """Adds the wanted answers of each image; rows with labels that classifiers lack are left out."""
     rows = rows.filter(pc.is_in(rows["label"], pa.array(questions[0].classes)))
     ids = [[answer_id(image, q.classifier, q.revision) for q in questions] for image in rows["image_id"].to_pylist()]
     return rows.append_column("answer_id", pa.array(ids, pa.list_(pa.string())))
 
 
 def to_extract(rows: pa.Table, extractor: str) -> pa.Table:
-    """With an id for each image's features; `extractor`: its revision."""
+    """Adds an id for each image's features. `extractor`: its revision."""
     names = [content_id("feature", image, extractor) for image in rows["image_id"].to_pylist()]
     columns = {
         "feature_id": pa.array(names, pa.string()),

@@ -19,12 +19,12 @@ from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.text import finite
 
 SHOWN = 5
-"""Failures whose neighbours the page shows."""
+"""The number of failures whose neighbours the page shows."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """`rates`: of `schemas.FAILURE_RATES`; `consistency`: of `schemas.CONSISTENCY`. `changed`: by classifier of the
+    """`rates`: of `schemas.FAILURE_RATES`. `consistency`: of `schemas.CONSISTENCY`. `changed`: by classifier of the
     build, images that it failed then and has right now."""
 
     dataset: FailureDataset
@@ -67,7 +67,7 @@ class Evaluated:
         files.write_bytes(f"{out}/index.html", evaluation_page(results, self._shown()).encode())
 
     def _shown(self) -> list[Shown]:
-        """A few failures with the bytes of their nearest reference images."""
+        """Returns a few failures with the bytes of their nearest reference images."""
         if self.compared is None or self.reference is None or not self.compared.neighbours.num_rows:
             return []
         rows = self.compared.neighbours.to_pylist()

@@ -1,8 +1,8 @@
-"""Copies a dataset of failures into a format that other tools read: what `c2b dataset export` calls.
+"""Copies a dataset of failures into a format that other tools read, for `c2b dataset export`.
 
     shards → files, a stage that resumes → files about the whole export → OUT
 
-An export appears whole: it is written beside OUT and renamed, and where there is no renaming, on an object store, its
+An export appears whole: it is written beside OUT and renamed. On an object store, which cannot rename, its
 `.c2b-export.json` is written last. Each file is written by one worker from a few shards, a few rows at a time.
 """
 
@@ -59,10 +59,10 @@ class Exported:
 
 
 def export(dataset: str, format: str, out: str, classifier: str | None = None, session: Session = ALONE) -> Exported:
-    """Writes the dataset, or what `classifier` failed of it, to `out` in a format of `FORMATS`.
+    """Writes the dataset, or the failures of `classifier` in it, to `out` in a format of `FORMATS`.
 
-    ConfigError for an unknown format or classifier; RunError where `out` holds files; SourceError where nothing
-    is left to export. Interrupted, the same call goes on.
+    Raises ConfigError for an unknown format or classifier; RunError where `out` holds files; SourceError where nothing
+    is left to export. After an interruption the same call resumes.
     """
     if format not in FORMATS:
         raise ConfigError("--format", f"there is no format {format!r}; {nearest(format, FORMATS)}")
@@ -94,7 +94,7 @@ def export(dataset: str, format: str, out: str, classifier: str | None = None, s
 
 
 def groups_of(dataset: FailureDataset) -> list[list[str]]:
-    """The names of the shards that each file is made of: neighbours, until there are enough rows or bytes."""
+    """Returns the names of the shards of each file: adjacent ones, until there are enough rows or bytes."""
     groups: list[list[str]] = []
     rows = size = 0
     for shard in dataset.shards:
@@ -126,9 +126,9 @@ def _same(kind: Format) -> Format:
 
 @contextmanager
 def destination(out: str, identity: dict[str, Any]) -> Iterator[Folder]:
-    """Where an export is written, which is `out` once the body has ended well.
+    """Yields the folder in which an export is written; it becomes `out` once the body has ended well.
 
-    What a killed export of the same identity has written is kept. RunError where `out` holds something else, or where
+    Files of a killed export with the same identity are kept. Raises RunError where `out` holds anything else, or where
     another process exports there.
     """
     out = str(out).rstrip("/")
@@ -153,7 +153,7 @@ def destination(out: str, identity: dict[str, Any]) -> Iterator[Folder]:
 
 
 def _check(folder: Folder, out: str, mark: bytes) -> None:
-    """RunError where the folder holds anything but an unfinished export of that mark."""
+    """Raises RunError where the folder holds anything but an unfinished export with that mark."""
     there = files.entries(folder.location)
     if not there or (there == [WORK] and all(name[0] == "." for name in files.entries(f"{folder.location}/{WORK}"))):
         return

@@ -1,10 +1,10 @@
-"""Makes a classifier robust to a dataset of its failures: what `c2b dataset harden` calls (Wiles et al. 2022, App. D).
+"""Makes a classifier robust to a dataset of its failures, for `c2b dataset harden` (Wiles et al. 2022, App. D).
 
     dataset → 80 % and 20 %; clean images → trainings (as it is, without the dataset, with it; seeds) → Table 7
 
-Retraining begins from fresh weights and puts the dataset's larger part into 5 % of each batch; the same training
-without it is what the result is compared with. Fine-tuning begins from the classifier's weights. Trainings are rows of
-a stage: they run beside each other, and one that is done is not done again.
+Retraining begins from fresh weights and puts the dataset's larger part into 5 % of each batch; the result is compared
+with the same training without the dataset. Fine-tuning begins from the classifier's weights. Trainings are rows of a
+stage: they run beside each other, and a finished one is not repeated.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _fresh = threading.Lock()  # torch's random state is the process's
 
 @dataclass(frozen=True)
 class Hardening:
-    """How a classifier is trained. None: what suits the mode and the clean images.
+    """How a classifier is trained. None: chosen by the mode and the clean images.
 
     `share`: of each batch, from the dataset. `split`: by caption or image, `steps.split`. `without`: whether the same
-    training is done without the dataset too. `crop`: the least share of an image that a random crop keeps.
+    training is also done without the dataset. `crop`: the least share of an image that a random crop keeps.
     `label_map`: the path of a JSON file of each label's outputs.
     """
 
@@ -94,13 +94,16 @@ class Hardening:
                 raise ConfigError(name, f"{number} is not a whole number above 0")
 
     def labels(self, names: list[str], dataset: FailureDataset) -> LabelMap | None:
-        """The label map, by default that of the dataset's build."""
+        """Returns the label map, by default that of the dataset's build."""
         known = self.label_map or dataset.label_map
         return read_label_map(known, names) if isinstance(known, str) else known
 
     def recipe(self, clean: int) -> Recipe:
-        """For so many clean images: renders of the world are learned within 600 batches; photos take 90 epochs anew
-        and 3 to go on."""
+        """Returns the recipe for `clean` clean images.
+
+        Renders of the world are learned within 600 batches; photos take 90 epochs from fresh weights and 3 from
+        existing ones.
+        """
         anew = self.mode == "retrain"
         batch = self.batch or 96
         epochs = 90 if anew else 3
@@ -119,11 +122,11 @@ def harden(
     options: Hardening = DEFAULT,
     session: Session = ALONE,
 ) -> Hardened:
-    """Trains and writes `out`/results.json, trainings.parquet, index.html and a folder of weights for each training.
+    """Trains, and writes `out`/results.json, trainings.parquet, index.html and a folder of weights for each training.
 
-    `classifier`: by default the dataset's only one. `clean`: what it was trained on; by default renders where the
-    classifier is one of the world's. ConfigError for what does not go together; RunError where `out` belongs to another
-    hardening. Interrupted, the same call goes on with the trainings that are left.
+    `classifier`: by default the dataset's only one. `clean`: its training images; by default renders where the
+    classifier is one of the world's. Raises ConfigError for arguments that do not go together; RunError where `out`
+    belongs to another hardening. After an interruption the same call resumes with the remaining trainings.
     """
     opened, spec = _opened(dataset, classifier)
     clean = clean or _default_clean(spec)
@@ -160,7 +163,7 @@ class _Job:
 
 
 def _opened(dataset: str, classifier: str | None) -> tuple[FailureDataset, str]:
-    """The classifier's failures, where the dataset has its answers, else all; and its spec."""
+    """Returns the classifier's failures if the dataset has its answers, else all rows; and its spec."""
     opened = open_dataset(dataset)
     name = opened.name_of(classifier or _only_classifier(opened))
     if name not in opened.specs:
@@ -190,14 +193,14 @@ def _count(clean: Clean) -> int:
 
 
 def _of_world(clean: Clean, options: Hardening) -> dict[str, Any]:
-    """The world's own recipe for renders, where the options do not say otherwise."""
+    """Returns the world's recipe for renders, unless the options override it."""
     if clean.renders is None or options.steps is not None:
         return {}
     return {"steps": 600 if options.mode == "retrain" else 150}
 
 
 def _claim(out: str, identity: Mapping[str, Any]) -> None:
-    """Writes what this hardening is. RunError where `out` holds another, or anything else."""
+    """Writes the identity of this hardening. Raises RunError where `out` holds another, or anything else."""
     data = json.dumps(identity, sort_keys=True, indent=1).encode() + b"\n"
     there = files.entries(out)
     if CONFIG in there:

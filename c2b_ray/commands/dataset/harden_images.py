@@ -1,10 +1,11 @@
-"""The images that a classifier is hardened with: the original training data, the dataset, and what is held out of both.
+"""The images that a classifier is hardened with: the original training data, the dataset, and the held-out part of
+both.
 
     clean (a folder, a table, or renders of the world) → train, test
-    dataset                                           → train, test    by `steps.split`
+    dataset                                            → train, test by `steps.split`
 
 Images are decoded and resized once, as the classifier sees them, and kept as arrays: in memory, in an unlinked file on
-the local disk, or, where even that would be too large, fetched anew for each batch.
+the local disk, or, where even that would be too large, fetched again for each batch.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Images:
-    """Clean and dataset, what is trained on and what is held out."""
+    """Clean images and the dataset, for training and held out."""
 
     clean: Pool
     clean_test: Pool
@@ -48,7 +49,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Clean:
-    """`location`: a folder or table of labelled images, or `world:N` for N renders. `test`: another one of held out
+    """`location`: a folder or table of labelled images, or `world:N` for N renders. `test`: another one with held-out
     images; None holds out a tenth."""
 
     location: str
@@ -56,7 +57,7 @@ class Clean:
 
     @property
     def renders(self) -> int | None:
-        """How many scenes of the world, where it is these. ConfigError for a number that is none."""
+        """The number of scenes for `world:N`, else None. Raises ConfigError for an invalid number."""
         name, _, number = self.location.partition(":")
         if name != WORLD:
             return None
@@ -79,8 +80,11 @@ class Clean:
 
 
 def outputs(model: Trainable, names: Sequence[str], label_map: LabelMap | None) -> dict[str, int]:
-    """Label → the output that stands for it: by the label map, or by its name. Clean images and dataset may
-    call one output differently. ConfigError for a label that no output or that several stand for."""
+    """Returns label → its output, by the label map or by its name. Clean images and dataset may use different names for
+    one output.
+
+    Raises ConfigError for a label with no output or with several.
+    """
     result = {}
     for name in names:
         mapped = label_map if label_map is not None and name in label_map else None
@@ -94,7 +98,7 @@ def outputs(model: Trainable, names: Sequence[str], label_map: LabelMap | None) 
 
 
 def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[list[str], Split]:
-    """The ids of the dataset's rows, in its order, and which are held out."""
+    """Returns the ids of the dataset's rows, in its order, and which are held out."""
     ids: list[str] = []
     numbers: list[int] = []
     hashes: list[int] = []
@@ -111,7 +115,7 @@ def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[list
 def images_of(
     model: Trainable, dataset: FailureDataset, held_out: NDArray[np.bool_], clean: Clean, number_of: Mapping[str, int]
 ) -> Images:
-    """All four pools. SourceError where an image cannot be decoded: what is trained on must be known."""
+    """Returns all four pools. Raises SourceError where an image cannot be decoded: no training image may be missing."""
     side = model.prepare.shaped(np.zeros((8, 8, 3), np.uint8)).shape
     train, test = _clean_pools(model, clean, number_of, side)
     images = _array(len(held_out), side)
@@ -126,13 +130,13 @@ def images_of(
 
 
 def _part(images: NDArray[np.uint8], labels: NDArray[np.int64], rows: NDArray[np.bool_]) -> Pool:
-    """Rows of the whole, without a copy of it."""
+    """Returns some rows of the whole, without a copy."""
     return Pool(cast(NDArray[np.uint8], _Rows(images, np.flatnonzero(rows))), labels[rows])
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some rows of an array, as an array of them: nothing is copied before it is read."""
+    """Some rows of an array, usable like an array: nothing is copied before it is read."""
 
     whole: Any
     rows: NDArray[np.int64]

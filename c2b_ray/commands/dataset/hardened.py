@@ -22,7 +22,7 @@ ARMS = ("as_it_is", "without", "with")
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Over `seeds` trainings: mean, and standard deviation between them (NaN of one)."""
+    """Over `seeds` trainings: mean, and standard deviation between them (NaN for one)."""
 
     mean: float
     sd: float
@@ -32,7 +32,8 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Gain:
-    """Of the trainings with the dataset over another arm; the interval is Student's, over seeds (NaN of one)."""
+    """The gain of the trainings with the dataset over another arm; the interval is Student's, over seeds (NaN
+    for one)."""
 
     mean: float
     low: float
@@ -41,7 +42,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Hardened:
-    """`clean`, `dataset`: accuracy on the images held out of either, by arm. `gains`: of `with` over each other arm, by
+    """`clean`, `dataset`: accuracy on the held-out images of either, by arm. `gains`: of `with` over each other arm, by
     arm and then clean or dataset. `about`: settings and split. `trainings`: of `TRAINED`."""
 
     clean: Mapping[str, Accuracy]
@@ -88,7 +89,7 @@ def _accuracy(rows: pa.Table, name: str) -> Accuracy:
 
 
 def _gain(after: Any, before: Any) -> Gain:
-    """Seed by seed where there are as many; else over the only one before."""
+    """Returns the gain, seed by seed where both have as many; otherwise over the mean before."""
     differences = after - before if len(after) == len(before) else after - before.mean()
     mean = float(differences.mean())
     if len(differences) < 2:

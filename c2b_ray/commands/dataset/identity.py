@@ -1,8 +1,8 @@
-"""What a dataset is: a hash of its config in which hashes of contents stand for paths.
+"""The identity of a dataset: a hash of its config in which paths are replaced by hashes of their contents.
 
-So a build goes on where its folder was moved to, with files that have other names now, or from a copy on another
-machine. What images and answers come from, their models' revisions say, which `dataset.json` keeps beside this hash.
-It knows the fields that name files, not what a build does with them.
+So a build resumes after its folder was moved, with renamed files, or from a copy on another machine. The sources of
+images and answers are identified by their models' revisions, which `dataset.json` keeps beside this hash. This module
+knows the fields that name files, not what a build does with them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from c2b_ray.schemas import content_id
 from c2b_ray.store import files
 
 FORMAT = 3
-"""Of dataset.json. In 1, the hash was of the paths too, and near-duplicates were told by their fingerprints alone; in 2
-moved copies were not looked for."""
+"""The format of dataset.json. In format 1 the hash included the paths, and near-duplicates were recognised by their
+fingerprints only; in format 2 moved copies were not detected."""
 
 
 def format_of(about: Mapping[str, Any] | None) -> int:
-    """The format that a dataset was begun in, in which it is ended; RunError where this version does not know it."""
+    """Returns the format in which a dataset was begun, and in which it must be finished.
+
+    Raises RunError where this version does not know it.
+    """
     known = FORMAT if about is None else about.get("format", 1)
     if known not in range(1, FORMAT + 1):
         raise RunError(f"the dataset has format {known}, which a newer version of c2b-ray wrote; use that version")
@@ -32,20 +35,21 @@ def format_of(about: Mapping[str, Any] | None) -> int:
 
 
 def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
-    """The hash that `dataset.json` and the manifest name. SourceError where a file that the config names is gone."""
+    """Returns the hash in `dataset.json` and the manifest. Raises SourceError where a file that the config names is
+    gone."""
     if format == 1:
         return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
     return content_id("dataset", format, _without_paths(config), contents(config))
 
 
 def dataset_id(about: Mapping[str, Any]) -> str:
-    """Of all that decides the rows, from what `dataset.json` says."""
+    """Returns a hash of everything that determines the rows, from the content of `dataset.json`."""
     models = about["models"] if format_of(about) == 1 else list(about["models"].values())
     return content_id("dataset", about["config_hash"], models, about["captions_sha256"])
 
 
 def contents(config: DatasetConfig) -> dict[str, str]:
-    """Field → hash of what lies at the path that it names, of all paths that no model's revision stands for."""
+    """Returns field → hash of the contents of its path, for all paths that no model's revision covers."""
     hashes = _captions_read(config)
     if config.hierarchy is not None and config.hierarchy not in PACKAGED:
         hashes["hierarchy"] = _contents(config.hierarchy)
@@ -59,9 +63,9 @@ def contents(config: DatasetConfig) -> dict[str, str]:
 
 
 def as_begun(crew: CrewThere, about: Mapping[str, Any], location: str) -> CrewThere:
-    """The models under the names from the beginning of the build, which the dataset's rows hold.
+    """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
 
-    RunError where one is another model than then.
+    Raises RunError where a model has changed since.
     """
     then, now = about.get("models"), crew.revisions()
     if then is None:
@@ -88,7 +92,8 @@ def _captions_read(config: DatasetConfig) -> dict[str, str]:
 
 
 def _contents(path: str) -> str:
-    """Hash of a file's bytes; of a folder, of its files' names and sizes: it may hold a model of many GB."""
+    """Returns the hash of a file's bytes; for a folder, of its files' names and sizes: it may hold a model of
+    many GB."""
     if files.is_directory(path):
         return content_id("folder", files.sizes(path))
     return files.sha256(path)[0]

@@ -1,4 +1,4 @@
-"""A dataset of failures as Arrow's `Dataset`, which reads only the columns and rows of a query."""
+"""Loads a dataset of failures as Arrow's `Dataset`, which reads only the columns and rows of a query."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from c2b_ray.store.failure_dataset import classifiers_of, open_dataset
 
 
 def load_dataset(location: str | Path, classifier: str | None = None) -> ds.Dataset:
-    """The rows of a finished dataset, of `schemas.dataset.DATASET_ROWS`; nothing is read yet.
+    """Returns the rows of a finished dataset, of `schemas.dataset.DATASET_ROWS`, without reading them.
 
-    `classifier`: only the rows that this one of its classifiers fails on; the columns stay as they are, and its answer
-    is in `answers`. SourceError where there is no finished dataset; ConfigError for an unknown classifier.
+    `classifier`: only the rows that this one of its classifiers fails on; the columns stay the same, and its answer is
+    in `answers`. Raises SourceError where there is no finished dataset; ConfigError for an unknown classifier.
     """
     dataset = open_dataset(str(location), classifier)
     filesystem, path = resolve(location)

@@ -25,7 +25,8 @@ IMAGES_FIELD = "captions.images"
 
 
 def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: Steps) -> Iterator[tuple[str, str]]:
-    """(label, caption): `per_label` of each, by the attributes that the model proposes for it, each value in turn."""
+    """Yields (label, caption): `per_label` for each label, from the attributes that the model proposes for it, each
+    value in turn."""
     labels = list(config.labels or ())
     proposals, _ = propose(TASK, labels, model, None, seed)
     values = dict.fromkeys(labels, 0)
@@ -49,7 +50,7 @@ def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: 
 
 
 def by_captioner(config: Captions, models: Backend, steps: Steps) -> Iterator[tuple[str, str]]:
-    """(label, caption) of each image of a labelled table, as its captioner sees it."""
+    """Yields (label, caption) for each image of a labelled table, as its captioner describes it."""
     assert config.images is not None
     assert config.captioner is not None
     factory, opened = models.captioner(config.captioner), partial(LabelledTable, config.images, IMAGES_FIELD)
@@ -64,7 +65,7 @@ def by_captioner(config: Captions, models: Backend, steps: Steps) -> Iterator[tu
 def _captioned(
     factory: Callable[[], Captioner], opened: Callable[[], LabelledTable], sentences: int
 ) -> tuple[list[tuple[str, str]], int]:
-    """The captions, and how many images have none."""
+    """Returns the captions, and how many images have none."""
     table, captioner = opened(), factory()
     labels = table.labels[TARGET].to_pylist()
     rows = [row for row, label in enumerate(labels) if label is not None]

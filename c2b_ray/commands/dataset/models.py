@@ -1,4 +1,4 @@
-"""The models of a dataset, described before any of them is loaded: their revisions, labels, and what is wrong."""
+"""Describes the models of a dataset before any of them is loaded: their revisions, labels, and problems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ TABLE_FIELD = "images.labelled.table"
 
 
 def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> CrewThere:
-    """ConfigError names what does not fit: a label that a classifier or the hierarchy lacks, a rule without one."""
+    """Returns the models of a dataset. Raises ConfigError, which names what does not fit: a label that a classifier or
+    the hierarchy lacks, a rule without a hierarchy."""
     specs = config.specs
     judges = tuple(
         _judge(config, (name, spec), labels, models)
@@ -71,7 +72,7 @@ def _judge(config: DatasetConfig, named: tuple[str, str], labels: Sequence[str],
 def truths_of(
     config: DatasetConfig, name: str, known: Description, positions: dict[str, tuple[int, ...]]
 ) -> dict[str, Truth]:
-    """What each label is among a classifier's. ConfigError where the rule could never fail."""
+    """Returns each label's truth in a classifier's label space. Raises ConfigError where the rule could never fail."""
     hierarchy = None if config.hierarchy is None else Hierarchy(read_hierarchy(config.hierarchy), known.labels)
     truths = {}
     for label, outputs in positions.items():

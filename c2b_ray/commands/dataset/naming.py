@@ -1,4 +1,4 @@
-"""What models and files are called in a dataset's rows: as in its config, without the folders that they lie in.
+"""Names models and files in a dataset's rows: as in its config, without their folders.
 
 So the same files give the same rows in every folder and on every machine, and rows hold no credentials of a URL.
 """
@@ -12,9 +12,10 @@ from c2b_ray.report.kit.redact import clean_setting
 
 
 def names_in_rows(specs: Sequence[str]) -> list[str]:
-    """A name for each spec, path or user-chosen name, all different: `onnx:/models/a/net.onnx` is `onnx:net.onnx`.
+    """Returns a name for each spec, path or user-chosen name, all different: `onnx:/models/a/net.onnx` is
+    `onnx:net.onnx`.
 
-    Of several that would be called the same, the second is `onnx:net.onnx #2`.
+    Where several would have the same name, the second is `onnx:net.onnx #2`.
     """
     met: Counter[str] = Counter()
     names = []

@@ -1,4 +1,4 @@
-"""Checks before a dataset is built: whether its models and files exist, and what the build would cost."""
+"""Checks before a dataset is built whether its models and files exist, and estimates the cost of the build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from c2b_ray.store.labelled import LabelledTable
 
 
 def specs_of(config: DatasetConfig) -> list[tuple[str, str, str]]:
-    """(field, role, spec) of each model."""
+    """Returns (field, role, spec) of each model."""
     specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
     specs += [("images.generate.model", "image_generator", spec) for spec in config.images.generators]
     if config.verify is not None:
@@ -28,13 +28,14 @@ def specs_of(config: DatasetConfig) -> list[tuple[str, str, str]]:
 
 
 def check(config: DatasetConfig) -> None:
-    """ConfigError where a spec's scheme is unknown, or a file that it names is not there."""
+    """Raises ConfigError where a spec's scheme is unknown, or a file that it names does not exist."""
     for field, role, spec in specs_of(config):
         check_spec(field, role, spec)
 
 
 def paths_read(config: DatasetConfig) -> dict[str, str]:
-    """The files and folders that workers read, and the fields that name them: on a cluster every node needs them."""
+    """Returns the files and folders that workers read → the fields that name them. On a cluster every node
+    needs them."""
     specs = [one for one in specs_of(config) if one[1] != "language_model"]
     read = {path: field for field, _, spec in specs for _, path in paths(spec)}
     if config.images.labelled is not None:
@@ -47,7 +48,7 @@ def paths_read(config: DatasetConfig) -> dict[str, str]:
 
 
 def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
-    """What a build would cost, line by line, by a short trial of its models in this process; nothing is written."""
+    """Returns the cost of a build, line by line, from a short trial of its models in this process; writes nothing."""
     config = read_dataset_config(config)
     check(config)
     captions, draws = _size(config)
@@ -70,7 +71,7 @@ def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
 
 
 def _size(config: DatasetConfig) -> tuple[int, int]:
-    """Captions and draws, at most."""
+    """Returns the numbers of captions and draws, at most."""
     if config.images.labelled is not None:
         numbered = Numbered(0)
         labelled = config.images.labelled

@@ -1,11 +1,11 @@
-"""A dataset of failures as static pages: what `c2b dataset show` calls.
+"""Shows a dataset of failures as static pages, for `c2b dataset show`.
 
-    OUT/index.html               counts of every label, caption, prediction and reason, and a link for each
-    OUT/label/0-1.html …         the images of the commonest label, page by page; so for each facet and value
+    OUT/index.html          counts of every label, caption, prediction and reason, and a link for each
+    OUT/label/0-1.html …    the images of the most frequent label, page by page; likewise for each facet and value
 
-Two passes over the shards: one counts, one makes thumbnails, which wait on the local disk for their pages. So memory is
-flat in rows, and the number of files is bounded: of a facet with more than `most` images each value shows its
-first ones, and says of how many. Each page asks nothing of the network.
+It makes two passes over the shards: one counts, one makes thumbnails, which wait on the local disk for their pages. So
+memory does not grow with rows, and the number of files is bounded: for a facet with more than `most` images each value
+shows its first ones, and their total number. The pages make no network requests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Pages:
 
 @dataclass(frozen=True)
 class Facet:
-    """`counts`: of all values, commonest first. `numbers`: of those with pages; each shows `limit` images at most."""
+    """`counts`: of all values, most frequent first. `numbers`: of those with pages. `limit`: the most images of
+    each."""
 
     column: str
     counts: Mapping[str, int]
@@ -64,7 +65,7 @@ class Facet:
 
 
 def limit_of(counts: Sequence[int], most: int) -> int:
-    """The largest number such that so many of each count, or all of it, come to no more than `most`; at least 1."""
+    """Returns the largest limit per count for which the limited counts add up to at most `most`; at least 1."""
     low, high = 1, max([1, *counts])
     while low < high:
         middle = (low + high + 1) // 2
@@ -75,8 +76,8 @@ def limit_of(counts: Sequence[int], most: int) -> int:
 def show(
     dataset: str, out: str, classifier: str | None = None, most: int = MOST_IMAGES, listener: Listener | None = None
 ) -> Pages:
-    """Writes the pages. ConfigError for an unknown classifier or a `most` below 1; RunError where `out` holds files;
-    SourceError where no row is to be shown."""
+    """Writes the pages. Raises ConfigError for an unknown classifier or a `most` below 1; RunError where `out` holds
+    files; SourceError where there is no row to show."""
     if most < 1:
         raise ConfigError("--most", f"{most} is not a whole number above 0")
     data = open_dataset(dataset, classifier)
@@ -111,7 +112,7 @@ def _value(value: str | None) -> str:
 
 
 def _fill(data: FailureDataset, facets: Mapping[str, Facet], waiting: _Waiting) -> int:
-    """Puts every image that a page shows before the page that it waits for; how many images there are."""
+    """Records every image that a page shows for its page; returns how many images there are."""
     images = 0
     for shard in data.shards:
         for table in data.tables([shard.name], _COLUMNS):
@@ -173,7 +174,7 @@ class _Waiting:
 
 
 def _write_pages(folder: Folder, facet: Facet, waiting: _Waiting) -> int:
-    """All pages of a facet; how many they are."""
+    """Writes all pages of a facet; returns their number."""
     written = 0
     for value, number in facet.numbers.items():
         shown = waiting.count(facet.column, number)
@@ -202,7 +203,7 @@ def _about(data: FailureDataset, facets: Mapping[str, Facet], rows: int) -> brow
 
 
 def _examples(facets: Mapping[str, Facet], waiting: _Waiting) -> list[dict[str, Any]]:
-    """The first image of each of the commonest labels, then of the commonest captions."""
+    """Returns the first image of each of the most frequent labels, then of the most frequent captions."""
     examples: dict[str, dict[str, Any]] = {}
     for column in ("label", "caption"):
         for number in list(facets[column].numbers.values())[:12]:

@@ -8,13 +8,13 @@ from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.shards.counters import BECAUSE, DRAWS, DROPPED
 
 FEW = 256
-"""Draws of which some must be usable."""
+"""The number of first draws of which some must be usable."""
 UNUSABLE = ("no_image", "no_answer")
 
 
 def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
-    """SourceError where none of the first images can be used, once there are `enough` of them; then no more are
-    drawn."""
+    """Raises SourceError where none of the first images can be used, once there are `enough` of them, so that no more
+    are drawn."""
     drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
     if drawn < enough or sum(unusable.values()) < drawn:
         return

@@ -1,7 +1,7 @@
-"""Checks a dataset of failures against its manifest: what `c2b dataset verify` calls. It changes nothing.
+"""Checks a dataset of failures against its manifest, for `c2b dataset verify`. It changes nothing.
 
-Each file is read through once, each image decoded. Ids are compared a share of them at a time, so that memory does not
-grow with the rows.
+Each file is read once, each image decoded. Ids are compared a share of them at a time, so that memory does not grow
+with the rows.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from c2b_ray.store.shards import SHARDS, ShardFiles
 
 IDS_AT_ONCE = 1_000_000
 MOST_LISTED = 20
-"""Problems of one file that are listed one by one."""
+"""The most problems of one file that are listed one by one."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """`problems`: each a file and what is wrong with it; none where the dataset is whole."""
+    """`problems`: each names a file and what is wrong with it; empty where the dataset is whole."""
 
     rows: int
     draws: int
@@ -44,7 +44,7 @@ class Verified:
 
 
 def verify(location: str, listener: Listener | None = None) -> Verified:
-    """SourceError where there is no dataset, or one whose build has not ended."""
+    """Raises SourceError where there is no dataset, or one whose build has not ended."""
     there = ShardFiles(location.rstrip("/"))
     about, manifest = read_document(there, ABOUT), read_document(there, MANIFEST)
     if about is None or manifest is None:

@@ -1,1 +1,1 @@
-"""`c2b evaluate`: detected biases held against ground truth, as section 4 of Classifier-to-Bias (CVPR 2025) does."""
+"""`c2b evaluate`: compares detected biases with ground truth, as in section 4 of Classifier-to-Bias (CVPR 2025)."""

@@ -1,6 +1,5 @@
-"""Questions about images: pseudo-labels of the ground truth (Tables 3 and 4), and whether the images that a method drew
-show what they were drawn for (App. F).
-"""
+"""Asks questions about images: pseudo-labels of the ground truth (Tables 3 and 4), and whether the images that a method
+drew show what they were drawn for (App. F)."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def ask(
     keywords: pa.Table | None,
     where: tuple[Backend, str, Steps],
 ) -> QuestionTables:
-    """Asks about the ground truth's images whatever the methods propose, and about the images that they drew."""
+    """Asks about the ground truth's images everything that the methods propose, and about the images that they drew."""
     models, out, steps = where
     result = QuestionTables()
     if config.vqa is None:
@@ -86,7 +85,7 @@ class _Asking:
         return self._answers(truth.run.location("images"), table, questions, f"{self.out}/pseudo_labels/{folder}")
 
     def of_method(self, method: Method, questions: Checks, config: EvaluateConfig) -> pa.Table:
-        """Of the images drawn first for each caption."""
+        """Asks about the images drawn first for each caption."""
         assert config.vqa is not None
         draws = method.run.draws.filter(pc.less(method.run.draws["rank"], config.vqa.drawn))
         captions = method.run.captions

@@ -1,6 +1,6 @@
 """B2T (Bias-to-Text, Kim et al. 2024) on the ground truth's images: captions of mistakes → keywords → CLIP scores.
 
-It sees what Classifier-to-Bias does not: which images were answered wrong.
+Unlike Classifier-to-Bias, it uses which images were answered wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TEXTS = 256
 
 @dataclass(frozen=True)
 class Looking:
-    """The ground truth's images, looked at by models; what was seen lies below `out` and is not looked at again."""
+    """The ground truth's images, looked at by models. The results are below `out`, and no image is looked at twice."""
 
     truth: GroundTruth
     models: Backend
@@ -39,7 +39,7 @@ class Looking:
     steps: Steps
 
     def vectors(self, encoder: str) -> Floats:
-        """A unit vector per row of the ground truth, NaN where there is none."""
+        """Returns a unit vector per row of the ground truth, NaN where there is none."""
         known = self.models.describe("encoder", encoder)
         rows = self.truth.wanted(None, 0)
         wanted = self._wanted(rows, "embed", known.revision)
@@ -56,7 +56,7 @@ class Looking:
         return result
 
     def captions(self, captioner: str) -> dict[int, str]:
-        """Row → what the captioner says of it, of the images that any classifier answered wrong."""
+        """Returns row → the captioner's caption, for the images that any classifier answered wrong."""
         wrong = [np.flatnonzero(held & ~ok) for ok, held in self.truth.right.values()]
         rows = np.intersect1d(np.concatenate(wrong), self.truth.wanted(None, 0))
         revision = self.models.describe("captioner", captioner).revision
@@ -81,7 +81,7 @@ class Looking:
 
 
 def keyword_baseline(config: KeywordBaseline, looking: Looking, alpha: float) -> pa.Table:
-    """The biases of B2T, of `schemas.evaluate.BIASES`."""
+    """Returns the biases of B2T, of `schemas.evaluate.BIASES`."""
     captions, vectors = looking.captions(config.captioner), looking.vectors(config.encoder)
     with looking.steps.step("keywords of mistakes"):
         mistakes = list(_keywords(config, looking.truth, captions))
@@ -104,7 +104,8 @@ Mistakes = tuple[str, str, tuple[str, ...], NDArray[np.int64], NDArray[np.int64]
 
 
 def _keywords(config: KeywordBaseline, truth: GroundTruth, captions: dict[int, str]) -> Iterator[Mistakes]:
-    """Classifier, class, keywords of its mistakes, rows that were answered wrong, and right; where there are both."""
+    """Yields classifier, class, keywords of its mistakes, and the rows that were answered wrong, and right; only where
+    both exist."""
     targets = np.array(truth.labels[TARGET].to_pylist(), object)
     for classifier, (ok, held) in truth.right.items():
         for target in truth.classes:

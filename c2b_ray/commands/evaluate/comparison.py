@@ -1,6 +1,6 @@
-"""Two evaluations over one ground truth compared: what their methods hit, B against A.
+"""Compares two evaluations over one ground truth: what their methods hit, B against A.
 
-It composes runs, the comparing step, gates and a page, and knows no formulas. Nothing here needs Ray or a model.
+It composes runs, the comparing step, gates and a page, and knows no formulas. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from c2b_ray.steps.evaluate.compared import compare as compared
 from c2b_ray.store.evaluate_run import EvaluateRun
 
 SAME = ("tau", "alpha", "many", "threshold", "differ", "sentence_encoder")
-"""Settings without which a hit means something else."""
+"""Settings that change what a hit means."""
 
 
 def compare(
@@ -29,10 +29,9 @@ def compare(
 ) -> Comparison:
     """Compares methods of two evaluations, B's against A's of the same name, or two of one run.
 
-    `classifier_a`, `classifier_b`: names of methods here; both name two that are called differently.
-
-    ConfigError where it is not plain which methods are meant; RunError where the ground truth or the settings differ,
-    or no method has the same name.
+    `classifier_a`, `classifier_b`: names of methods here; together they name two methods with different names. Raises
+    ConfigError where it is unclear which methods are meant; RunError where the ground truth or the settings differ, or
+    no method has the same name.
     """
     methods = [_methods(run) for run in (run_a, run_b)]
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
@@ -48,7 +47,7 @@ def compare(
 
 
 def _gated(row: Mapping[str, Any]) -> gates.GateCell:
-    """`worse`: B hits less, or is misled more."""
+    """Returns the cell for gates. `worse`: B hits less, or has more false hits."""
     pairs = 0 if row["p_value"] is None else min(row["biases_a"], row["biases_b"])
     values = {**row, "hit_minus_false": row["hit_minus_false_b"], "n": row["biases_b"], "pairs": pairs}
     return gates.GateCell(ALL, cell_name(row, row["method_b"]), values)

@@ -1,11 +1,11 @@
-"""Detected biases held against ground truth: what `c2b evaluate` and `c2b_ray.evaluate` call.
+"""Compares detected biases with ground truth, for `c2b evaluate` and `c2b_ray.evaluate`.
 
-    labelled images → answers → truth ┐
-    audits → scores → detected        ├→ matches → HIT, FH, MISS (Tables 1 and 2, App. C and K)
-    mistakes → captions → keywords    ┘
+    labelled images → answers → truth  ┐
+    audits → scores → detected         ├→ matches → HIT, FH, MISS (Tables 1 and 2, App. C and K)
+    mistakes → captions → keywords     ┘
     labelled images → answers to questions → agreement (Tables 3 and 4); → embeddings → recall@A·K (Figure 6)
 
-Every audit and stage resumes; what follows from them is counted anew.
+Every audit and stage resumes; the results from them are counted again.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def evaluate(
 ) -> EvaluateRun:
     """Runs an evaluation, or what is left of it; returns the run, whose tables, results.json and report are in `out`.
 
-    `out`: by default `runs/evaluate-<run id>`. `via` and `placement`: as of `audit`. InputError for what the user can
-    mend; RunError where `out` holds another run. Interrupted, the same call goes on.
+    `out`: by default `runs/evaluate-<run id>`. `via` and `placement`: as for `audit`. Raises InputError for errors that
+    the user can correct; RunError where `out` holds another run. After an interruption the same call resumes.
     """
     read = read_evaluate_config(config)
     _check_specs(read)

@@ -1,7 +1,8 @@
 """Gates on a run of `c2b evaluate`: `C2B/tested/calibrated/truth_to_detected:hit<0.3`, `*/tested/*:false_hit>0.1`.
 
-A cell is method/rule/threshold/direction, of one classifier or of all; of pseudo-labels method/rule/pseudo-labels. They
-are for builds that change a method, its prompts or its models. It composes runs and gates, and knows no formulas.
+A cell is method/rule/threshold/direction, of one classifier or of all; for pseudo-labels method/rule/pseudo-labels.
+These gates are for builds that change a method, its prompts or its models. This module composes runs and gates, and
+knows no formulas.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ PSEUDO = "pseudo-labels"
 def check(
     run: EvaluateRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Gates on all classifiers taken together, or on one. What has no bias to be hit is not checked.
+    """Checks gates on all classifiers taken together, or on one. A cell without a bias that could be hit is not
+    checked.
 
     A gate that could be checked on nothing fails, unless `allow_unchecked`.
     """

@@ -1,6 +1,7 @@
-"""Runs of `c2b evaluate`: their tables, what writes report, summary and exports, and checks and compares them.
+"""The run kind `evaluate`: its tables, and the functions that write its report, summary and exports and check and
+compare runs.
 
-Gates and comparisons are of methods: what one hits says nothing of a classifier that is to be released.
+Gates and comparisons are about methods: a method's hits say nothing about a classifier that is to be released.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The methods of an evaluation that are audits: each runs below its directory, or is a run that exists already."""
+"""The methods of an evaluation that are audits: each runs below the evaluation's directory, or is an existing run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ YAML = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Method:
-    """`biases`: of `schemas.evaluate.BIASES`, of the evaluation's classifiers and classes."""
+    """`biases`: of `schemas.evaluate.BIASES`, for the evaluation's classifiers and classes."""
 
     name: str
     run: C2BRun
@@ -40,7 +40,7 @@ class Method:
 
 
 def method(name: str, config: EvaluateConfig, truth: GroundTruth, out: str, session: Session) -> Method:
-    """The method of that name, for which its audit runs where it has not yet."""
+    """Returns the method of that name; its audit runs if it has not yet."""
     source = config.methods[name]
     if isinstance(source, str) and not source.lower().endswith(YAML):
         run = load_c2b_run(finished(source))
@@ -70,7 +70,7 @@ def method(name: str, config: EvaluateConfig, truth: GroundTruth, out: str, sess
 
 
 def _of_classes(scores: pa.Table, classes: Sequence[str]) -> pa.Table:
-    """The scores of these classes, which are called as they are here: an audit may have written Bus for bus."""
+    """Returns the scores of these classes, with the names used here: an audit may have written Bus for bus."""
     names = {normalise(name): name for name in classes}
     said = pa.array([names.get(normalise(name)) for name in scores["target_class"].to_pylist()], pa.string())
     column = scores.schema.get_field_index("target_class")
@@ -78,12 +78,12 @@ def _of_classes(scores: pa.Table, classes: Sequence[str]) -> pa.Table:
 
 
 def folder_name(name: str) -> str:
-    """A directory's name, different for each method whatever the methods are called."""
+    """Returns a directory's name that differs for each method, whatever the methods are called."""
     return f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')[:40] or 'method'}-{content_id(name)[:6]}"
 
 
 def _fields(name: str, source: str | dict[str, Any]) -> dict[str, Any]:
-    """An audit's fields without those that are the evaluation's. Paths in a file are relative to that file."""
+    """Returns an audit's fields without those that the evaluation sets. Paths in a file are relative to that file."""
     if isinstance(source, dict):
         return source
     from pathlib import Path
@@ -104,7 +104,7 @@ def _label_map(truth: GroundTruth) -> Any:
 
 
 def _check_run(name: str, config: EvaluateConfig, truth: GroundTruth, run: C2BRun) -> None:
-    """ConfigError where a run is of other classifiers, whatever they are called, or of fewer classes: what it could
+    """Raises ConfigError where a run has other classifiers, whatever they are called, or fewer classes: what it could
     not detect would count as missed."""
     there = set(run.scores["classifier"].to_pylist())
     models = [one.manifest.get("models", {}) for one in (truth.run, run)]

@@ -39,9 +39,10 @@ TABLE, RUN = "truth_images.parquet", "truth_run"
 
 @dataclass(frozen=True)
 class TruthTable:
-    """Where the labelled images are, what their columns are called, and what the annotations say besides.
+    """The location of the labelled images, the names of their columns, and further content of the annotations.
 
-    `missing`: annotated images that are not there."""
+    `missing`: the number of annotated images that do not exist.
+    """
 
     location: str
     columns: Mapping[str, str]
@@ -73,15 +74,15 @@ class GroundTruth:
         return truth_biases(self.cells, self.right, tau, alpha, self.names)
 
     def visible(self) -> dict[Cell, Rows]:
-        """The cells of what images show: not those of planted decoys."""
+        """Returns the cells of attributes that images show: those of planted decoys are left out."""
         return {cell: rows for cell, rows in self.cells.items() if cell[1] not in self.decoys}
 
     def said(self) -> dict[tuple[str, str], str]:
-        """The name of each (attribute, value) in captions."""
+        """Returns the name of each (attribute, value) in captions."""
         return {(a, v): wording(a, v).texts[0] for _, a, v in self.cells}
 
     def wanted(self, most: int | None, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Rows of the classes, at most so many of each, drawn at random."""
+        """Returns rows of the classes, at most `most` of each, drawn at random."""
         targets = np.array(self.labels[TARGET].to_pylist(), object)
         rows = [np.flatnonzero(targets == name) for name in self.classes]
         if most is not None:
@@ -91,7 +92,7 @@ class GroundTruth:
 
 
 def truth_table(config: EvaluateConfig, out: str) -> TruthTable:
-    """The labelled images of the config, written to `out` where they are annotations or scenes."""
+    """Returns the labelled images of the config, written to `out` where they are annotations or scenes."""
     truth, label_map = config.truth, config.label_map
     if truth.table is not None:
         columns = {} if truth.columns is None else truth.columns.model_dump(exclude_none=True)
@@ -121,7 +122,7 @@ def _annotated(config: EvaluateConfig) -> Annotated:
 
 
 def world_table(truth: WorldTruth) -> pa.Table:
-    """Scenes as a labelled table, and a column for each decoy."""
+    """Returns scenes as a labelled table, with a column for each decoy."""
     scenes = sample(truth.scenes, truth.seed)
     table = labelled_table(scenes, f"scene-{truth.seed}")
     try:
@@ -142,7 +143,7 @@ def planted(truth: WorldTruth) -> tuple[Decoy, ...]:
 
 
 def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: Session) -> GroundTruth:
-    """The ground truth, for which every classifier answers every image, where it has not yet."""
+    """Returns the ground truth. Each classifier answers every image that it has not answered yet."""
     read = LabelledTable(table.location, "truth.table", table.columns)
     labels = read.labels
     classes = _classes(config, labels, table.location)

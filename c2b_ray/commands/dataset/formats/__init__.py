@@ -1,1 +1,1 @@
-"""The formats that datasets of failures are exported to, one file each; `kit` has what they share."""
+"""The export formats of datasets of failures, one file each; `kit` holds their common parts."""

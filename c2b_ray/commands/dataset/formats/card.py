@@ -1,6 +1,6 @@
-"""The README.md of an export: YAML that Hugging Face's loaders and pages read, and what people should know.
+"""Writes the README.md of an export: YAML that Hugging Face's loaders and pages read, and notes for people.
 
-Knows what a build's config and manifest say; knows no format. Paths and credentials of specs are taken out.
+It knows the content of a build's config and manifest; it knows no format. Paths and credentials of specs are removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIZES = (
 
 
 def text(about: About, yaml_fields: Mapping[str, Any], loading: str) -> str:
-    """The whole file. `yaml_fields`: of the format, behind those of every card."""
+    """Returns the whole file. `yaml_fields`: those of the format, after the fields of every card."""
     head = {
         "pretty_name": f"Failures of {words.listed(_classifiers(about))}",
         "task_categories": ["image-classification"],

@@ -2,8 +2,8 @@
 
     OUT/data/IMAGE_ID.png
     OUT/samples.json, OUT/metadata.json    fiftyone.types.LegacyFiftyOneDataset: ground truth, the answer of every
-                                           classifier with its confidence, and all else that is known of an image
-    OUT/labels.json                        fiftyone.types.FiftyOneImageClassificationDataset: the ground truth alone
+                                           classifier with its confidence, and the other columns of an image
+    OUT/labels.json                        fiftyone.types.FiftyOneImageClassificationDataset: only the ground truth
 
 The current FiftyOneDataset is a dump of FiftyOne's database at one version of it; these two are read by all versions.
 """
@@ -66,7 +66,7 @@ class FiftyOne:
 
 
 def sample(row: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A sample of FiftyOne: an answer that is not decided has no label and is left out."""
+    """Returns a sample of FiftyOne. An undecided answer has no label and is left out."""
     known = record(row)
     result = {"filepath": name, "tags": [], "ground_truth": {"_cls": "Classification", "label": row["label"]}}
     result |= {column: known[column] for column in _PLAIN} | {"image_id": row["image_id"]}
@@ -90,7 +90,7 @@ def _part(kind: str, number: int) -> str:
 
 
 def _joined(folder: Folder, name: str, head: str, tail: str, parts: Iterable[str]) -> None:
-    """One JSON document of the parts' lines; no more than a line of it is in memory."""
+    """Writes one JSON document from the parts' lines; only a line of it is in memory."""
     with folder.open(name) as stream:
         stream.write(head.encode())
         for number, line in enumerate(folder.lines(parts)):

@@ -1,9 +1,9 @@
 """Hugging Face datasets: Parquet files with Image and ClassLabel features, and a dataset card.
 
     OUT/data/train-00000-of-00012.parquet
-    OUT/README.md             the card; its YAML says which files, which features and how many rows
+    OUT/README.md                            the card; its YAML lists the files, the features and the number of rows
 
-`load_dataset(OUT)` gives one split, `train`: a single split without another name is called so by every loader.
+`load_dataset(OUT)` returns one split, `train`: every loader uses this name for a single unnamed split.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HuggingFace:
 
 
 def _compression() -> dict[str, str]:
-    """Encoded images do not shrink."""
+    """Leaves encoded images uncompressed: they do not shrink."""
     return {field.name: "none" if field.name == "image" else "zstd" for field in DATASET_ROWS}
 
 
@@ -89,7 +89,8 @@ def _converted(table: pa.Table, numbers: dict[str, int], schema: pa.Schema) -> p
 
 
 def _feature(kind: pa.DataType) -> Any:
-    """As `datasets` keeps a feature in Parquet's metadata, in the words that every release since 2.0 reads."""
+    """Returns a feature as `datasets` keeps it in Parquet's metadata, in the form that every release since 2.0
+    reads."""
     if pa.types.is_list(kind):
         if pa.types.is_struct(kind.value_type):
             return [_feature(kind.value_type)]

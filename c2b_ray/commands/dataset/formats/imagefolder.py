@@ -1,10 +1,10 @@
 """ImageFolder: a folder for each label, as torchvision and Hugging Face read it, and metadata.jsonl beside them.
 
     OUT/LABEL/IMAGE_ID.png
-    OUT/metadata.jsonl        file_name, and all that is known of the image
+    OUT/metadata.jsonl        file_name, and the other columns of the image
     OUT/README.md             so that load_dataset(OUT) makes one split of all folders, whatever the labels are called
 
-Hugging Face's loader takes folders named like `bullet train` for a split unless its README says which files belong
+Hugging Face's loader takes folders with names like `bullet train` for a split unless its README says which files belong
 together.
 """
 

@@ -1,6 +1,6 @@
 """Helpers of all export formats: the folder that they write into, names for files, and a row as JSON.
 
-Knows rows of `schemas.dataset` and file systems; knows no format.
+It knows rows of `schemas.dataset` and file systems; it knows no format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from c2b_ray.schemas import content_id
 from c2b_ray.store import files
 
 WORK = ".c2b-export"
-"""The folder, inside an unfinished export, of what will not be part of it: its stage's rows, parts of its metadata."""
+"""The folder, inside an unfinished export, of temporary files: its stage's rows, parts of its metadata."""
 _MAGIC = (
     (b"\x89PNG", "png"),
     (b"\xff\xd8\xff", "jpg"),
@@ -41,7 +41,7 @@ class Folder:
     location: str
 
     def open(self, name: str) -> pa.NativeFile:
-        """A stream into a new file; directories above it are made."""
+        """Opens a new file for writing; directories above it are made."""
         filesystem, path = resolve(f"{self.location}/{name}")
         with files.refusals(self.location):
             if isinstance(filesystem, fs.LocalFileSystem):
@@ -53,7 +53,7 @@ class Folder:
             stream.write(data)
 
     def lines(self, names: Iterable[str]) -> Iterator[bytes]:
-        """The lines of text files, one file after the other."""
+        """Yields the lines of text files, one file after the other."""
         for name in names:
             filesystem, path = resolve(f"{self.location}/{name}")
             with files.reading(self.location), filesystem.open_input_stream(path) as stream:
@@ -67,7 +67,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of the rows that are exported, for cards and metadata. `labels`: with their rows, by name."""
+    """The exported rows, described for cards and metadata. `labels`: with their numbers of rows, by name."""
 
     rows: int
     labels: Mapping[str, int]
@@ -79,14 +79,14 @@ class About:
 
 
 class Format(Protocol):
-    """A format in which each file, or each file's images, can be written by itself."""
+    """A format whose files, or each file's images, can be written separately."""
 
     def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> Written:
-        """The rows of one file; written again, it is the same."""
+        """Writes the rows of one file; written again, it is the same."""
         ...
 
     def finish(self, folder: Folder, about: About) -> None:
-        """What is about all files together."""
+        """Writes the files about the whole export."""
         ...
 
 
@@ -97,15 +97,15 @@ class Written:
 
 
 def extension(image: bytes) -> str:
-    """Of an encoded image, by its content; `img` where nobody knows."""
+    """Returns the extension of an encoded image, by its content; `img` for an unknown format."""
     if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
         return "webp"
     return next((name for magic, name in _MAGIC if image.startswith(magic)), "img")
 
 
 def record(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without its image, as JSON values; the fingerprint as 16 hexadecimal digits, for JSON's numbers are
-    floats to many readers."""
+    """Returns a row without its image, as JSON values. The fingerprint has 16 hexadecimal digits, because many readers
+    take JSON's numbers for floats."""
     return {name: value for name, value in row.items() if name != "image"} | {
         "fingerprint": f"{row['fingerprint']:016x}"
     }
@@ -116,13 +116,14 @@ def json_line(value: Mapping[str, Any]) -> bytes:
 
 
 def file_name(name: str) -> str:
-    """`name` where every file system takes it as it is; else what is left of it and a hash of the whole."""
+    """Returns `name` where every file system accepts it; else its safe characters and a hash of the whole."""
     safe = _safe(name)
     return name if safe == name else f"{safe}-{content_id(name)[:8]}"
 
 
 def folder_names(labels: Iterable[str]) -> dict[str, str]:
-    """Label → the name of its folder: no two are alike, nor differ in case or accents' encoding alone."""
+    """Returns label → the name of its folder. No two are equal, or differ only in case or in the encoding of
+    accents."""
     labels = sorted(labels)
     alike = Counter(_folded(file_name(label)) for label in labels)
     return {

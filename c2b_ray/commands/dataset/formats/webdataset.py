@@ -1,9 +1,9 @@
 """WebDataset: tar shards whose members are grouped by key, readable in sequence and from object stores.
 
-    OUT/shard-000000.tar      KEY.png  the image as it is
-                              KEY.cls  the label's number
-                              KEY.json all that is known of the image
-    OUT/labels.json           the labels in the order of their numbers
+    OUT/shard-000000.tar    KEY.png   the image as it is
+                            KEY.cls   the label's number
+                            KEY.json  the other columns of the image
+    OUT/labels.json         the labels in the order of their numbers
     OUT/README.md
 
 The same rows make the same bytes: members carry no times and no owners.

@@ -1,4 +1,4 @@
-"""Annotated images on their way into one labelled Parquet table, which an audit reads. It knows files, not formats."""
+"""Writes annotated images into one labelled Parquet table, which an audit reads. It knows files, not formats."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Annotated:
-    """Images by file, below `root`, their classes, and by attribute what is known of each: present, absent, or None.
+    """Images by file, below `root`, their classes, and by attribute what is known about each: present, absent, or None.
 
-    `label_map`: class → indices of a classifier's labels, where the annotations say them. `missing`: annotated images
-    that are not there, where that is no error.
+    `label_map`: class → indices of a classifier's labels, where the annotations contain them. `missing`: the number of
+    annotated images that do not exist, where that is no error.
     """
 
     root: Path
@@ -47,7 +47,7 @@ class Annotated:
         )
 
     def at_most(self, images: int | None, seed: int) -> Annotated:
-        """At most so many of each class, drawn at random; the order stays."""
+        """Returns at most `images` of each class, drawn at random, in the same order."""
         if images is None:
             return self
         groups: dict[str, list[int]] = defaultdict(list)
@@ -62,7 +62,7 @@ class Annotated:
         return self.some(sorted(kept))
 
     def write(self, location: Path) -> None:
-        """One Parquet file with the images' bytes; whole or absent."""
+        """Writes one Parquet file with the images' bytes; it is whole or absent."""
         location.parent.mkdir(parents=True, exist_ok=True)
         unfinished = location.with_suffix(".unfinished")
         with pq.ParquetWriter(unfinished, self._schema()) as writer:
@@ -101,14 +101,14 @@ def _bytes(folder: Folder, root: Path, path: Path) -> bytes:
 
 
 def each_once(path: Path, names: Sequence[str]) -> None:
-    """SourceError where a file says a name twice: nobody can tell which line is meant."""
+    """Raises SourceError where a file holds a name twice, so that it is unclear which line is meant."""
     if len(set(names)) < len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise SourceError(f"{path}: {twice!r} is there twice", location=str(path))
 
 
 def first_of(folder: Path, names: Sequence[str], what: str) -> Path:
-    """The first of several paths below a folder that is there. SourceError where none is."""
+    """Returns the first of several paths below a folder that exists. Raises SourceError where none does."""
     for name in names:
         if (folder / name).exists():
             return folder / name

@@ -1,13 +1,12 @@
-"""CelebA's annotations in their public layouts.
+"""Reads CelebA's annotations in their public layouts.
 
-    list_attr_celeba.txt        the number of images; the names of 40 attributes; a line an image of 1 and −1
-    list_eval_partition.txt     a line an image: 0 train, 1 validation, 2 test
-    img_align_celeba/           the images
+    list_attr_celeba.txt       the number of images; the names of 40 attributes; a line per image of 1 and −1
+    list_eval_partition.txt    a line per image: 0 train, 1 validation, 2 test
+    img_align_celeba/          the images
 
-The two files may lie in the folders Anno and Eval, the images in Img, as the dataset's own archive has them. As Kaggle
-hands it out, they are list_attr_celeba.csv and list_eval_partition.csv, with a header each (image_id, then attributes;
-image_id, partition), and the images lie in img_align_celeba/img_align_celeba. It knows these files, and nothing of
-classifiers.
+The two files may be in the folders Anno and Eval, the images in Img, as in the dataset's archive. In Kaggle's version
+they are list_attr_celeba.csv and list_eval_partition.csv, with a header each (image_id, then attributes; image_id,
+partition), and the images are in img_align_celeba/img_align_celeba. It knows these files, and nothing of classifiers.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _NUMBERS = {"train": "0", "valid": "1", "test": "2"}
 _VALUES = {"1": PRESENT, "-1": ABSENT}
 
 Line = tuple[int, list[str]]
-"""Its number, and its cells."""
+"""The number of a line, and its cells."""
 
 
 def celeba(truth: CelebATruth) -> Annotated:
-    """The images of one partition. SourceError names the file and line that is not as expected; ConfigError a target
-    that is no attribute."""
+    """Returns the images of one partition. Raises SourceError, which names the file and line that is not as expected,
+    and ConfigError for a target that is no attribute."""
     folder = Path(truth.folder)
     # The innermost first: Kaggle's folder of images holds one of the same name.
     images = first_of(folder, (f"{IMAGES}/{IMAGES}", f"Img/{IMAGES}", IMAGES), "images")
@@ -62,7 +61,7 @@ def _candidates(name: str, inner: str) -> tuple[str, ...]:
 
 
 def _cells(path: Path) -> list[Line]:
-    """The cells of every line that is not empty; of a CSV between commas, else between spaces."""
+    """Returns the cells of every line that is not empty; a CSV's are separated by commas, others by spaces."""
     parted = [
         (number, [cell.strip() for cell in line.split(",")] if path.suffix == ".csv" else line.split())
         for number, line in enumerate(read_lines(path, "text"), 1)
@@ -71,7 +70,7 @@ def _cells(path: Path) -> list[Line]:
 
 
 def _attributes(path: Path) -> tuple[list[str], list[Line]]:
-    """The names of the attributes, and the lines of images."""
+    """Returns the names of the attributes, and the lines of images."""
     lines = _cells(path)
     if path.suffix == ".csv":
         if len(lines) < 2 or len(lines[0][1]) < 2:

@@ -1,11 +1,11 @@
-"""ImageNet-X's annotations in their public layout (Idrissi et al. 2022; the package imagenet-x).
+"""Reads ImageNet-X's annotations in their public layout (Idrissi et al. 2022; the package imagenet-x).
 
-    imagenet_x_val_multi_factor.jsonl    a JSON object a line: file_name, class (0 to 999), 16 factors of 0 and 1
-    imagenet_x_val_top_factor.jsonl      the same with one factor an image
+    imagenet_x_val_multi_factor.jsonl    a JSON object per line: file_name, class (0 to 999), 16 factors of 0 and 1
+    imagenet_x_val_top_factor.jsonl      the same with one factor per image
     prototypical_paths.csv               file_name: the images that are typical of their class
 
-A CSV with the same columns does as well. Images lie in one folder, or in one for each synset. It knows these files, and
-nothing of classifiers but that their labels are in ImageNet's order.
+A CSV with the same columns is accepted as well. Images are in one folder, or in one for each synset. It knows these
+files; of classifiers it assumes only that their labels are in ImageNet's order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROTOTYPES = "prototypical_paths.csv"
 
 
 def imagenet_x(truth: ImageNetXTruth) -> Annotated:
-    """The annotated images that are there. SourceError names the line that is not as expected."""
+    """Returns the annotated images that exist. Raises SourceError, which names the line that is not as expected."""
     where = Path(truth.annotations)
     folder = where if where.is_dir() else where.parent
     if where.is_dir():
@@ -60,7 +60,7 @@ def imagenet_x(truth: ImageNetXTruth) -> Annotated:
 
 
 def _class_names() -> list[tuple[str, str]]:
-    """(name, synset) of each class; of two of one name, such as crane, both have their next name as well."""
+    """Returns (name, synset) of each class; two classes of one name, such as crane, both have their next name added."""
     entries = read_hierarchy("imagenet").entries
     counts = Counter(entry.names[0] for entry in entries)
     return [
@@ -103,7 +103,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _whole(value: Any) -> int:
-    """Also of 65.0, as tables that held a gap are written."""
+    """Returns a whole number, also for 65.0, as tables with missing values write it."""
     number = float(value)
     if isinstance(value, bool) or not number.is_integer():
         raise ValueError(f"{value!r} is no whole number")
@@ -122,7 +122,7 @@ def _typical(path: Path) -> set[str]:
 
 
 def _paths(folder: Path, names: list[tuple[str, str]]) -> dict[str, Path]:
-    """File name → path, of the images that lie in the folder or in one of a synset."""
+    """Returns file name → path, for the images in the folder or in one of a synset."""
     synsets = {synset for _, synset in names}
     folders = [folder, *(inner for inner in sorted(folder.glob("n*")) if inner.name in synsets and inner.is_dir())]
     return {path.name: path for inner in folders for path in inner.iterdir() if path.is_file()}

@@ -117,7 +117,7 @@ def test_one_value_of_two_attributes_matches_by_the_whole_name_alone():
         row = matches(one, vectors, 0.0).to_pylist()[0]
         assert row["similarity"] == pytest.approx(one.groups[0].similarity[0, 0], abs=1e-12)
         cosine = float(vectors[row["truth_wording"]] @ vectors[row["detected_wording"]])
-            assert cosine == pytest.approx(row["similarity"], abs=1e-12)
+        assert cosine == pytest.approx(row["similarity"], abs=1e-12)
     two = table(*[bias("truth", "x", "black", -1, texts=["black", f"black {what}"]) for what in ("hair", "car")])
     assert name_similarities(two, vectors) == pytest.approx([1 / np.sqrt(2)], abs=1e-12)
     three = table(*two.to_pylist(), bias("truth", "x", "black", -1))
