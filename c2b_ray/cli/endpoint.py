@@ -14,12 +14,15 @@ from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import uvicorn
 
     from c2b_ray.config.endpoint import EndpointConfig
     from c2b_ray.endpoint.ledger.database import Database
 
 GRACE_S = 3
+KEEP_ALIVE_S = 75
+"""Longer than clients and proxies keep a connection without requests: else one is sent on a connection that is just
+being closed, and its client sees it cut off and cannot tell whether it was done."""
 START_AGAIN_S = 1.0
 Metrics = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus may read what this process counts.")
@@ -60,7 +63,7 @@ def endpoint(
         print(f"first key, of the tenant default, shown this once: {key}", flush=True)
     with working(db, settings):
         show.line(f"audits are taken at {settings.url}; Ctrl-C ends the endpoint, and its jobs go on next time")
-        server()
+        server.run()
 
 
 @app.command()
@@ -68,7 +71,7 @@ def api(config: Config = None) -> None:
     """Serve the HTTP API alone; any number of replicas share one PostgreSQL."""
     settings = _settings(config)
     _current(settings)
-    _server(settings)()
+    _server(settings).run()
 
 
 @app.command()
@@ -166,8 +169,8 @@ def _current(settings: EndpointConfig, wait: bool = True) -> Database:
             return db
 
 
-def _server(settings: EndpointConfig) -> Callable[[], None]:
-    """Serves the API until a signal; requests that are under way then have a few seconds to end."""
+def _server(settings: EndpointConfig) -> uvicorn.Server:
+    """Its `run` serves the API until a signal; requests that are under way then have a few seconds to end."""
     import uvicorn
 
     from c2b_ray.endpoint.api.envelope import log_to_stderr
@@ -181,6 +184,7 @@ def _server(settings: EndpointConfig) -> Callable[[], None]:
         port=settings.port,
         log_config=None,
         access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    return uvicorn.Server(config).run
+    return uvicorn.Server(config)

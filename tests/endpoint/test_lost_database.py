@@ -44,6 +44,25 @@ def test_a_part_that_starts_while_the_database_is_down_waits_for_it(endpoint, se
     endpoint.wait(lambda: leases.live(endpoint.db, SLOT), "the runner to hold its slot", 60)
 
 
+def test_a_short_outage_ends_no_slice(tmp_path, server, slow):
+    """The process keeps its models, and the claim goes on."""
+    with site(tmp_path, [slow.url], server.url(server.new_database()), lease_seconds=90.0) as endpoint:
+        slow.service.delay_s = 0.3
+        job_id = endpoint.submit(slow.audit(endpoint))
+        endpoint.grant(job_id)
+        runner = endpoint.runner()
+        endpoint.wait(lambda: endpoint.job(job_id).images > 0, "the job to answer")
+        [process] = children(runner.pid)
+        server.kill()
+        endpoint.wait(lambda: "goes on for now" in endpoint.logs(), "the runner to miss its database", 60)
+        server.start()
+        assert alive(process)
+        slow.service.delay_s = 0.0
+        job = endpoint.wait_for(job_id, "finished")
+        assert (job.fence, job.slices, job.attempt, job.images) == (1, 0, 0, ROWS)
+        assert "ends its slice" not in endpoint.logs()
+
+
 def test_a_job_survives_its_database(endpoint, server, slow):
     slow.service.delay_s = 0.3
     job_id = endpoint.submit(slow.audit(endpoint))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio.to_thread
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from starlette.routing import Route
 
 from c2b_ray import __version__
 from c2b_ray.config.endpoint import EndpointConfig
@@ -31,6 +32,7 @@ from c2b_ray.endpoint.api.attempts import WrongKeys
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.envelope import Envelope
 from c2b_ray.endpoint.api.pagination import Signer, endpoint_secret
+from c2b_ray.endpoint.api.places import Places
 from c2b_ray.endpoint.api.problems import handle
 from c2b_ray.endpoint.api.remembered import Remembered
 from c2b_ray.endpoint.api.watch import Watch
@@ -61,7 +63,7 @@ def create_app(config: EndpointConfig, db: Database | None = None) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.routes)
     docs.mount(app)
-    handle(app, _methods)
+    handle(app, partial(_methods, app))
     app.add_middleware(Envelope, largest=lambda path: _largest(config, path))
     return app
 
@@ -79,6 +81,7 @@ def context_for(config: EndpointConfig, db: Database) -> Context:
         signer=Signer(secret),
         links=UrlSigner(secret),
         watch=Watch(db),
+        places=Places(),
         metrics=registry(db),
     )
 
@@ -94,11 +97,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await context.watch.close()
 
 
-def _methods(path: str) -> set[str]:
-    """Those of a path's routes; of /v1/audits/check not those of /v1/audits/{job_id}."""
-    routes = [route for module in ROUTES for route in module.routes.routes if isinstance(route, APIRoute)]
+def _methods(app: FastAPI, path: str) -> set[str]:
+    """Those of a path's routes; of /v1/audits/check not those of /v1/audits/{job_id}. HEAD is everywhere where GET is
+    (`envelope`)."""
+    routers = (*(module.routes for module in ROUTES), app.router)
+    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     fitting = [route for route in routes if route.path == path] or [one for one in routes if one.path_regex.match(path)]
-    return {method for route in fitting for method in route.methods or ()}
+    methods = {method for route in fitting for method in route.methods or ()}
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 def _largest(config: EndpointConfig, path: str) -> int:

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.api.attempts import WrongKeys
 from c2b_ray.endpoint.api.pagination import Signer
+from c2b_ray.endpoint.api.places import Places
 from c2b_ray.endpoint.api.remembered import Remembered
 from c2b_ray.endpoint.api.watch import Watch
 from c2b_ray.endpoint.ledger.buckets import Throttle
@@ -31,6 +32,7 @@ class Context:
     signer: Signer
     links: UrlSigner
     watch: Watch
+    places: Places
     metrics: CollectorRegistry
 
     def tenant_root(self, tenant_id: str) -> str:

@@ -1,8 +1,8 @@
 """Around every request: its id and its caller's trace (W3C Trace Context), the largest body, headers that every answer
 has, its line in the access log.
 
-An ASGI application around another, which does nothing else per request. An unexpected error
-is written to the log whole, and answered with the request's id alone.
+An ASGI application around another. HEAD is answered as GET is, without the body. An unexpected error is written to
+the log whole, and answered with the request's id alone.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Envelope:
             return
         exchange = _Exchange(scope, receive, send, self._largest(scope["path"]))
         try:
-            exchange.refuse_by_length()
-            await self._app(scope, exchange.receive, exchange.send)
+            exchange.refuse_by_headers()
+            await self._app(exchange.scope, exchange.receive, exchange.send)
         except Exception as error:
             await exchange.answer(error)
         finally:
@@ -80,26 +80,33 @@ class Envelope:
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request and its answer. `scope`: what the application gets."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, largest: int) -> None:
-        self._scope, self._receive, self._send, self._largest = scope, receive, send, largest
+        self._method: str = scope["method"]
+        self.scope = {**scope, "method": "GET"} if self._method == "HEAD" else scope
+        self._receive, self._send, self._largest = receive, send, largest
         self._began = time.perf_counter()
         self._status, self._read, self._sent = 0, 0, 0
+        self._whole = False
         headers = dict(scope["headers"])
         self._length: bytes = headers.get(b"content-length", b"")
+        self._coding: bytes = headers.get(b"content-encoding", b"").strip().lower()
         wanted = headers.get(b"x-request-id", b"")
         self._id = wanted.decode() if _REQUEST_ID.fullmatch(wanted) else secrets.token_hex(12)
         self._trace = _trace_of(headers.get(b"traceparent", b""))
         self._span = secrets.token_hex(8)
-        self._state = scope.setdefault("state", {})
+        self._state = self.scope.setdefault("state", {})
         self._state["request_id"] = self._id
         self._state["headers"] = {}
 
-    def refuse_by_length(self) -> None:
+    def refuse_by_headers(self) -> None:
         """Before anything of the body is read."""
         if self._length.isdigit() and int(self._length[:20]) > self._largest:
             raise self._too_large()
+        if self._coding not in (b"", b"identity"):
+            detail = "a body is taken as it is, without Content-Encoding: send it unpacked"
+            raise ProblemError(415, "unsupported_encoding", detail, headers={"Accept-Encoding": "identity"})
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -126,6 +133,11 @@ class _Exchange:
             ]
             message = {**message, "headers": headers}
         elif message["type"] == "http.response.body":
+            if self._method == "HEAD":
+                if self._whole:
+                    return
+                # The server then tells the application that its client is gone, which ends a stream of events.
+                self._whole, message = True, {"type": "http.response.body", "body": b""}
             self._sent += len(message.get("body", b""))
         await self._send(message)
 
@@ -149,21 +161,21 @@ class _Exchange:
 
     def _count(self) -> None:
         """By the template of the route, never by the path, of which there are as many as clients like."""
-        template = getattr(self._scope.get("route"), "path", "")
-        counters.answered(self._scope["method"], template, self._status, time.perf_counter() - self._began)
+        template = getattr(self.scope.get("route"), "path", "")
+        counters.answered(self._method, template, self._status, time.perf_counter() - self._began)
 
     def log(self) -> None:
         """No query, which may hold a signature, and no header."""
         if not ACCESS.isEnabledFor(logging.INFO):
             return
-        client = self._scope.get("client")
+        client = self.scope.get("client")
         line: dict[str, Any] = {
             "time": round(time.time(), 3),
             "request_id": self._id,
             "trace_id": self._trace,
             "span_id": self._span if self._trace else None,
-            "method": self._scope["method"],
-            "path": _KEY.sub(HIDDEN, self._scope["path"])[:300],
+            "method": self._method,
+            "path": _KEY.sub(HIDDEN, self.scope["path"])[:300],
             "status": self._status,
             "ms": round(1000 * (time.perf_counter() - self._began), 2),
             "read": self._read,

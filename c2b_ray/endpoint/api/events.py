@@ -16,8 +16,10 @@ from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import of_tenant
 from c2b_ray.endpoint.api.problems import ProblemError, retry_after
 from c2b_ray.endpoint.api.responses import errors, files, router
+from c2b_ray.endpoint.api.watch import Follower, Reader
 from c2b_ray.endpoint.ledger import events
 from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.ledger.keys import Key
 from c2b_ray.report.kit.redact import cleaned
 
 routes = router("audits")
@@ -25,7 +27,9 @@ PING_SECONDS = 15
 RETRY_MS = 2000
 LONGEST_SECONDS = 900.0
 """After that a stream ends, and the client's next request shows whether its key still works."""
-MOST_STREAMS = 1000
+MOST_STREAMS, MOST_OF_A_TENANT = 1000, 200
+"""Of one replica; so that no tenant holds them all."""
+BUSY_SECONDS = 5
 _WORDS = "Events of kinds state, progress and what else a run reports; `data` is JSON. Ends with the job."
 
 
@@ -48,25 +52,38 @@ def stream(
     """Follow a job."""
     context, caller = enter(request, "read")
     job = of_tenant(context, caller, job_id)
-    return follow(context, job, int(last_event_id or 0), caller.key.expires)
+    return follow(context, job, int(last_event_id or 0), caller.key)
 
 
-def follow(context: Context, job: Job, last_id: int, expires: float | None = None) -> Response:
-    """The stream of a job that the caller may see; `expires`: when it may no more."""
-    if job.ended_for_good and last_id and events.last_id(context.db, job.id) <= last_id:
-        return Response(status_code=204)  # after which an EventSource does not reconnect
-    if len(context.watch) >= MOST_STREAMS:
-        raise ProblemError(503, "busy", "too many streams are open; try again", headers=retry_after(5))
-    seconds = LONGEST_SECONDS if expires is None else min(LONGEST_SECONDS, max(0.0, expires - time.time()))
+def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
+    """The stream of a job that the key's tenant may see, after the event `last_id`; from the beginning where that is
+    none of this job's."""
+    if last_id or job.ended_for_good:
+        known, latest = events.seen(context.db, job.id, last_id)
+        last_id = last_id if known else 0
+        if job.ended_for_good and last_id == latest:
+            return Response(status_code=204)  # after which an EventSource does not reconnect
+    _check_streams(context, key.tenant_id)
+    seconds = LONGEST_SECONDS if key.expires is None else min(LONGEST_SECONDS, max(0.0, key.expires - time.time()))
+    follower = Follower(job.id, last_id, job.ended_for_good, Reader(key.tenant_id, key.id))
     return EventSourceResponse(
-        _sent(context, job, last_id, seconds),
+        _sent(context, follower, seconds),
         ping=PING_SECONDS,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _sent(context: Context, job: Job, last_id: int, seconds: float) -> AsyncIterator[ServerSentEvent]:
-    yield ServerSentEvent(comment="events of " + job.id, retry=RETRY_MS)
-    async for event in context.watch.follow(job.id, last_id, job.ended_for_good, seconds):
+def _check_streams(context: Context, tenant_id: str) -> None:
+    wait = retry_after(BUSY_SECONDS)
+    if context.watch.of_tenant(tenant_id) >= MOST_OF_A_TENANT:
+        detail = f"this tenant has {MOST_OF_A_TENANT} streams open here, which is all that it may; close some"
+        raise ProblemError(429, "too_many_streams", detail, headers=wait)
+    if len(context.watch) >= MOST_STREAMS:
+        raise ProblemError(503, "busy", "too many streams are open; try again", headers=wait)
+
+
+async def _sent(context: Context, follower: Follower, seconds: float) -> AsyncIterator[ServerSentEvent]:
+    yield ServerSentEvent(comment="events of " + follower.job_id, retry=RETRY_MS)
+    async for event in context.watch.follow(follower, seconds):
         data = json.dumps({**cleaned(event.data), "at": event.at}, ensure_ascii=True)
         yield ServerSentEvent(data, event=event.kind, id=str(event.id))

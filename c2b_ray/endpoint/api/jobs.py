@@ -14,7 +14,7 @@ from c2b_ray.endpoint.api.models import Checked, JobList, Kind, State, Submissio
 from c2b_ray.endpoint.api.models import Job as JobBody
 from c2b_ray.endpoint.api.problems import not_found
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
-from c2b_ray.endpoint.api.submitting import Resolved, model_seconds, resolve, submit_job
+from c2b_ray.endpoint.api.submitting import Resolved, model_seconds, resolve, submit_job, submitted_before
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters, Job
 
@@ -47,8 +47,11 @@ def submit(
     context, caller = enter(request, "submit")
     submission = sent.as_model(Submission)
     fields = {"kind": submission.kind, "name": submission.name, "config": submission.config}
+    once = idempotency_key, canonical(fields)
+    if (again := submitted_before(context, caller, once)) is not None:
+        return again
     resolved = resolve(context, caller, submission.kind, submission.config)
-    return submit_job(context, caller, resolved, submission.name, (idempotency_key, canonical(fields)))
+    return submit_job(context, caller, resolved, submission.name, once)
 
 
 @routes.post("/audits/check", responses={**answers(Checked), **errors(415, 422)}, openapi_extra=body(Submission))

@@ -19,7 +19,7 @@ from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import finished
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, finite_json, router
 from c2b_ray.endpoint.api.results import Classifier, page_policy, read
-from c2b_ray.endpoint.api.submitting import resolve, submit_job
+from c2b_ray.endpoint.api.submitting import resolve, submit_job, submitted_before
 from c2b_ray.endpoint.kinds import ANSWERING_KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
@@ -108,10 +108,13 @@ def ask(
     result."""
     context, caller = enter(request, "submit")
     question = sent.as_model(Question)
-    refuse_unanswering(finished(read(context, caller, job_id)))
     config = {"run": f"run:{job_id}", **question.model_dump(exclude_none=True)}
+    once = idempotency_key, canonical(config)
+    if (again := submitted_before(context, caller, once)) is not None:
+        return again
+    refuse_unanswering(finished(read(context, caller, job_id)))
     resolved = resolve(context, caller, "question", config)
-    return submit_job(context, caller, resolved, None, (idempotency_key, canonical(config)))
+    return submit_job(context, caller, resolved, None, once)
 
 
 @routes.get("/classifiers/history", responses={**answers(JobList), **errors(422)})

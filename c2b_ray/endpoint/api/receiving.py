@@ -51,7 +51,14 @@ async def upload(
     """Upload a model, an image, an archive of images or a table. ONNX and safetensors only; what is no such file is
     refused. Configs name it by its `spec`."""
     context, caller = await to_thread.run_sync(_admitted, request)
-    shown = _shown(name)
+    with context.places.one(caller.tenant_id):
+        return await _received(request, context, caller, (kind, sha256, _shown(name)))
+
+
+async def _received(
+    request: Request, context: Context, caller: Caller, said: tuple[Kind, str | None, str | None]
+) -> Json:
+    """`said`: the kind, sha256 and name that the client gave."""
     receiver = await to_thread.run_sync(Receiver, context.tenant_root(caller.tenant_id), context.config.policy)
     try:
         with refusals():
@@ -62,7 +69,8 @@ async def upload(
                     await to_thread.run_sync(receiver.write, bytes(waiting))
                     waiting.clear()
             await to_thread.run_sync(receiver.write, bytes(waiting))
-            upload, created = await to_thread.run_sync(kept, context, caller, (receiver, kind, sha256, shown))
+            received = receiver, *said
+            upload, created = await to_thread.run_sync(kept, context, caller, received, limiter=context.places.threads)
         return Json(upload_body(upload), 201 if created else 200)
     finally:
         receiver.abort()

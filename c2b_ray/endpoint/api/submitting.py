@@ -18,7 +18,7 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 from c2b_ray.endpoint.api.responses import Json
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.ledger import jobs, uploads, usage
-from c2b_ray.endpoint.ledger.job import NewJob
+from c2b_ray.endpoint.ledger.job import Job, NewJob
 from c2b_ray.endpoint.policy import specs
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.errors import ConfigError
@@ -79,6 +79,20 @@ def submit_job(
         models=resolved.models,
     )
     job, created = jobs.submit(context.db, caller.tenant_id, caller.key.id, new, context.config.quotas)
+    return _accepted(job, created)
+
+
+def submitted_before(context: Context, caller: Caller, once: tuple[str | None, bytes]) -> Json | None:
+    """What a submission that comes again is answered; None for one that is new. Asked before the config is checked: a
+    file that it names may be gone since, and the job is there all the same."""
+    key, content = once
+    if key is None:
+        return None
+    job = jobs.submitted_before(context.db, caller.tenant_id, key, hashlib.sha256(content).hexdigest())
+    return None if job is None else _accepted(job, False)
+
+
+def _accepted(job: Job, created: bool) -> Json:
     answer = Json({**job_body(job), "config": job.config}, 202)
     answer.headers["Location"] = f"/v1/audits/{job.id}"
     if not created:

@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from sqlalchemy import and_, or_, select
 
-from c2b_ray.endpoint.ledger import tables
+from c2b_ray.endpoint.ledger import keys, tables
 from c2b_ray.endpoint.ledger.database import Database, record
 from c2b_ray.endpoint.ledger.events import Event
 from c2b_ray.endpoint.ledger.job import ENDED
@@ -20,16 +21,24 @@ from c2b_ray.errors import C2BError
 
 POLL_SECONDS = 0.5
 CHECK_SECONDS = 10.0
-"""How often the states of the jobs are looked at besides: their events may have been forgotten."""
+"""How often the states of the jobs are looked at besides, whose events may have been forgotten, and the keys."""
 _AT_ONCE, _JOBS = 1000, 100
 _STOP = None
 
 
-class Follower:
-    """One stream's place in the events of its job. `stops` once what there is has been handed on."""
+@dataclass(frozen=True)
+class Reader:
+    """Who reads a stream."""
 
-    def __init__(self, job_id: str, last_id: int, ended: bool) -> None:
-        self.job_id, self.last_id, self.ended = job_id, last_id, ended
+    tenant_id: str
+    key_id: str
+
+
+class Follower:
+    """One stream's place in the events of its job. `ended`: the job has already."""
+
+    def __init__(self, job_id: str, last_id: int, ended: bool, reader: Reader) -> None:
+        self.job_id, self.last_id, self.ended, self.reader = job_id, last_id, ended, reader
         self.waiting: asyncio.Queue[Event | None] = asyncio.Queue()
 
 
@@ -47,10 +56,13 @@ class Watch:
     def __len__(self) -> int:
         return len(self._followers)
 
-    async def follow(self, job_id: str, last_id: int, ended: bool, seconds: float) -> AsyncIterator[Event]:
-        """The events after `last_id`, and those to come until the job has ended, for `seconds` at most. `ended`: it
-        has already."""
-        follower = Follower(job_id, last_id, ended)
+    def of_tenant(self, tenant_id: str) -> int:
+        """How many streams a tenant has."""
+        return sum(one.reader.tenant_id == tenant_id for one in tuple(self._followers))
+
+    async def follow(self, follower: Follower, seconds: float) -> AsyncIterator[Event]:
+        """The events after its `last_id`, and those to come until the job has ended or the reader's key works no more,
+        for `seconds` at most."""
         self._followers.add(follower)
         self._news.set()
         if self._task is None or self._task.done():
@@ -84,6 +96,8 @@ class Watch:
             self._news.clear()
             check = loop.time() - looked >= CHECK_SECONDS
             with contextlib.suppress(C2BError):
+                if check:
+                    await self._dismiss(loop)
                 followers = list(self._followers)
                 marks = {(one.job_id, one.last_id) for one in followers}
                 full = False
@@ -96,6 +110,19 @@ class Watch:
                     continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), POLL_SECONDS)
+
+    async def _dismiss(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ends the streams of keys that were revoked or have expired since they began."""
+        followers = list(self._followers)
+        key_ids = {one.reader.key_id for one in followers}
+        spent = await loop.run_in_executor(self._thread, keys.spent, self._db, key_ids)
+        for follower in followers:
+            if follower.reader.key_id in spent:
+                self._end(follower)
+
+    def _end(self, follower: Follower) -> None:
+        follower.waiting.put_nowait(_STOP)
+        self._followers.discard(follower)
 
     def _query(self, marks: frozenset[tuple[str, int]], check: bool) -> tuple[list[Event], set[str]]:
         """New events of several jobs, and which of these jobs have ended, where that is looked at."""
@@ -121,8 +148,7 @@ class Watch:
             last = new and new[-1].kind == "state" and new[-1].data.get("state") in ENDED
             done = not new and (follower.ended or follower.job_id in ended)
             if last or (done and len(events) < _AT_ONCE):
-                follower.waiting.put_nowait(_STOP)
-                self._followers.discard(follower)
+                self._end(follower)
         return len(events) == _AT_ONCE
 
 

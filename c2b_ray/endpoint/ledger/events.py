@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import case, delete, func, select
 
 from c2b_ray.endpoint.ledger import tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
@@ -75,10 +75,13 @@ def after_of(db: Database, tenant_id: str, job_id: str, last_id: int = 0, limit:
     return after(db, job_id, last_id, limit)
 
 
-def last_id(db: Database, job_id: str) -> int:
-    """Of the job's latest event, 0 before the first."""
+def seen(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
+    """Whether `event_id` is that of an event of the job, and the id of the job's latest, 0 before the first."""
+    columns = tables.events.c
+    is_it = func.max(case((columns.id == event_id, 1), else_=0))
     with db.reading() as tx:
-        return int(tx.scalar(select(func.max(tables.events.c.id)).where(tables.events.c.job_id == job_id)) or 0)
+        row: Any = tx.execute(select(is_it, func.max(columns.id)).where(columns.job_id == job_id)).one()
+    return bool(row[0]), int(row[1] or 0)
 
 
 def forget(db: Database, ended_before: float) -> int:

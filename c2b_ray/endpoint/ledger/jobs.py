@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
@@ -52,12 +52,16 @@ __all__ = [
     "Claim", "Failure", "FencedError", "Filters", "IdempotencyConflictError", "Job", "NewJob", "Orders", "Page",
     "Progress", "ask_to_yield", "cancelled", "check_fence", "claim", "fail", "finish", "forget_idempotency", "get",
     "grant", "page", "progress", "release", "renew", "report", "request_cancel", "retry", "running", "set_deleted",
-    "submit", "sweep", "waiting",
+    "submit", "submitted_before", "sweep", "waiting",
 ]  # fmt: skip
 
 _jobs = tables.jobs.c
 _BY_ID = select(*COLUMNS).where(_jobs.id == bindparam("job_id"))
 _INSERT = insert(tables.jobs)
+_used = tables.idempotency.c
+_USED = select(_used.body_hash, _used.job_id).where(
+    _used.tenant_id == bindparam("tenant_id"), _used.key == bindparam("key")
+)
 _ZERO = dict.fromkeys(("images", "model_seconds", "bytes", "attempt", "slices", "fence"), 0)
 _DEFAULTS: dict[str, Any] = (
     dict.fromkeys(field.name for field in fields(Job) if field.name != "not_before")
@@ -77,6 +81,14 @@ def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaul
     _check(new)
     work = partial(_submitted, who=(tenant_id, key_id), new=new, defaults=defaults)
     return together(db, tenant_id, work, undoes=new.idempotency_key is not None)
+
+
+def submitted_before(db: Database, tenant_id: str, key: str, body_hash: str) -> Job | None:
+    """The job that an Idempotency-Key made; None where it was never used. IdempotencyConflictError where it was used
+    with another body."""
+    with db.reading() as tx:
+        row = tx.execute(_USED, {"tenant_id": tenant_id, "key": key}).first()
+        return None if row is None else _of_then(tx, row, body_hash)
 
 
 def get(db: Database, tenant_id: str | None, job_id: str) -> Job | None:
@@ -150,8 +162,7 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
         if not gone:
             raise RunError(f"{job_id} has not ended; cancel it first")
         tx.execute(delete(tables.events).where(tables.events.c.job_id == job_id))
-        used = tables.idempotency.c
-        tx.execute(delete(tables.idempotency).where(used.tenant_id == tenant_id, used.job_id == job_id))
+        tx.execute(delete(tables.idempotency).where(_used.tenant_id == tenant_id, _used.job_id == job_id))
         audit_log.append(tx, audit_log.Entry(actor, "job.delete", tenant_id, job_id))
     return record(Job, before)
 
@@ -159,7 +170,7 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
 def forget_idempotency(db: Database, before: float) -> int:
     """Forgets the Idempotency-Keys that were used before then; how many."""
     with db.transaction() as tx:
-        return tx.execute(delete(tables.idempotency).where(tables.idempotency.c.created < before)).rowcount
+        return tx.execute(delete(tables.idempotency).where(_used.created < before)).rowcount
 
 
 def _check(new: NewJob) -> None:
@@ -201,9 +212,13 @@ def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job 
     inserted = insert_one.values(values).on_conflict_do_nothing().returning(table.c.job_id)
     if tx.execute(inserted).first() is not None:
         return None
-    where = table.c.tenant_id == tenant_id, table.c.key == new.idempotency_key
-    before = tx.execute(select(table.c.body_hash, table.c.job_id).where(*where)).one()
-    if before.body_hash != new.body_hash:
+    row = tx.execute(_USED, {"tenant_id": tenant_id, "key": new.idempotency_key}).one()
+    return _of_then(tx, row, new.body_hash)
+
+
+def _of_then(tx: Transaction, before: Row[Any], body_hash: str | None) -> Job:
+    """The job that is named by a row of a key that was used before."""
+    if before.body_hash != body_hash:
         raise IdempotencyConflictError("this Idempotency-Key was used with another body", before.job_id)
     known: Job | None = tx.known.get(before.job_id)  # of this transaction, and not written yet
     return known or record(Job, tx.execute(_BY_ID, {"job_id": before.job_id}).one())

@@ -204,6 +204,13 @@ def standing(db: Database, key_id: str) -> str | None:
         return "has expired" if row.expires is not None and row.expires <= tx.now else None
 
 
+def spent(db: Database, key_ids: Collection[str]) -> set[str]:
+    """Which of these work no more."""
+    works = _keys.revoked.is_(None), or_(_keys.expires.is_(None), _keys.expires > db.clock())
+    with db.reading() as tx:
+        return set(key_ids) - set(tx.execute(select(_keys.id).where(_keys.id.in_(key_ids), *works)).scalars())
+
+
 def revoke(db: Database, tenant_id: str | None, key_id: str, actor: str = "operator") -> Key | None:
     """From now on it does not work; twice is as once. None where the tenant has no such key."""
     before = get(db, tenant_id, key_id)

@@ -105,11 +105,13 @@ def report(db: Database, job_id: str, fence: int, kind: str, data: dict[str, Any
         return events.add(tx, job_id, kind, data)
 
 
-def release(db: Database, job_id: str, fence: int, not_before: float | None = None) -> Job:
+def release(db: Database, job_id: str, fence: int, not_before: float | None = None, run_path: str | None = None) -> Job:
     """The slice ended: the job waits for its next turn, at the earliest at `not_before`. One whose cancellation was
-    requested meanwhile is cancelled."""
+    requested meanwhile is cancelled. `run_path`: what it has made so far, which is found there should it be cancelled
+    while it waits."""
     with db.transaction() as tx:
         values = {"attempt": 0, "slices": _jobs.slices + 1, "not_before": not_before}
+        values |= {"run_path": run_path} if run_path else {}
         return _queued_again(tx, job_id, fence, values, "its slice ended")
 
 

@@ -55,7 +55,7 @@ def job_events(visit: Visit) -> Response:
     job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
     last = visit.request.headers.get("last-event-id", "")
     seen = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
-    return follow(visit.context, job, seen, visit.caller.key.expires)
+    return follow(visit.context, job, seen, visit.caller.key)
 
 
 def cancel(visit: Visit) -> Response:

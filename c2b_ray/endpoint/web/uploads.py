@@ -37,7 +37,11 @@ def add(visit: Visit) -> Response:
     context, caller = visit.context, visit.caller
     uploads.check_room(context.db, caller.tenant_id, file.size or 1, context.config.quotas)
     name = "".join(character for character in file.filename or "" if character.isprintable())[:200] or None
-    with refusals(), Receiver(context.tenant_root(caller.tenant_id), context.config.policy) as receiver:
+    with (
+        context.places.one(caller.tenant_id),
+        refusals(),
+        Receiver(context.tenant_root(caller.tenant_id), context.config.policy) as receiver,
+    ):
         while part := file.file.read(CHUNK):
             receiver.write(part)
         kept(context, caller, (receiver, known, None, name))

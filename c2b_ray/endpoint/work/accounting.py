@@ -13,7 +13,7 @@ from typing import Any
 from pyarrow import fs
 
 from c2b_ray.endpoint.kinds import KINDS
-from c2b_ray.endpoint.ledger.job import Progress
+from c2b_ray.endpoint.ledger.job import Claim, Progress
 from c2b_ray.endpoint.work.protocol import Ended, StepReport
 from c2b_ray.filesystems import resolve
 
@@ -39,9 +39,8 @@ def measured(run_path: str) -> Held:
 @dataclass
 class Account:
     """Of one slice. `models`: those that use is booked on, in equal parts. `held`: what lies in the run's
-    directory now, where that was looked at; `advanced`: whether it gained rows in this slice. `before`: images that
-    the ledger has of claims before this one, whose runner may have been lost with rows written and not booked; None for
-    a first claim."""
+    directory now, where that was looked at; `advanced`: whether it gained rows in this slice. `before`: as
+    `booked_before`."""
 
     models: Sequence[str]
     images: int = 0
@@ -136,6 +135,15 @@ def _seconds_left(message: StepReport) -> float | None:
     if message.total is None or message.done is None or not message.rate:
         return None
     return round(max(0, message.total - message.done) / message.rate, 1)
+
+
+def booked_before(claim: Claim) -> int | None:
+    """Images that the ledger has of the run that a claim goes on with: what the run holds beyond them was written by a
+    runner that was lost before it booked them. None where there was no such runner, and for a question, whose answers
+    may be those of the run that it asks."""
+    job = claim.job
+    begins = claim.fence == 1 and job.run_path is None
+    return None if begins or job.kind == "question" else job.images
 
 
 def models_of(kind: str, config: Mapping[str, Any]) -> list[str]:

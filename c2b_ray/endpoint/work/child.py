@@ -80,6 +80,8 @@ def main() -> NoReturn:
     assert isinstance(start, Start)
     _confine(start)
     leash = Leash(start.until, wire.send)
+    while leash.lapsed:  # on a busy machine it took longer to come so far; its runner renewed the lease, or ends it
+        _obey(wire.receive(), leash)
     leash.start()
     threading.Thread(target=_listen, args=(wire, leash), daemon=True, name="runner").start()
     wire.send(_done(start, wire, leash))
@@ -122,15 +124,21 @@ def _confine(start: Start) -> None:
 
 
 def _listen(wire: Wire, leash: Leash) -> None:
-    while data := wire.receive():
-        message = to_child(data)
-        if isinstance(message, Order):
-            leash.order("cancelled" if message.what == "cancel" else "yielded")
-        elif isinstance(message, Permission):
-            leash.answer(message.number, message.granted)
-        elif not isinstance(message, Start):
-            leash.hold(message.until)
-    end_fenced()
+    while True:
+        _obey(wire.receive(), leash)
+
+
+def _obey(data: bytes, leash: Leash) -> None:
+    """What the runner says; without a word where that is gone."""
+    if not data:
+        end_fenced()
+    message = to_child(data)
+    if isinstance(message, Order):
+        leash.order("cancelled" if message.what == "cancel" else "yielded")
+    elif isinstance(message, Permission):
+        leash.answer(message.number, message.granted)
+    elif not isinstance(message, Start):
+        leash.hold(message.until)
 
 
 def _done(start: Start, wire: Wire, leash: Leash) -> Ended:

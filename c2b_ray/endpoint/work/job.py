@@ -3,7 +3,7 @@
     a tick           what is wanted of the job (cancel, yield); each second how far it is, and what it used
     a third of it    the lease is renewed, and its key is looked at
     a commit         is granted where the ledger says that the job is still ours
-    database down    the process ends its slice, and may commit while the lease lasts; then all waits
+    database down    the process goes on for some seconds, then ends its slice; it may commit while the lease lasts
     fenced off       the process is killed; nothing is written any more
 
 It knows the ledger and a process, not how jobs are chosen.
@@ -19,7 +19,7 @@ from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Orders
-from c2b_ray.endpoint.work.accounting import Account, models_of
+from c2b_ray.endpoint.work.accounting import Account, booked_before, models_of
 from c2b_ray.endpoint.work.process import JobProcess
 from c2b_ray.endpoint.work.protocol import (
     Ended,
@@ -38,6 +38,9 @@ from c2b_ray.endpoint.work.stopping import now
 TICK_S = 0.5
 WRITE_S = 1.0
 """How far it is, is written at most so often."""
+KEPT_TO_END = 0.5
+"""Of a lease: what is left of it, where the database stays away, for the process to write what it has and to end. Until
+then it goes on: most outages are shorter, and models take long to load."""
 PATIENCE_S = 30.0
 """How long a process may take to end before it is killed."""
 _WARNINGS = 50
@@ -54,7 +57,7 @@ class JobRun:
         self._db, self._job, self._fence, self._process = db, claim.job, claim.fence, process
         self._start, self._lease_s, self._by_clock = start, lease_seconds, by_clock
         models = models_of(claim.job.kind, claim.job.config)
-        self._account = Account(models, before=claim.job.images if claim.fence > 1 else None)
+        self._account = Account(models, before=booked_before(claim))
         self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
         self._wrote = float("-inf")
@@ -132,15 +135,17 @@ class JobRun:
             self._process.kill_only()
 
     def _attempted(self, change: Callable[[], object]) -> None:
-        """Does what needs the database; where that is down, the process is to end its slice."""
+        """Does what needs the database; where that stays down, the process is to end its slice."""
         try:
             change()
             self._down = False
         except DatabaseDownError as error:
             if not self._down:
-                _log.warning("%s; %s ends its slice and waits", error, self._job.id)
+                _log.warning("%s; %s goes on for now", error, self._job.id)
             self._down = True
-            self._want("yield")
+            if self._wanted is None and now() >= self._until - KEPT_TO_END * self._lease_s:
+                _log.warning("%s; %s ends its slice and waits", error, self._job.id)
+                self._want("yield")
         except FencedError:
             # A lease that seems to have passed, since a clock was set, is ours as long as nobody took it.
             self._hold()

@@ -61,7 +61,7 @@ class Settling:
             return jobs.cancelled(self.db, job_id, fence, self.run_path, reason)
         if ended.how == "failed":
             return self._failed(ended.problem or Problem(title="The job failed"), account.advanced)
-        return jobs.release(self.db, job_id, fence)
+        return jobs.release(self.db, job_id, fence, run_path=self.run_path)
 
     def _failed(self, problem: Problem, advanced: bool) -> Job:
         job_id, fence = self.claim.job.id, self.claim.fence

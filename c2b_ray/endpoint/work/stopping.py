@@ -52,6 +52,10 @@ class Leash:
         self._waiting: dict[int, threading.Event] = {}
         self._granted: set[int] = set()
 
+    @property
+    def lapsed(self) -> bool:
+        return now() >= self._until
+
     def start(self) -> None:
         """In the main thread, which a signal of this process to itself interrupts."""
         signal.signal(signal.SIGUSR1, self._interrupted)

@@ -1,8 +1,11 @@
 """Each image and each second is booked once, however the database behaves."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from c2b_ray.endpoint.work.accounting import Account, measured, models_of
+from c2b_ray.endpoint.ledger.job import Claim
+from c2b_ray.endpoint.work.accounting import Account, booked_before, measured, models_of
 from c2b_ray.endpoint.work.protocol import StepReport
 
 
@@ -50,6 +53,20 @@ def test_what_a_lost_runner_wrote_and_did_not_book_is_booked_by_the_next():
     first = Account(["a"])
     first.tell(told(done=200, images=0, present=200))
     assert first.images == 0, "a question finds answers of the run that it asks, which are that run's"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fence", "run_path", "before"),
+    [
+        ("c2b", 1, None, None),
+        ("c2b", 2, None, 30),
+        ("c2b", 1, "runs/of-a-cancelled-job", 30),
+        ("question", 2, None, None),  # its answers may be those of the run that it asks
+    ],
+)
+def test_what_is_missing_is_booked_where_a_runner_may_have_been_lost(kind, fence, run_path, before):
+    job = SimpleNamespace(kind=kind, run_path=run_path, images=30)
+    assert booked_before(Claim(job, fence)) == before
 
 
 def test_counts_never_fall():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from endpoint_app import CONFIG, Endpoint, started
 
 from c2b_ray.endpoint.ledger import events, jobs, resubmitted, usage
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, NewJob
+from c2b_ray.endpoint.work.accounting import Account, booked_before
 from c2b_ray.endpoint.work.inheriting import inherit
+from c2b_ray.endpoint.work.protocol import Ended
+from c2b_ray.endpoint.work.settling import Settling
 
 
 @pytest.fixture
@@ -61,6 +65,27 @@ def test_the_same_job_goes_on_with_the_run_and_both_say_so(endpoint: Endpoint) -
     again = claimed(endpoint)
     inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))
     assert here.exists(), "a finished run is nobody else's"
+
+
+def test_a_job_that_was_cancelled_between_two_slices_leaves_its_run_too(endpoint: Endpoint) -> None:
+    claim = claimed(endpoint)
+    there = endpoint.run_path(claim.job.id)
+    there.mkdir(parents=True)
+    settling = Settling(endpoint.db, claim, 5, str(there), threading.Event())
+    assert settling.settle(Account(["m"]), Ended(how="yielded")) is not None
+    jobs.request_cancel(endpoint.db, endpoint.tenants["a"], claim.job.id)
+    again = claimed(endpoint)
+    inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))
+    assert endpoint.run_path(again.job.id).exists()
+    assert notes(endpoint, again.job.id) == [f"that of {claim.job.id}"]
+
+
+def test_what_the_run_holds_and_nobody_booked_is_booked_by_who_takes_it_over(endpoint: Endpoint) -> None:
+    cancelled(endpoint)  # 40 images were booked
+    claim = claimed(endpoint)
+    assert booked_before(claim) is None, "nothing is there before it begins"
+    claim = inherit(endpoint.db, claim, str(endpoint.run_path(claim.job.id)))
+    assert booked_before(claim) == 40
 
 
 @pytest.mark.parametrize(("tenant", "changes"), [("b", {}), ("a", {"seed": 3})])

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from c2b_ray.endpoint.api import events as streaming
 from c2b_ray.endpoint.api import watch as watching
-from c2b_ray.endpoint.api.watch import Watch
-from c2b_ray.endpoint.ledger import events, jobs
+from c2b_ray.endpoint.api.watch import Follower, Reader, Watch
+from c2b_ray.endpoint.ledger import events, jobs, keys
 
 
 def parsed(text):
@@ -33,18 +34,65 @@ def test_an_ended_job_is_replayed_from_the_last_event_seen_and_then_no_more(endp
     assert client.get(path, headers={"Last-Event-ID": "1; drop"}).status_code == 422
 
 
+def test_an_id_of_another_job_or_of_none_leaves_nothing_out(endpoint):
+    job, other = endpoint.finish(), endpoint.finish()
+    client, path = endpoint.as_("a"), f"/v1/audits/{job.id}/events"
+    whole, last_of_other = parsed(client.get(path).text), events.seen(endpoint.db, other.id, 0)[1]
+    assert last_of_other > whole[-1][0]
+    for strange in (last_of_other, last_of_other + 1000, 10**18 - 1):
+        assert parsed(client.get(path, headers={"Last-Event-ID": str(strange)}).text) == whole
+    first_of_other = min(event.id for event in events.after(endpoint.db, other.id))
+    behind = f"/v1/audits/{other.id}/events"
+    assert parsed(client.get(behind, headers={"Last-Event-ID": str(whole[0][0])}).text)[0][0] == first_of_other
+
+
+def test_an_ended_job_whose_events_were_forgotten_is_not_asked_about_for_ever(endpoint):
+    job = endpoint.finish()
+    client, path = endpoint.as_("a"), f"/v1/audits/{job.id}/events"
+    last = parsed(client.get(path).text)[-1][0]
+    events.forget(endpoint.db, job.ended + 1)
+    assert client.get(path).status_code == 204
+    assert client.get(path, headers={"Last-Event-ID": str(last)}).status_code == 204
+
+
+def test_no_tenant_holds_all_streams(endpoint, monkeypatch):
+    monkeypatch.setattr(streaming, "MOST_OF_A_TENANT", 2)
+    job_id, theirs = endpoint.submit()["id"], endpoint.submit("b")["id"]
+    watch = endpoint.context.watch
+    held = [follower(job_id, endpoint.tenants["a"]) for _ in range(2)]
+    watch._followers.update(held)
+    try:
+        answer = endpoint.as_("a").get(f"/v1/audits/{job_id}/events")
+        assert (answer.status_code, answer.json()["code"]) == (429, "too_many_streams")
+        assert answer.headers["retry-after"] == "5"
+        endpoint.as_("b").delete(f"/v1/audits/{theirs}")
+        assert endpoint.as_("b").get(f"/v1/audits/{theirs}/events").status_code == 200
+    finally:
+        watch._followers.difference_update(held)
+
+
+def follower(job_id, tenant_id="", key_id=""):
+    return Follower(job_id, 0, False, Reader(tenant_id, key_id))
+
+
+@pytest.fixture
+def anybody(endpoint):
+    """The key of somebody who reads."""
+    return keys.create(endpoint.db, endpoint.tenants["a"], "reads").key.id
+
+
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.02)
 
 
-def test_streams_get_new_events_once_each_and_end_with_the_job(endpoint, quick):
+def test_streams_get_new_events_once_each_and_end_with_the_job(endpoint, quick, anybody):
     job_ids = [endpoint.submit()["id"] for _ in range(3)]
     claims = [endpoint.claim(job_id) for job_id in job_ids]
     watch = Watch(endpoint.db)
 
     async def follow(job_id):
-        return [event async for event in watch.follow(job_id, 0, False, 30.0)]
+        return [event async for event in watch.follow(follower(job_id, key_id=anybody), 30.0)]
 
     async def all_of_them():
         following = [asyncio.create_task(follow(job_id)) for job_id in job_ids for _ in range(20)]
@@ -68,24 +116,49 @@ def test_streams_get_new_events_once_each_and_end_with_the_job(endpoint, quick):
     assert len(watch) == 0
 
 
-def test_a_stream_that_its_client_left_is_forgotten_and_one_ends_in_time(endpoint, quick):
+def test_a_stream_that_its_client_left_is_forgotten_and_one_ends_in_time(endpoint, quick, anybody):
     job_id = endpoint.submit()["id"]
     watch = Watch(endpoint.db)
 
     async def scenario():
-        stream = watch.follow(job_id, 0, False, 30.0)
+        stream = watch.follow(follower(job_id, key_id=anybody), 30.0)
         await anext(stream)
         assert len(watch) == 1
         await stream.aclose()
         assert len(watch) == 0
         began = time.monotonic()
-        assert [event async for event in watch.follow(job_id, 0, False, 0.2)]
+        assert [event async for event in watch.follow(follower(job_id, key_id=anybody), 0.2)]
         assert time.monotonic() - began < 5
 
     asyncio.run(scenario())
 
 
-def test_streams_wait_while_the_ledger_is_down(endpoint, quick, monkeypatch):
+def test_the_streams_of_a_key_end_soon_after_it_was_revoked_and_no_others(endpoint, quick, monkeypatch):
+    monkeypatch.setattr(watching, "CHECK_SECONDS", 0.05)
+    tenant_id, job_id = endpoint.tenants["a"], endpoint.submit()["id"]
+    ends = [keys.create(endpoint.db, tenant_id, name).key.id for name in ("revoked", "rotated")]
+    stays = keys.create(endpoint.db, tenant_id, "stays").key.id
+    watch = Watch(endpoint.db)
+
+    async def read(key_id):
+        return [event async for event in watch.follow(follower(job_id, tenant_id, key_id), 30.0)]
+
+    async def scenario():
+        leaving = [asyncio.create_task(read(key_id)) for key_id in ends]
+        staying = asyncio.create_task(read(stays))
+        while len(watch) < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(keys.revoke, endpoint.db, tenant_id, ends[0])
+        await asyncio.to_thread(keys.rotate, endpoint.db, tenant_id, ends[1], 0.0)
+        await asyncio.wait_for(asyncio.gather(*leaving), 20)
+        assert len(watch) == 1
+        await asyncio.to_thread(jobs.request_cancel, endpoint.db, tenant_id, job_id)
+        return await asyncio.wait_for(staying, 20)
+
+    assert asyncio.run(scenario())[-1].data["state"] == "cancelled"
+
+
+def test_streams_wait_while_the_ledger_is_down(endpoint, quick, anybody, monkeypatch):
     from c2b_ray.endpoint.ledger.outage import DatabaseDownError
 
     job_id = endpoint.submit()["id"]
@@ -101,7 +174,7 @@ def test_streams_wait_while_the_ledger_is_down(endpoint, quick, monkeypatch):
 
     async def scenario():
         async def follow():
-            return [event async for event in watch.follow(job_id, 0, False, 30.0)]
+            return [event async for event in watch.follow(follower(job_id, key_id=anybody), 30.0)]
 
         following = asyncio.create_task(follow())
         await asyncio.sleep(0.1)

@@ -2,8 +2,11 @@ import threading
 
 import pytest
 from endpoint_app import CONFIG
+from starlette.testclient import TestClient
 
+from c2b_ray.endpoint.application import create_application
 from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.database import Database
 
 
 def test_a_submission_is_kept_before_it_is_answered(endpoint):
@@ -50,6 +53,50 @@ def test_two_at_once_with_one_key_make_one_job(endpoint):
         thread.join()
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["id"] for answer in answers}) == 1
+
+
+def test_a_submission_that_comes_again_is_its_job_also_where_its_files_are_gone(endpoint):
+    table = endpoint.run_path("x").parent.parent / "data" / "scenes.csv"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    table.write_text("image,target_class\na.png,bus\n")
+    config = {**CONFIG, "images": {"source": "labelled", "table": "data/scenes.csv"}}
+    sent = {"json": {"kind": "c2b", "config": config}, "headers": {"Idempotency-Key": "lost-answer"}}
+    client = endpoint.as_("a")
+    first = client.post("/v1/audits", **sent)
+    assert first.status_code == 202, first.text
+    table.unlink()
+    again = client.post("/v1/audits", **sent)
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    assert again.headers["idempotent-replayed"] == "true"
+    sent["headers"]["Idempotency-Key"] = "another"
+    assert client.post("/v1/audits", **sent).status_code == 422
+
+
+def test_two_replicas_at_once_with_one_key_make_one_job(endpoint):
+    """And of two bodies at once, one is refused."""
+    replicas = [create_application(endpoint.config, Database(endpoint.config.database_url)) for _ in range(2)]
+    for turn in range(5):
+        answers, start = [], threading.Barrier(4)
+
+        def post(app, seed, key=f"both-{turn}", answers=answers, start=start) -> None:
+            client = TestClient(app, headers={"Authorization": f"Bearer {endpoint.keys['a']}"})
+            start.wait()
+            config = {**CONFIG, "seed": seed}
+            answers.append(client.post("/v1/audits", json={"kind": "c2b", "config": config},
+                                       headers={"Idempotency-Key": key}))  # fmt: skip
+
+        threads = [threading.Thread(target=post, args=(app, seed)) for app in replicas for seed in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(answer.status_code for answer in answers) == [202, 202, 422, 422]
+        made = {answer.json()["id"] for answer in answers if answer.status_code == 202}
+        assert len(made) == 1
+        refused = {answer.json()["code"] for answer in answers if answer.status_code == 422}
+        assert refused == {"idempotency_conflict"}
+    for app in replicas:
+        app.state.context.db.close()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""Uploads at once: a tenant has so many places, whatever way they come, and gives them back."""
+
+import pytest
+
+from c2b_ray.endpoint.api.places import OF_A_TENANT, Places
+from c2b_ray.endpoint.api.problems import ProblemError
+
+
+def test_a_tenant_has_its_places_and_others_have_theirs():
+    places = Places()
+    held = [places.one("a") for _ in range(OF_A_TENANT)]
+    for one in held:
+        one.__enter__()
+    with pytest.raises(ProblemError) as refused, places.one("a"):
+        pass
+    assert (refused.value.status, refused.value.code) == (429, "too_many_uploads")
+    with places.one("b"):
+        pass
+    held[0].__exit__(None, None, None)
+    with places.one("a"):
+        pass
+
+
+def test_an_upload_too_many_is_told_to_wait_and_one_that_is_refused_gives_its_place_back(endpoint):
+    client, sent = endpoint.as_("a"), {"content": b"no model", "headers": {"X-Upload-Kind": "onnx"}}
+    for _ in range(OF_A_TENANT + 2):
+        assert client.post("/v1/uploads", **sent).status_code == 422
+    held = [endpoint.context.places.one(endpoint.tenants["a"]) for _ in range(OF_A_TENANT)]
+    for one in held:
+        one.__enter__()
+    answer = client.post("/v1/uploads", **sent)
+    assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (429, "too_many_uploads", "5")
+    assert endpoint.as_("b").post("/v1/uploads", **sent).status_code == 422
+    for one in held:
+        one.__exit__(None, None, None)
+    assert client.post("/v1/uploads", **sent).status_code == 422
