@@ -100,6 +100,10 @@ class JobsContract:
         new = jobs.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
         first, created = jobs.submit(db, who.tenant_id, None, new, Quotas(concurrent_jobs=1))
         assert created
+        before = jobs.submitted_before(db, who.tenant_id, "k", "a")
+        assert before is not None
+        assert before.id == first.id
+        assert jobs.submitted_before(db, who.tenant_id, "l", "a") is None
         # Also where one more job would be too many.
         assert jobs.submit(db, who.tenant_id, None, new, Quotas(concurrent_jobs=1)) == (first, False)
         with pytest.raises(jobs.IdempotencyConflictError) as refused:
@@ -793,6 +797,7 @@ class IsolationContract:
         upload, _ = uploads.add(db, who.tenant_id, None, uploads.NewUpload("a" * 64, "onnx", 9, "n", {}), PLENTY)
         hook = webhooks.create(db, who.tenant_id, "https://example.org", "s")
         jobs.finish(db, claim.job.id, claim.fence, "runs/x", "hash")
+        submit(db, who, idempotency_key="k", body_hash="a")
         job_id, them = claim.job.id, other.tenant_id
         before = _everything(db)
         answers: dict[str, Any] = {
@@ -802,6 +807,7 @@ class IsolationContract:
             "jobs.page after a cursor": jobs.page(db, them, cursor=(9e12, "z")).items,
             "jobs.request_cancel": jobs.request_cancel(db, them, job_id),
             "jobs.set_deleted": jobs.set_deleted(db, them, job_id),
+            "jobs.submitted_before": jobs.submitted_before(db, them, "k", "a"),
             "events.after_of": events.after_of(db, them, job_id),
             "usage.spend": usage.spend(db, them, "0000-00-00", "9999-99-99"),
             "uploads.get": uploads.get(db, them, upload.sha256),
