@@ -1,4 +1,4 @@
-"""The whole HTTP application of an endpoint: the API and the pages, on one port. It starts no job."""
+"""The whole HTTP application of an endpoint: the API and the pages, on one port. It runs no job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from c2b_ray.endpoint.web.mount import mount
 
 
 def create_application(config: EndpointConfig, db: Database | None = None) -> FastAPI:
-    """As `create_app`, with the pages below /ui."""
+    """Creates the app of `create_app`, with the pages below /ui."""
     app = create_app(config, db)
     mount(app)
     return app

@@ -1,7 +1,7 @@
-"""Counters of this process since it started, for Prometheus. Names are a contract with deployments/monitoring.
+"""Counters of this process since it started, for Prometheus. deployments/monitoring relies on their names.
 
-Each process counts what it did itself, so sums over processes count nothing twice. Labels have few values: a route
-is its template, a model the scheme of its name, and text from clients is never a label.
+Each process counts what it did itself, so sums over processes count nothing twice. Labels have few values: a route is
+its template, a model is the scheme of its name, and text from clients is never a label.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 OTHER = "other"
 STAGES = ("classify", "draw", "generalise", "look")
-"""How the steps begin whose rows are images that classifiers answer about."""
+"""Prefixes of the names of steps whose rows are images that classifiers answer about."""
 _METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
 _SCHEMES = frozenset(
     {"world", "onnx", "timm", "torchvision", "hf", "open_clip", "table", "http", "https", "diffusers", "vllm", "openai"}
@@ -50,7 +50,7 @@ REQUEST_SECONDS = Histogram(
 )
 EVERY: tuple[MetricWrapperBase, ...] = (IMAGES, DRAWS, MODEL_SECONDS, ENDED, REJECTS, REQUESTS, REQUEST_SECONDS)
 
-for _state in ("finished", "failed", "cancelled"):  # a series that begins at 1 shows no increase
+for _state in ("finished", "failed", "cancelled"):  # Prometheus sees no increase in a series that begins at 1
     ENDED.labels(_state)
 for _stage in (*STAGES, OTHER):
     IMAGES.labels(_stage)
@@ -60,13 +60,13 @@ for _pair in _DRAWS:
 
 
 def drawn(counts: Mapping[str, int]) -> None:
-    """What a step of a job came upon: "discovery failed" and the like; other names are not these."""
+    """Counts the draws that a step of a job reports, by names such as "discovery failed"; ignores other names."""
     for stage, outcome in _DRAWS:
         DRAWS.labels(stage, outcome).inc(counts.get(f"{stage} {outcome}", 0))
 
 
 def used(stage: str | None, images: Iterable[int], seconds: Mapping[str, float]) -> None:
-    """Images of a step, and seconds by model, as they were booked on a job."""
+    """Counts images by step and seconds by model, as they were booked on a job."""
     named = next((name for name in STAGES if (stage or "").startswith(name)), OTHER)
     IMAGES.labels(named).inc(sum(images))
     for model, spent in seconds.items():
@@ -75,7 +75,8 @@ def used(stage: str | None, images: Iterable[int], seconds: Mapping[str, float])
 
 
 def ended(state: str, title: str | None) -> None:
-    """A job; `title`: of its failure, of which there are few as long as nobody writes what varies into one."""
+    """Counts a job that ended. `title`: the title of its failure. There are few titles, as long as none contains
+    variable text."""
     ENDED.labels(state).inc()
     if state == "failed":
         if title is None or (title not in _titles and len(_titles) >= _MOST):
@@ -85,12 +86,12 @@ def ended(state: str, title: str | None) -> None:
 
 
 def refused(code: str) -> None:
-    """A request, by the code of its problem."""
+    """Counts a refused request, by the code of its problem."""
     REJECTS.labels(code).inc()
 
 
 def answered(method: str, route: str, status: int, seconds: float) -> None:
-    """`route`: its template, "" where none fits. `seconds`: until the answer began."""
+    """Counts a request. `route`: its template, or an empty text if none matched. `seconds`: until the answer began."""
     named = route or "unknown"
     REQUESTS.labels(method if method in _METHODS else OTHER, named, str(status)).inc()
     REQUEST_SECONDS.labels(named).observe(seconds)

@@ -1,7 +1,7 @@
 """The kinds of jobs that the endpoint runs: their names, their configs, and the functions that run them.
 
-`KINDS` lists them. What a kind names as "module:function" loads on first use, so that the API needs no model's library.
-A kind is added by one entry here. It knows neither HTTP nor the ledger.
+To add a kind, add an entry to `KINDS`. References of the form "module:attribute" are imported on first use, so that the
+API needs no model's library. This module knows neither HTTP nor the ledger.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from c2b_ray.errors import ConfigError, nearest
 
 @dataclass(frozen=True)
 class JobKind:
-    """A kind of job; what it names as "module:attribute" loads when it is used.
+    """A kind of job. References of the form "module:attribute" are imported on first use.
 
-    `name`: in requests. `label`: in words, for pages. `config`: the model of what a user submits. `run`: what does the
-    work, (config, out, via, listener, placement); called again with the same config and `out` it goes on. `run_kind`:
-    the kind of the run directory that it leaves (`store.kinds`); None where it leaves something else. `models`: the
-    field of the config that names the models which use is booked on. `served`: whether its models may answer elsewhere,
-    through Ray Serve; gradients pass through no handle.
+    `name`: the name in requests. `label`: a sentence for pages. `config`: the model of what a user submits. `run`: the
+    function that does the work, (config, out, via, listener, placement); a second call with the same config and `out`
+    resumes it. `run_kind`: the kind of run directory that it writes (`store.kinds`); None if it writes something else.
+    `models`: the field of the config that names the models which use is booked on. `served`: whether its models may run
+    elsewhere, through Ray Serve; False where it needs gradients.
     """
 
     name: str
@@ -49,7 +49,7 @@ class JobKind:
         _loaded(self.run)(dict(config), out, via, listener, placement)
 
     def models_of(self, config: Mapping[str, Any]) -> list[str]:
-        """The models that use is booked on, each once; none where a config names none, as a question does."""
+        """Returns the models that use is booked on, each once; none if the config names none, as for a question."""
         named = config.get(self.models)
         if isinstance(named, Mapping):
             named = list(named.values())
@@ -124,11 +124,11 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
 
 
 ANSWERING_KINDS = ("c2b", "failures")
-"""The kinds whose finished runs answer questions, and which classifiers are compared by."""
+"""The kinds whose finished runs can answer questions and be compared by classifier."""
 
 
 def kind_named(name: str) -> JobKind:
-    """ConfigError where there is no such kind."""
+    """Returns the kind of this name. Raises ConfigError if there is none."""
     if name not in KINDS:
         raise ConfigError("kind", f"there is no kind {name!r}; {nearest(name, KINDS)}")
     return KINDS[name]

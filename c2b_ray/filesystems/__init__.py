@@ -1,6 +1,6 @@
-"""From a path or URI to a pyarrow file system, and from a store's refusal to an error: here alone.
+"""Resolves paths and URIs to pyarrow file systems, and translates a store's refusals to errors.
 
-It knows addresses, not what is read or written there. How S3 is reached is `s3`'s.
+It knows addresses, not what is read or written there. `s3` knows the access to S3.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from c2b_ray.errors import SourceError
 from c2b_ray.text import HARMLESS, TOKEN
 
 THREADS = 16
-"""How many files are read at once: reads wait for disks and networks, not for cores."""
+"""Files that are read at the same time: reads wait for disks and networks, not for cores."""
 URL_POLICY = "C2B_URL_POLICY"
-"""The variable with the URLs that models of this process may ask (`models.url_guard`); without it, any."""
+"""The variable with the URLs that models of this process may call (`models.url_guard`); any URL if it is not set."""
 ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED", "C2B_S3_TIMEOUT", URL_POLICY,
 )  # fmt: skip
-"""The variables that say how a store is reached, and which URLs may be asked; another process that is to reach it needs
-the same."""
+"""The variables for the access to a store, and for the URLs that may be called. Other processes need the same ones."""
 
 _KEY_IN_QUERY = re.compile(
     r"(?i)[?&;#]([\w-]*(key|token|secret|passwd|password|credential|signature|authorization|auth)|sig|pwd|code)=[^&;\s]"
@@ -56,13 +55,14 @@ SILENT = {"28", "ReadTimeoutError", "ConnectTimeoutError"}
 UNREACHABLE = {
     "NETWORK_CONNECTION", "EndpointConnectionError", "ConnectionClosedError", "SSLError", "ProxyConnectionError",
 }  # fmt: skip
-"""Codes by what is to be done about them: of pyarrow (capitals; curl's are numbers), then of botocore."""
+"""Error codes by what to do about them: pyarrow's (capitals; curl's are numbers), then botocore's."""
 BROKEN = {"16", "18", "52", "55", "56", "92"}
-"""curl's numbers of connections that ended early: unlike those that were never made, they were to the right server."""
+"""curl's numbers of connections that broke off: unlike failures to connect, they show that the server is right."""
 
 
 def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI (`s3://bucket/run`), and the path within it; SourceError for no such address."""
+    """Returns the file system of a path or URI (`s3://bucket/run`), and the path within it. Raises SourceError for an
+    invalid address."""
     text = str(location)
     refuse_keys(text)
     if text.startswith("s3://"):
@@ -71,36 +71,36 @@ def resolve(location: str | Path) -> tuple[fs.FileSystem, str]:
         return s3.file_system(), s3.within(text)
     if text.startswith("s3:/"):
         raise SourceError(f"{text}: expected s3://bucket/path; as a Path it has lost a slash, pass it as a string")
-    if scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", text):  # one slash: what is left of a URI in a Path
+    if scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", text):  # one slash: a Path drops the second slash of a URI
         raise SourceError(
             f"{text}: {scheme[1]}:// is not read or written here; expected a local path or s3://bucket/path: copy it "
             "to one of these first",
             location=text,
         )
     if "\0" in text:
-        raise SourceError(f"{text!r} is no path: it holds a NUL character", location=text)
+        raise SourceError(f"{text!r} is not a path: it contains a NUL character", location=text)
     return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
 
 
 def refuse_keys(text: str) -> None:
-    """SourceError where `text` holds a URL with keys in it: they would be kept in manifests and logs.
+    """Raises SourceError if `text` contains a URL with keys, which would be stored in manifests and logs.
 
-    The message holds none of the text.
+    The message contains no part of the text.
     """
     if re.search(r"(?i)s3://[^/?]*[@:]", text):
         raise SourceError(
-            "an s3:// URI with keys in it is refused, for it would be kept in manifests and logs; write "
+            "an s3:// URI with keys in it is refused, because it would be stored in manifests and logs; write "
             "s3://bucket/path and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if re.search(r"://[^/?#\s]*@", text) or _KEY_IN_QUERY.search(text) or _holds_key(text):
         raise SourceError(
-            "a URL with a password or key in it is refused, for it would be kept in manifests and logs; leave it out, "
+            "a URL with a password or key in it is refused, because it would be stored in manifests and logs; omit it, "
             "and set C2B_HTTP_KEY (http: classifiers) or OPENAI_API_KEY (openai: models)"
         )
 
 
 def _holds_key(text: str) -> bool:
-    """Whether a URL in `text` has what looks like a key in its path or query, whatever the parameter is called."""
+    """Returns whether a URL in `text` has a value that looks like a key, under any parameter's name."""
     if not re.search(r"(?i)https?://", text):
         return False
     values = (value for name, value in _QUERY_VALUE.findall(text) if name.lower() not in HARMLESS)
@@ -113,7 +113,7 @@ def is_remote(location: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class Stores:
-    """How this process reaches stores. Pickled, it makes the process where it arrives reach them alike."""
+    """The variables by which this process reaches stores. Unpickling it sets them in the other process."""
 
     process: str = _PROCESS
     variables: Mapping[str, str] = field(
@@ -127,9 +127,9 @@ class Stores:
 
 
 def refusal(location: str | Path, error: BaseException) -> str | None:
-    """What an S3 store refused and what to do, in words without secrets; None where the error is none of a store's.
+    """Explains what an S3 store refused and what to do, without secrets; None if the error is not a store's.
 
-    Not for what is merely absent: pyarrow has FileNotFoundError for that, of a bucket too (`absent_bucket`).
+    It does not cover missing objects: pyarrow raises FileNotFoundError for those, and for buckets (`absent_bucket`).
     """
     code = _code(error)
     if code is None or not str(location).startswith("s3://"):
@@ -160,7 +160,7 @@ def _in_words(code: str, bucket: str, endpoint: str, error: BaseException) -> st
     if code in BUSY:
         return (
             f"{endpoint} is overloaded or failing ({code}) for bucket {bucket!r}; run the same command "
-            "again later, it goes on from there"
+            "again later; it resumes"
         )
     if code in SILENT:
         return (
@@ -177,9 +177,9 @@ def _in_words(code: str, bucket: str, endpoint: str, error: BaseException) -> st
 
 
 def absent_bucket(location: str | Path) -> str | None:
-    """That there is no such bucket, in words; None where there is, or where `location` is not on S3.
+    """Says that a bucket does not exist; None if it does, or if `location` is not on S3.
 
-    For where something was not found: pyarrow does not tell a missing bucket from a missing object.
+    For use after a FileNotFoundError: pyarrow does not distinguish a missing bucket from a missing object.
     """
     if not str(location).startswith("s3://"):
         return None
@@ -195,15 +195,16 @@ def absent_bucket(location: str | Path) -> str | None:
 
 
 def concerns_the_store(error: BaseException) -> bool:
-    """Whether the error is about the store as a whole, so that what follows would fail alike: silent, busy, unknown
-    keys; not about one object that may not be read."""
+    """Returns whether an error is about the store as a whole, such as a silent or busy store or unknown keys, so that
+    further requests would fail, too. An error about one object is not."""
     return _code(error) in MISSING | CREDENTIALS | ELSEWHERE | BUSY | SILENT | UNREACHABLE
 
 
 def passes(error: BaseException, reached: bool = False) -> bool:
-    """Whether a request that failed so may succeed soon: the store is busy, or the connection broke.
+    """Returns whether the failed request may soon succeed: the store is busy, or the connection broke.
 
-    `reached`: also where there was no connection, which else is taken for a wrong endpoint.
+    `reached`: count failures to connect, too, because the store has answered before; otherwise they mean a wrong
+    endpoint.
     """
     code = _code(error)
     if code in BUSY or code in ("ConnectionClosedError", "ResponseStreamingError"):
@@ -215,12 +216,12 @@ def passes(error: BaseException, reached: bool = False) -> bool:
 def _no_bucket(bucket: str, endpoint: str) -> str:
     return (
         f"there is no bucket {bucket!r} at {endpoint}; check the name, and AWS_ENDPOINT_URL_S3 or "
-        "AWS_ENDPOINT_URL, and make the bucket first: none is made here"
+        "AWS_ENDPOINT_URL, and create the bucket first: c2b-ray creates none"
     )
 
 
 def _code(error: BaseException) -> str | None:
-    """The store's own code of an error of pyarrow or botocore."""
+    """Returns the store's code in an error of pyarrow or botocore; None if there is none."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code", "unknown"))

@@ -1,7 +1,7 @@
-"""Files that a table or a manifest names: below its folder, regular, and read up to a bound.
+"""Opens files that a table or a manifest names: below its folder, regular, and read up to a limit.
 
-A table comes from somebody; what it names must not make this machine hand out other files, wait for a pipe, or read a
-device without end. It knows paths, and not what is in the files.
+Tables may come from strangers. The names in them must not make this machine reveal other files, wait for a pipe, or
+read a device without end. This module knows paths, not the contents of files.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pyarrow import fs
 from c2b_ray.errors import ImageError
 
 MAX_BYTES = 64 * 2**20
-"""As large as a file may be that is taken for an image."""
+"""The most bytes of an image file."""
 
 
 _AT_LEAST = 65_536
 
 
 class Folder:
-    """The files below `folder`. It is resolved once: a batch of files is read through one of these.
+    """The files below `folder`, which is resolved once; use one object for a batch of files.
 
     `follow_links`: whether a link below it may lead out of it.
     """
@@ -32,14 +32,14 @@ class Folder:
     def __init__(self, filesystem: fs.FileSystem, folder: str, follow_links: bool = False) -> None:
         self._filesystem, self._follow_links = filesystem, follow_links
         self._local = isinstance(filesystem, fs.LocalFileSystem)
-        # As it is, without `..`: a folder that is named relative to another may have them.
+        # Without `..`, which the path of a folder may contain.
         self._base = (os.path.realpath(folder) if self._local else posixpath.normpath(folder)).rstrip("/")
 
     def open(self, name: str) -> Any:
-        """The file `name` of the folder, opened for reading, seekable; its caller closes it.
+        """Opens the file `name` of the folder for reading; it is seekable, and the caller closes it.
 
-        ImageError where the name is absolute or leads out of the folder (by `..`, or by a link unless `follow_links`),
-        or where it is no regular file. OSError where the file system refuses.
+        Raises ImageError if the name is absolute, leads out of the folder (by `..`, or by a link unless
+        `follow_links`), or is no regular file. Raises OSError if the file system refuses.
         """
         base = self._base
         path = posixpath.normpath(f"{base}/{name}")
@@ -49,7 +49,7 @@ class Folder:
             return self._filesystem.open_input_file(path)
         if not self._follow_links and _has_link(base, path) and not os.path.realpath(path).startswith(f"{base}/"):
             raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
-        # Without O_NONBLOCK a pipe would be waited for.
+        # Without O_NONBLOCK, opening a pipe would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -57,10 +57,10 @@ class Folder:
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def read(self, name: str, most: int) -> bytes:
-        """The bytes of such a file; ImageError where there are more than `most`."""
+        """Returns the bytes of a file. Raises ImageError if there are more than `most`."""
         parts, size = [], 0
         with closing(self.open(name)) as file:
-            # As much room as the file says that it takes: room for `most` costs more than reading a small file.
+            # A buffer of the file's size: one of `most` bytes costs more than reading a small file.
             room = os.fstat(file.fileno()).st_size + 1 if self._local else most + 1
             while part := file.read(min(max(room, _AT_LEAST), most + 1 - size)):
                 parts.append(bytes(part))
@@ -71,6 +71,6 @@ class Folder:
 
 
 def _has_link(base: str, path: str) -> bool:
-    """Whether anything on the way from `base` to `path` is a link; where links lead to costs much more to find out."""
+    """Returns whether any part of the way from `base` to `path` is a link. Resolving links costs much more."""
     steps = path[len(base) + 1 :].split("/")
     return any(os.path.islink("/".join([base, *steps[: n + 1]])) for n in range(len(steps)))

@@ -1,6 +1,6 @@
-"""YAML, JSON and CSV files as users write them, read strictly: a key twice is an error, and so is what is no document.
+"""Reads YAML, JSON and CSV files strictly: duplicate keys and malformed documents are errors.
 
-It knows no field of any document. What is wrong is an InputError that names the file, and the line where there is one.
+It knows no fields. Errors are InputErrors that name the file, and the line where there is one.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import yaml
 from c2b_ray.errors import ConfigError, SourceError
 
 LARGEST = 64 * 2**20
-"""Bytes of a document; a label map of a million classes is half of it."""
+"""The most bytes of a document; a label map of a million classes has half as many."""
 
 FileOrFields = str | Path | dict[str, Any]
-"""The path of a YAML file, or the fields that it would hold, by name."""
+"""The path of a YAML file, or its fields by name."""
 
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, which refuses a mapping that has a key twice rather than keep the last."""
+    """YAML's safe loader, which also refuses a mapping with duplicate keys instead of keeping the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            # As written: `1` and `"1"` would be two keys of Python, and one to a person who reads the file.
+            # Compare keys as written: `1` and `"1"` differ in Python, but not for a person who reads the file.
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
@@ -42,7 +42,8 @@ class StrictLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: str | Path) -> Any:
-    """What a YAML file holds. SourceError where there is no such file, ConfigError where it is not YAML."""
+    """Returns the content of a YAML file. Raises SourceError if there is no such file, ConfigError if it is not
+    YAML."""
     text = _text(path, "YAML")
     try:
         return yaml.load(text, StrictLoader)  # noqa: S506 — a safe loader
@@ -53,7 +54,8 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def read_json(path: str | Path) -> Any:
-    """What a JSON file holds. SourceError where there is no such file, ConfigError where it is not JSON."""
+    """Returns the content of a JSON file. Raises SourceError if there is no such file, ConfigError if it is not
+    JSON."""
     try:
         return parse_json(_text(path, "JSON"))
     except ValueError as error:
@@ -61,7 +63,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """As `json.loads`, but for one key twice and nesting too deep, which are ValueErrors too."""
+    """Does what `json.loads` does, and also raises ValueError for duplicate keys and deep nesting."""
     try:
         return json.loads(text, object_pairs_hook=_each_once)
     except RecursionError as error:
@@ -78,11 +80,12 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _text(path: str | Path, kind: str) -> str:
-    """SourceError for no file, ConfigError for a directory, a device or a file that is no text."""
+    """Reads a text file. Raises SourceError if it is missing, ConfigError if it is a directory, a device or not
+    text."""
     try:
-        # Checked before it is opened: a pipe would be waited for, /dev/zero read without end.
+        # Checked before opening: a pipe would block, and /dev/zero has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise _no_document(path, kind, "a directory or device is there; name a file")
+            raise _no_document(path, kind, "it is a directory or a device; name a file")
         with open(path, "rb") as stream:
             data = stream.read(LARGEST + 1)
         if len(data) > LARGEST:
@@ -94,14 +97,14 @@ def _text(path: str | Path, kind: str) -> str:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}", location=str(path)) from error
     except UnicodeDecodeError as error:
         raise _no_document(path, kind, f"it is not text in UTF-8 ({error.reason} at byte {error.start})") from error
-    except ValueError as error:  # NUL in its name
-        raise SourceError(f"{str(path)!r} is no path: {error}", location=str(path)) from error
+    except ValueError as error:  # NUL in the name
+        raise SourceError(f"{str(path)!r} is not a path: {error}", location=str(path)) from error
 
 
 def read_table(path: str | Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a CSV file whose header has these columns; cells without the spaces around them.
+    """Returns the rows of a CSV file with these columns in its header; cells lose the spaces around them.
 
-    SourceError where there is no such file; ConfigError names the line that has too many or too few cells.
+    Raises SourceError if there is no such file. ConfigError names a line with too many or too few cells.
     """
     reader = csv.reader(io.StringIO(_text(path, "CSV"), newline=""), strict=True)
     header: list[str] | None = None
@@ -128,12 +131,12 @@ def read_table(path: str | Path, columns: Sequence[str]) -> list[dict[str, str]]
 
 
 def read_text(path: str | Path, kind: str) -> str:
-    """A text file without its byte order mark; `kind` and errors as of `read_lines`."""
+    """Returns a text file without its byte order mark. `kind` and errors are those of `read_lines`."""
     return _text(path, kind)
 
 
 def read_lines(path: str | Path, kind: str) -> list[str]:
-    """The lines of a text file; `kind` says in errors what it should be. Errors as of `read_yaml`."""
+    """Returns the lines of a text file. `kind`: the expected format, for errors. Raises the errors of `read_yaml`."""
     return _text(path, kind).splitlines()
 
 

@@ -1,4 +1,4 @@
-"""One writer at a time on a local disk: a lock file that a process holds, and that its death releases."""
+"""Allows one writer at a time in a local directory, by a lock file that the death of its process releases."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ LOCK = ".lock"
 
 @contextmanager
 def only_writer(directory: str | Path, location: str, activity: str) -> Iterator[None]:
-    """Holds the lock of a directory that exists. BusyRunError where another process does: "`location`: another process
-    is `activity`". OSError where the lock cannot be made."""
+    """Holds the lock of an existing directory.
+
+    Raises BusyRunError if another process holds it: "`location`: another process is `activity`". Raises OSError if the
+    lock cannot be created.
+    """
     lock = FileLock(f"{directory}/{LOCK}", timeout=0)
     try:
         lock.acquire()

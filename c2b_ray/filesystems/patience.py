@@ -1,8 +1,8 @@
-"""Requests to an object store that is busy, or whose connections break, sent again until `C2B_S3_TIMEOUT` has passed.
+"""Repeats requests to an object store that is busy, or whose connections break, until `C2B_S3_TIMEOUT` has passed.
 
-The clients' own retries end after two or three seconds: a store that asks a thousand writers to slow down says so for
-longer. It knows which refusals pass by themselves, not what is read or written; the call must be one that can be
-repeated, as a read, or a put of the same bytes.
+The clients' own retries end after two or three seconds; a store that asks a thousand writers to slow down needs longer.
+This module knows which refusals may pass, not what is read or written. The call must be repeatable, such as a read, or
+a put of the same bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ LONGEST_PAUSE_S = 8.0
 
 
 def patiently(location: str | Path, call: Callable[[], T], reached: bool = False) -> T:
-    """What `call` returns, called again while the S3 store of `location` is busy; its last error where it stays so.
+    """Returns the result of `call`, which is repeated while the S3 store of `location` is busy. Raises its last error.
 
-    `reached`: the store has answered before, so that one that cannot be reached will be back. Without it, a wrong
-    endpoint is an error at once.
+    `reached`: the store has answered before, so failures to connect are repeated, too. Otherwise they are errors at
+    once, because the endpoint may be wrong.
     """
     if not str(location).startswith(s3.SCHEME):
         return call()
@@ -35,7 +35,7 @@ def patiently(location: str | Path, call: Callable[[], T], reached: bool = False
         try:
             return call()
         except refusals as error:
-            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 — writers that were refused together come apart
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 — writers refused together retry apart
             if not passes(error, reached) or time.monotonic() + wait > deadline:
                 raise
         time.sleep(wait)

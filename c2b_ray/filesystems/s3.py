@@ -1,13 +1,13 @@
-"""How S3 is reached: keys, region and endpoint by the variables and files that the AWS command line reads too.
+"""Access to S3: keys, region and endpoint from the variables and files that the AWS command line reads.
 
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or AWS_PROFILE and the shared files, or the node's role
     AWS_REGION, AWS_DEFAULT_REGION
     AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL      another store than Amazon's, such as http://localhost:9000
-    C2B_S3_TIMEOUT                             seconds until a store that does not answer is given up, 45
+    C2B_S3_TIMEOUT                             seconds to wait for a store that does not answer, 45
 
-botocore finds all of them, and pyarrow is told: its own S3FileSystem(…) reads no endpoint. A file system carries its
-keys with it to Ray's workers, save those of a node's role, which every node has for itself. It does not know what is
-stored.
+botocore finds them and passes them to pyarrow, whose S3FileSystem(…) does not read the endpoint. A pickled file system
+carries its keys to Ray's workers, except those of a node's role, which every node gets itself. This module does not
+know what is stored.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SCHEME = "s3://"
 TIMEOUT = "C2B_S3_TIMEOUT"
 TIMEOUT_S = 45.0
 ATTEMPTS = 3
-"""Of every request. Also pyarrow's own number, to which a pickled file system returns."""
+"""The attempts of every request. A pickled file system returns to pyarrow's default, which is the same."""
 
 OF_THE_NODE = ("iam-role", "container-role", "assume-role-with-web-identity")
-"""How botocore names keys that a node gets for itself and that expire: pyarrow finds and renews them."""
+"""botocore's names of keys that a node gets for itself and that expire: pyarrow finds and renews them."""
 
 
 def within(uri: str) -> str:
-    """`bucket/path` of a URI without keys. SourceError where it has options, or names no bucket."""
+    """Returns `bucket/path` of a URI without keys. Raises SourceError if it has options or no bucket."""
     path = uri.removeprefix(SCHEME)
     if "?" in path:
         raise SourceError(
@@ -54,7 +54,7 @@ def key_of(uri: str) -> str:
 
 
 def timeout() -> float:
-    """Seconds until a request is given up, all attempts together."""
+    """Returns the seconds until a request is given up, over all attempts."""
     text = os.environ.get(TIMEOUT, "")
     try:
         seconds = float(text) if text else TIMEOUT_S
@@ -66,7 +66,7 @@ def timeout() -> float:
 
 
 def endpoint_name() -> str:
-    """The endpoint for messages: without a user's name and password."""
+    """Returns the endpoint for messages, without user name and password."""
     endpoint, region = _endpoint()
     if endpoint is None:
         return f"Amazon S3 in {region}"
@@ -75,8 +75,8 @@ def endpoint_name() -> str:
 
 
 def ports() -> list[int]:
-    """TCP ports that reaching the store takes: its own, 53 for long answers of name servers, and 80 where keys are a
-    node's, which its metadata service gives."""
+    """Returns the TCP ports that access to the store needs: its own, 53 for long DNS answers, and 80 if the node's
+    metadata service provides the keys."""
     endpoint, _ = _endpoint()
     split = urlsplit(endpoint) if endpoint else None
     own = 443 if split is None else split.port or (80 if split.scheme == "http" else 443)
@@ -95,19 +95,20 @@ def without_secrets(text: str) -> str:
 
 
 def file_system() -> fs.S3FileSystem:
-    """As the environment says at this moment; the same object while it says the same, for the sake of connections."""
+    """Returns the file system for the current environment; the same object, with its connections, while that is
+    unchanged."""
     return _file_system(_keys(), *_endpoint(), timeout() / ATTEMPTS)
 
 
 def refusals() -> tuple[type[Exception], ...]:
-    """What a call of `client` raises where the store refuses, or cannot be reached."""
+    """Returns the errors that calls of `client` raise if the store refuses or cannot be reached."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     return ClientError, BotoCoreError
 
 
 def client() -> Any:
-    """boto3's client of the same store, for what pyarrow has not: writing only where nothing changed meanwhile."""
+    """Returns boto3's client of the same store, for conditional writes, which pyarrow lacks."""
     return _client(_session_key(), *_endpoint(), timeout() / ATTEMPTS)
 
 
@@ -126,7 +127,7 @@ def _file_system(
         scheme=split.scheme if split else None,
         endpoint_override=split.netloc + split.path.rstrip("/") if split else None,
         connect_timeout=seconds,
-        request_timeout=max(1.0, seconds),  # on Linux: how long no byte may come, in whole seconds
+        request_timeout=max(1.0, seconds),  # on Linux: the longest time without a byte, in whole seconds
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
         allow_delayed_open=True,  # one put for a small file, not the three requests of an upload in parts
         tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE"),
@@ -142,14 +143,14 @@ def _client(session: tuple[str, ...], endpoint: str | None, region: str, seconds
         read_timeout=seconds,
         retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
         s3={"addressing_style": "path" if endpoint else "auto"},
-        request_checksum_calculation="when_required",  # other stores know fewer checksums than Amazon's
+        request_checksum_calculation="when_required",  # other stores support fewer checksums than Amazon's
         response_checksum_validation="when_required",
     )
     return _session(session).client("s3", endpoint_url=endpoint, region_name=region, config=config)
 
 
 def _endpoint() -> tuple[str | None, str]:
-    """Endpoint, where it is not Amazon's own, and region."""
+    """Returns the endpoint, None for Amazon's, and the region."""
     session = _session(_session_key())
     from botocore.configprovider import ConfiguredEndpointProvider
 
@@ -164,19 +165,19 @@ def _endpoint() -> tuple[str | None, str]:
         raise ConfigError(
             "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL", "expected http://host:port or https://host, scheme included"
         )
-    # botocore reads AWS_DEFAULT_REGION and the shared file alone; without any, pyarrow would ask the node's metadata.
+    # botocore reads only AWS_DEFAULT_REGION and the shared file; without a region, pyarrow queries the node's metadata.
     return endpoint, os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
 
 
 def _keys() -> tuple[str | None, str | None, str | None]:
-    """Key id, secret and token; nothing where there are none, or where they are the node's own."""
+    """Returns key id, secret and token; None for each if there are none or the node provides them."""
     credentials = _session(_session_key()).get_credentials()
     if credentials is None or credentials.method in OF_THE_NODE:
         return None, None, None
     try:
         frozen = credentials.get_frozen_credentials()  # renews those that expire
     except refusals() as error:
-        raise ConfigError("AWS_PROFILE", f"its keys cannot be had: {error}; sign in again") from error
+        raise ConfigError("AWS_PROFILE", f"its keys are not available: {error}; sign in again") from error
     return frozen.access_key, frozen.secret_key, frozen.token
 
 
@@ -191,7 +192,8 @@ def _session_key() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _session(environment: tuple[str, ...]) -> Any:
-    """botocore's view of the environment; made anew where that has changed. Whatever reaches S3 comes through here."""
+    """Returns botocore's view of the environment, which is new if the environment has changed. All access to S3 uses
+    it."""
     with needed_by("s3://", SourceError):
         import boto3
     try:

@@ -1,12 +1,13 @@
-"""Parquet files of which every byte that is read is checked: a flipped bit is an error, never another value.
+"""Parquet files whose every byte is checked when it is read: a flipped bit is an error, never another value.
 
-Parquet's own page checksums cover the pages, and neither their headers nor the footer: of all one-bit flips in a small
-table some hundred then still read back as other values. So a seal goes before the footer, where no reader looks:
+Parquet's page checksums cover the pages, but neither their headers nor the footer: of all one-bit flips in a small
+table, about a hundred then still read back as other values. So a seal is written before the footer, where readers do
+not look:
 
     pages … | MAGIC | crc32 of the footer | crc32 and offset of each column chunk | length of the seal, MAGIC | footer
 
-Other programs read the file as any other. A file without a seal is read by its page checksums, where it has them. It
-knows no paths and no tables.
+Other programs read the file as usual. A file without a seal is checked by its page checksums, if it has them. This
+module knows no paths and no tables.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ import pyarrow.parquet as pq
 MAGIC = b"c2bseal1"
 TAIL_BYTES = 2**16
 _CHUNK = struct.Struct("<QQI")
-_END = 8  # of the file: the footer's length and PAR1
-_CLOSE = 4 + len(MAGIC)  # of the seal: its length and MAGIC again
+_END = 8  # the end of the file: the footer's length and PAR1
+_CLOSE = 4 + len(MAGIC)  # the end of the seal: its length and MAGIC again
 
 
 def encoded(table: pa.Table, **options: Any) -> memoryview:
-    """The table as a sealed Parquet file. `options` are those of `pyarrow.parquet.write_table`."""
+    """Returns the table as a sealed Parquet file. `options` are those of `pyarrow.parquet.write_table`."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_page_checksum=True, **options)
     data = memoryview(sink.getvalue())
@@ -39,7 +40,7 @@ def encoded(table: pa.Table, **options: Any) -> memoryview:
 
 
 def write(path: str, schema: pa.Schema, tables: Iterable[pa.Table], **options: Any) -> None:
-    """A sealed Parquet file at a local `path`, a table at a time in memory; it is on the disk when this returns."""
+    """Writes a sealed Parquet file to a local `path`, with one table at a time in memory; it is on disk on return."""
     with pq.ParquetWriter(path, schema, write_page_checksum=True, **options) as writer:
         for table in tables:
             writer.write_table(table)
@@ -60,7 +61,7 @@ def write(path: str, schema: pa.Schema, tables: Iterable[pa.Table], **options: A
 
 
 def _seal_of(footer: bytes, read: Callable[[int, int], bytes | memoryview]) -> bytes:
-    """`read`: so many bytes of a file from an offset on."""
+    """Returns the seal of a file. `read`: returns the bytes at an offset, of a length."""
     seal = [MAGIC, struct.pack("<I", zlib.crc32(footer))]
     for first, size in _chunks(_metadata(footer)).values():
         seal.append(_CHUNK.pack(first, size, zlib.crc32(read(first, size))))
@@ -69,7 +70,7 @@ def _seal_of(footer: bytes, read: Callable[[int, int], bytes | memoryview]) -> b
 
 
 class Sealed:
-    """A Parquet file behind `stream`, of known `size`. Raises OSError or pa.ArrowException where it is damaged."""
+    """Reads a Parquet file from `stream`. Raises OSError or pa.ArrowException if it is damaged."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -84,14 +85,14 @@ class Sealed:
         self._sums = _seal(tail[: start - first], footer)
         self.metadata = _metadata(footer)
         if self._sums is not None and set(self._sums) != set(_chunks(self.metadata).values()):
-            raise pa.ArrowInvalid("its seal is of other columns")
+            raise pa.ArrowInvalid("its seal belongs to other columns")
 
     @property
     def names(self) -> list[str]:
         return list(self.metadata.schema.to_arrow_schema().names)
 
     def read(self, columns: Collection[str] | None = None) -> pa.Table:
-        """All rows; `columns` that the file has not are left out."""
+        """Returns all rows. Columns that the file lacks are left out."""
         return self.read_groups(range(self.metadata.num_row_groups), columns)
 
     def read_groups(self, groups: Collection[int], columns: Collection[str] | None = None) -> pa.Table:
@@ -104,9 +105,9 @@ class Sealed:
         return file.read_row_groups(list(groups), columns=kept)
 
     def _checked(self, groups: set[int], columns: set[str]) -> pa.NativeFile:
-        """The file in memory, with the wanted column chunks alone: memory that is never written is never taken.
+        """Returns the file in memory with only the wanted column chunks; untouched pages of the map take no memory.
 
-        It is not the heap's, which writes zeros over what was freed before.
+        Memory from the heap would: the heap writes zeros over memory that was used before.
         """
         assert self._sums is not None
         whole = mmap.mmap(-1, self._size)
@@ -144,7 +145,7 @@ def _metadata(footer: bytes) -> pq.FileMetaData:
 
 
 def _chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], tuple[int, int]]:
-    """Row group and column path → first byte and size of the chunk."""
+    """Returns (row group, column path) → (first byte, size) of each chunk."""
     result = {}
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
@@ -158,7 +159,7 @@ def _chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], tuple[int, int]]
 
 
 def _seal(before: bytes, footer: bytes) -> dict[tuple[int, int], int] | None:
-    """First byte and size of each chunk → its checksum; None where the file has no seal."""
+    """Returns (first byte, size) → checksum of each chunk; None if the file has no seal."""
     if before[-len(MAGIC) :] != MAGIC:
         return None
     size = int(struct.unpack("<I", before[-_CLOSE : -len(MAGIC)])[0])

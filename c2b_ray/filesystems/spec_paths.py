@@ -1,6 +1,6 @@
-"""The paths inside a model's spec, such as `onnx:net.onnx?labels=names.txt`: which there are, and relative to what.
+"""The paths inside a model's spec, such as `onnx:net.onnx?labels=names.txt`: finds them and makes them absolute.
 
-It knows how specs are written, and neither models nor files' contents.
+It knows the syntax of specs, and neither models nor the contents of files.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from urllib.parse import quote, unquote_plus
 
 LOCAL_DIR = "local-dir:"
 _FILES = ("onnx", "table", "scripted", "faiss")
-"""Schemes whose name is a file."""
+"""Schemes whose name is the path of a file."""
 _URLS = ("http", "https", "openai")
 _OPTIONS = ("labels", "weights", "vocabulary", "lora", "debias", "links")
 _NAMES_TOO = {"labels", "weights", "links"}
-"""Options that may be no path: labels with commas between, the names of torchvision's weights, and no links at all."""
+"""Options whose value may be something else than a path: a list of labels, the name of torchvision's weights, none."""
 
 
 def located(spec: str, base: Path) -> str:
-    """The spec with each relative path in it made absolute, as one relative to `base`."""
+    """Returns the spec with each relative path made absolute, relative to `base`."""
     scheme, colon, rest = spec.partition(":")
     if not colon or scheme in _URLS:
         return spec
@@ -32,7 +32,7 @@ def located(spec: str, base: Path) -> str:
 
 
 def paths(spec: str) -> Iterator[tuple[str, str]]:
-    """(what it is, path) of each path in a spec that `located` has made absolute."""
+    """Yields (scheme or option, path) of each path in a spec that `located` returned."""
     scheme, _, rest = spec.partition(":")
     if scheme in _URLS:
         return
@@ -46,7 +46,7 @@ def paths(spec: str) -> Iterator[tuple[str, str]]:
 
 
 def unplaced(spec: str) -> str:
-    """A spec that `located` has made absolute, without its paths: the same wherever its files lie and are called."""
+    """Returns a spec from `located` without its paths: equal wherever its files lie and whatever their names are."""
     scheme, colon, rest = spec.partition(":")
     if not colon or scheme in _URLS:
         return spec

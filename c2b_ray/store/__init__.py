@@ -1,4 +1,4 @@
-"""Run directories and exports: the only door to file systems and object stores."""
+"""Run directories, datasets and exports: all reading and writing of results, on disks and object stores."""
 
 from c2b_ray.store.run import Run, load_run
 

@@ -1,13 +1,13 @@
-"""A run of `c2b audit`: its tables by name, each checked as it is read.
+"""A run of `c2b audit`: its tables by name, each checked when it is read.
 
 proposals.parquet  rejected.parquet  captions.parquet  draws.parquet  scores.parquet
 pooled.parquet                         the scores of each value over all classes together
-pool.parquet                           what was looked at, drawn or not; rank is the order of looking
-confirmation.parquet                   draws that confirm findings, where the audit asks for them,
-confirmation_pool.parquet              and what was looked at for them
-calibration.parquet                    where images were verified
-agreement.parquet                      where they come from two sources
-intersections.parquet                  where pairs of attributes were asked for
+pool.parquet                           the images that were examined, drawn or not; rank is the order of examination
+confirmation.parquet                   draws that confirm findings, if the audit asks for them,
+confirmation_pool.parquet              and the images that were examined for them
+calibration.parquet                    if images were verified
+agreement.parquet                      if they come from two sources
+intersections.parquet                  if pairs of attributes were requested
 images/  verifications/  predictions/  Parquet parts
 """
 
@@ -29,9 +29,9 @@ from c2b_ray.store.run import Run, load_run, open_run
 
 C2B = "c2b"
 CLASSIFIER = "classifier "
-"""What precedes a classifier's name among the manifest's models."""
+"""The prefix of a classifier's name among the manifest's models."""
 _COSINE = 1.01
-"""The largest that is one: half precision, and what an index compresses, round so far beyond 1."""
+"""The largest accepted cosine: half precision and compression in an index can round up to this."""
 
 
 class C2BManifest(Manifest):
@@ -60,7 +60,7 @@ class C2BRun(Run):
         if not pc.all(pc.less_equal(pc.abs(cosines), _COSINE), min_count=0).as_py():
             raise RunError(
                 f"{self.location('draws.parquet')}: a similarity outside [-1, 1]: the table or the index that it came "
-                "from is damaged; rebuild the index and run the c2b audit anew",
+                "from is damaged; rebuild the index and run the c2b audit again",
                 location=self.location("draws.parquet"),
                 run=self.path,
             )
@@ -72,11 +72,13 @@ class C2BRun(Run):
 
     @property
     def predictions(self) -> pa.Table:
-        """Those of the weights that the manifest names: a run that went on with others keeps the earlier ones too."""
+        """Predictions by the weights that the manifest names. A run that was resumed with other weights also keeps the
+        earlier ones."""
         return self.predictions_of(None)
 
     def predictions_of(self, columns: Sequence[str] | None) -> pa.Table:
-        """As `predictions`, of some columns besides `classifier` and `revision`: all take four times the memory."""
+        """Like `predictions`, with some columns besides `classifier` and `revision`. All columns take four times the
+        memory."""
         rows = self.read("predictions", None if columns is None else ["classifier", "revision", *columns])
         current = [
             pc.and_(
@@ -90,7 +92,7 @@ class C2BRun(Run):
 
     @property
     def verifications(self) -> pa.Table:
-        """Those of the verifier's weights that the manifest names, as for predictions."""
+        """Verifications by the weights of the verifier that the manifest names, as for predictions."""
         rows = self.read("verifications")
         verifier = self.manifest.get("models", {}).get("verifier")
         return rows if verifier is None else rows.filter(pc.equal(rows["revision"], verifier["revision"]))
@@ -112,8 +114,8 @@ class C2BRun(Run):
         return self.read("intersections")
 
     def failures(self) -> pa.Table:
-        """The images that were answered wrong: a table of `schemas.FAILURES`, a row per classifier, cell and image."""
-        # Here, because reading a run needs no more than its tables.
+        """Returns the images with wrong answers: `schemas.FAILURES`, a row per classifier, cell and image."""
+        # Imported here, because reading a run needs only its tables.
         from c2b_ray.steps.failures import failures
 
         images = self.read("images", ["image_id", "key", "content", "fingerprint"])
@@ -121,7 +123,7 @@ class C2BRun(Run):
 
 
 def load_c2b_run(path: str | Path | Run) -> C2BRun:
-    """As `load_run`. ConfigError where the run is of another kind."""
+    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
     run = path if isinstance(path, Run) else load_run(path)
     if not isinstance(run, C2BRun):
         raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b audit")
@@ -130,7 +132,7 @@ def load_c2b_run(path: str | Path | Run) -> C2BRun:
 
 @contextmanager
 def open_c2b_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[C2BRun]:
-    """As `open_run`."""
+    """Does what `open_run` does, for a run of this kind."""
     with open_run(path, run_id, config, kind_named(C2B)) as run:
         assert isinstance(run, C2BRun)
         yield run

@@ -1,6 +1,6 @@
-"""Images with captions and attributes, a row each of a table; and tables of models' outputs for these images.
+"""Tables of images with captions and attributes, one row per image; and tables of models' outputs for these images.
 
-It hands out captions and attributes at once, as text, and the images' bytes by row. It does not know what they mean.
+It returns captions and attributes as text, all at once, and the images' bytes by row. It does not know their meaning.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from c2b_ray.store.labelled_rows import open_rows
 
 
 class CaptionedTable:
-    """The table at `location`. SourceError where it cannot be read or is empty; ConfigError names a missing column.
+    """The table at `location`. Raises SourceError if it cannot be read or is empty; ConfigError for a missing column.
 
-    `field`: of the config that names the table. `columns`: what the table calls `image`, `caption` and `key`, where
-    otherwise. `attributes`: the columns that are attributes.
+    `field`: the config's field that names the table. `columns`: the table's names for `image`, `caption` and `key`, if
+    they differ. `attributes`: the columns that are attributes.
     """
 
     def __init__(self, location: str, field: str, columns: Mapping[str, str], attributes: Sequence[str]) -> None:
@@ -41,7 +41,7 @@ class CaptionedTable:
             )
         self._caption = caption if caption in there else None
         named: dict[str, str] = {name: self._columns[name] for name in ("image", "key") if name in self._columns}
-        # The images are those of a labelled table, whose class is of no interest here.
+        # Images are read as from a labelled table, whose class is not used here.
         self._images = LabelledTable(location, f"{field}.table", {**named, "target_class": attributes[0]})
         self._refuse_repeats()
 
@@ -53,26 +53,26 @@ class CaptionedTable:
 
     @cached_property
     def keys(self) -> list[str]:
-        """How each image is named: its key, its path, or its row where the bytes are in the table."""
+        """The name of each image: its key, its path, or its row if the table contains the bytes."""
         names: list[str] = self._images.keys.to_pylist()
         return names
 
     @cached_property
     def captions(self) -> list[list[str]] | None:
-        """The captions of each image, blank ones left out; None where the table has none."""
+        """The captions of each image, without blank ones; None if the table has no captions."""
         if self._caption is None:
             return None
         return [_texts(value) for value in self._rows.columns([self._caption])[self._caption].to_pylist()]
 
     def check_column(self, name: str, field: str) -> None:
-        """ConfigError of `field` where the table has no such column."""
+        """Raises ConfigError for `field` if the table lacks the column."""
         if name not in self._rows.schema.names:
             raise ConfigError(
                 field, f"{self.location} has no column {name!r}; {nearest(name, self._rows.schema.names)}"
             )
 
     def values(self, attribute: str) -> list[str | None]:
-        """The attribute's value of each image as text; None where there is none."""
+        """Returns an attribute's value for each image as text; None where it is missing."""
         return [_text(value) for value in self._rows.columns([attribute])[attribute].to_pylist()]
 
     @cached_property
@@ -80,17 +80,18 @@ class CaptionedTable:
         return content_id("captioned", self.keys, self._rows.size)
 
     def fetch(self, rows: Sequence[int]) -> pa.Table:
-        """Columns `key`, `bytes`, `error` of these rows, in their order."""
+        """Returns the columns `key`, `bytes`, `error` of these rows, in their order."""
         return self._images.fetch(rows)
 
     def _refuse_repeats(self) -> None:
         again = [name for name, count in Counter(self.keys).items() if count > 1]
         if again:
-            raise SourceError(f"{self.location}: the image {again[0]!r} stands in two rows; give an image one row")
+            raise SourceError(f"{self.location}: the image {again[0]!r} occurs in two rows; keep one row per image")
 
 
 def read_results(location: str, field: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
-    """The columns of a table of results, those of `optional` where they are there. ConfigError for a missing one."""
+    """Returns the columns of a table of results, and those of `optional` that exist. Raises ConfigError for a missing
+    one."""
     rows = open_rows(location, field)
     there = rows.schema.names
     if lacking := [name for name in columns if name not in there]:

@@ -1,10 +1,10 @@
-"""A run of `c2b clip-bias`: its tables by name, each checked as it is read.
+"""A run of `c2b clip-bias`: its tables by name, each checked when it is read.
 
 embeddings/                        Parquet parts: images and texts of every model
 clip_bias.parquet                  bias of each model, dataset, metric, attribute and view
 transfer.parquet                   rank correlations of pre-training with downstream bias
 locality.parquet                   … of local with global bias
-rates  clusters  examples  model_pairs  gaps  convergence    what these are made of, and what follows
+rates  clusters  examples  model_pairs  gaps  convergence    inputs and consequences of these
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CLIP_BIAS_KIND = "clip-bias"
 
 
 class ClipBiasManifest(Manifest):
-    """`notes`: what people should know of the results; `window`: the models whose transfer was studied; `groups`: by
-    dataset, how many images each matched group has; `performance`: of each model."""
+    """`notes`: remarks on the results for readers. `window`: the models whose transfer was studied. `groups`: by
+    dataset, the number of images in each matched group. `performance`: of each model."""
 
     notes: list[str] | None = None
     window: list[str] | None = None
@@ -63,7 +63,7 @@ class ClipBiasRun(Run):
 
 
 def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
-    """As `load_run`. ConfigError where the run is of another kind."""
+    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
     run = path if isinstance(path, Run) else load_run(path)
     if not isinstance(run, ClipBiasRun):
         raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b clip-bias")
@@ -72,7 +72,7 @@ def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
 
 @contextmanager
 def open_clip_bias_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[ClipBiasRun]:
-    """As `open_run`."""
+    """Does what `open_run` does, for a run of this kind."""
     with open_run(path, run_id, config, kind_named(CLIP_BIAS_KIND)) as run:
         assert isinstance(run, ClipBiasRun)
         yield run

@@ -1,7 +1,7 @@
-"""A dataset's directory while it is built: by one process at a time, of one config, also after a crash.
+"""The directory of a dataset during its build: by one process at a time, with one config, also after a crash.
 
     dataset.json     what is built; another config is refused
-    history.json     each process that built here, and which tasks were repeated because it or its workers died
+    history.json     each process that built here, and the tasks that were repeated because it or its workers died
 
 It knows these documents, not how shards are made.
 """
@@ -25,13 +25,14 @@ from c2b_ray.store.shards import CANDIDATES, REPEATS, WORK, ShardFiles
 ABOUT, MANIFEST, HISTORY = "dataset.json", "manifest.json", "history.json"
 BUSY = "busy-"
 OVER = "over-"
-"""Begins the name of a folder of a process that is counted, and is being removed."""
+"""The prefix of the folder of a process that is counted and being removed."""
 _UNFINISHED = rf"({re.escape(ABOUT)}|{re.escape(MANIFEST)}|{re.escape(HISTORY)})\.tmp-[0-9a-f]{{8}}"
 
 
 @dataclass
 class DatasetBuild:
-    """`still_ours` raises a RunError where another process has taken over. `about`: dataset.json, where it is there."""
+    """A build. `still_ours`: raises RunError if another process has taken over. `about`: the content of dataset.json;
+    None before it is written."""
 
     files: ShardFiles
     still_ours: Callable[[], None]
@@ -53,7 +54,7 @@ class DatasetBuild:
         self._write(ABOUT, about)
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
-        """Writes the manifest, and removes what only the build needed."""
+        """Writes the manifest, and removes files that only the build needs."""
         self._write(MANIFEST, manifest)
         self.clear()
 
@@ -64,14 +65,15 @@ class DatasetBuild:
         self.files.make_folders()
 
     def lost(self, workers: int, repeated: int) -> None:
-        """Notes how many workers have died in this process's time, and how many tasks were done again for it."""
+        """Records how many workers of this process have died, and how many tasks were repeated because of it."""
         entry = self.history[self.files.writer]
         if (entry["workers_lost"], entry["repeated"]) != (workers, repeated):
             entry["workers_lost"], entry["repeated"] = workers, repeated
             self._write(HISTORY, self.history)
 
     def repeated(self) -> dict[str, int]:
-        """What all builds here repeated: tasks that were under way when a process died or was stopped."""
+        """Returns the counts of all builds here, and of the tasks that were under way when a process died or was
+        stopped."""
         entries = self.history.values()
         return {
             "builds": len(self.history),
@@ -106,7 +108,8 @@ class DatasetBuild:
         self._clear_away(self.files.writer)
 
     def _clear_away(self, process: str) -> None:
-        """Removes a process' folder. Renamed first: workers that have outlived it could else fill it meanwhile."""
+        """Removes a process's folder. It renames the folder first, because workers that outlived the process could
+        still write to it."""
         folder = self.files.at(f"{WORK}/{process}")
         if self.files.local:
             folder = self.files.at(f"{WORK}/{OVER}{uuid.uuid4().hex}")
@@ -125,7 +128,8 @@ class DatasetBuild:
 
 @contextmanager
 def building(location: str) -> Iterator[DatasetBuild]:
-    """The directory, for this process alone to build in. RunError where another one does, or it holds other files."""
+    """Opens the directory for this process alone to build in. Raises RunError if another one does, or if it has other
+    files."""
     files.make_directory(location)
     with writer.single_writer(location) as still_ours:
         build = DatasetBuild(ShardFiles(location.rstrip("/"), uuid.uuid4().hex), still_ours)
@@ -145,7 +149,7 @@ def building(location: str) -> Iterator[DatasetBuild]:
 
 
 def read_document(location: ShardFiles, name: str) -> dict[str, Any] | None:
-    """A JSON document of a dataset; None where it is not there. SourceError where it is damaged."""
+    """Returns a JSON document of a dataset; None if it does not exist. Raises SourceError if it is damaged."""
     if not location.exists(name):
         return None
     try:

@@ -1,10 +1,10 @@
-"""A run of `c2b evaluate`: its tables by name, each checked as it is read.
+"""A run of `c2b evaluate`: its tables by name, each checked when it is read.
 
 truth.parquet  detected.parquet    biases of the ground truth, and of every method
-matches  outcomes                  which names match, and what each bias comes to: hit, false hit or miss
+matches  outcomes                  which names match, and the outcome of each bias: hit, false hit or miss
 agreement  differences             shares of these by method, and differences between methods
 thresholds  vqa  recall  shown  ranking  proposers
-truth_run/  methods/  looked/      audits of the ground truth and of the methods, and what models saw: all resume
+truth_run/  methods/  looked/      audits of the ground truth and of the methods, and models' answers: all resume
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ EVALUATE = "evaluate"
 
 
 class EvaluateManifest(Manifest):
-    """`thresholds`: by kind, the least cosine of names that match, null where there is none; `classes`: those of the
-    ground truth; `notes`: what people should know of the results."""
+    """`thresholds`: by kind, the least cosine of names that match; null if there is none. `classes`: of the ground
+    truth. `notes`: remarks on the results for readers."""
 
     thresholds: dict[str, float | None] | None = None
     classes: list[str] | None = None
@@ -34,16 +34,16 @@ class EvaluateManifest(Manifest):
 
 
 class EvaluateRun(Run):
-    """A run of `c2b evaluate`. Its tables are attributes too: `run.agreement`."""
+    """A run of `c2b evaluate`. Tables are also attributes, such as `run.agreement`."""
 
     @property
     def tables(self) -> dict[str, pa.Table]:
-        """By name, those that are there; `recall` only where retrieval was evaluated."""
+        """The existing tables by name. `recall` exists only if retrieval was evaluated."""
         return {name: self.read(name) for name in self.kind.tables if self.has(name)}
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """By kind, the least cosine of names that match; NaN where there is none."""
+        """By kind, the least cosine of names that match; NaN if there is none."""
         held = self.manifest.get("thresholds") or {}
         return {kind: float("nan") if value is None else float(value) for kind, value in held.items()}
 
@@ -59,7 +59,7 @@ class EvaluateRun(Run):
 
 
 def load_evaluate_run(path: str | Path | Run) -> EvaluateRun:
-    """As `load_run`. ConfigError where the run is of another kind."""
+    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
     run = path if isinstance(path, Run) else load_run(path)
     if not isinstance(run, EvaluateRun):
         raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b evaluate")
@@ -68,7 +68,7 @@ def load_evaluate_run(path: str | Path | Run) -> EvaluateRun:
 
 @contextmanager
 def open_evaluate_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[EvaluateRun]:
-    """As `open_run`."""
+    """Does what `open_run` does, for a run of this kind."""
     with open_run(path, run_id, config, kind_named(EVALUATE)) as run:
         assert isinstance(run, EvaluateRun)
         yield run

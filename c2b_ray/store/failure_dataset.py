@@ -1,7 +1,7 @@
-"""A finished dataset of failures, for reading: its manifest, and its rows a few at a time.
+"""Reads a finished dataset of failures: its manifest, and its rows a few at a time.
 
-Knows the directory that `c2b dataset build` leaves and the schema of its rows; knows nothing of what is done with
-them. No more than one shard's columns are ever in memory.
+It knows the directory that `c2b dataset build` writes and the schema of its rows, not their use. At most the columns of
+one shard are in memory.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from c2b_ray.store import files
 from c2b_ray.store.row_groups import RowGroups
 
 ROWS_AT_ONCE = 64
-_JUDGE = "classifier "  # before its name, in what dataset.json says of models
+_JUDGE = "classifier "  # the prefix of its name among the models of dataset.json
 OF_ANSWER = {"classifier": "classifier", "classifier_revision": "revision"} | {
     name: name for name in ("predicted", "top3", "probabilities")
 }
-"""Columns of a row that say what one classifier answered, and their fields in `answers`."""
+"""Columns with one classifier's answer → their fields in `answers`."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class FailureDataset:
-    """`config`: of the build. `shards`: in order of captions and draws. `manifest`: as it was written. `names`: of the
-    classifiers in rows, in the config's order.
+    """A finished dataset. `config`: of the build. `shards`: in the order of captions and draws. `manifest`: as written.
+    `names`: of the classifiers in rows, in the config's order.
 
-    `classifier`: where it is not None, only rows count that this classifier failed, and their answer is that of this
-    classifier.
+    `classifier`: if it is not None, only rows that this classifier failed count, and their answer is this classifier's.
     """
 
     location: str
@@ -56,17 +55,17 @@ class FailureDataset:
 
     @property
     def rows(self) -> int:
-        """Of all classifiers together."""
+        """The number of rows of all classifiers together."""
         return sum(shard.rows for shard in self.shards)
 
     @property
     def id(self) -> str:
-        """Changes with any byte of any shard, and with the classifier."""
+        """An id that changes with any byte of any shard, and with the classifier."""
         return content_id([shard.sha256 for shard in self.shards], self.classifier)
 
     @property
     def specs(self) -> dict[str, str]:
-        """The spec of each classifier of the build, with its paths, by its name in rows."""
+        """The spec of each classifier of the build, paths included, by its name in rows."""
         named = self.config.get("classifier") or []
         pairs = (
             named.items()
@@ -77,17 +76,17 @@ class FailureDataset:
         return dict(zip(self.names, specs.values(), strict=True)) if len(self.names) == len(specs) else specs
 
     def name_of(self, classifier: str) -> str:
-        """The name in rows of a classifier that is called by it, or by its spec; other texts stay as they are."""
+        """Returns the name in rows of a classifier, for its name or its spec; other texts are returned unchanged."""
         return next((name for name, spec in self.specs.items() if spec == classifier), classifier)
 
     @property
     def label_map(self) -> dict[str, list[int | str]] | str | None:
-        """Of the build: label → outputs, or the path of a JSON file of them."""
+        """The label map of the build: label → outputs, or the path of a JSON file; None if there was none."""
         known = self.config.get("label_map")
         return known if isinstance(known, dict | str) else None
 
     def tables(self, shards: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The rows of these shards in their order, at most `ROWS_AT_ONCE` in each table."""
+        """Yields the rows of these shards in order, at most `ROWS_AT_ONCE` per table."""
         names = list(DATASET_ROWS.names if columns is None else columns)
         read = list(dict.fromkeys([*names, "answers", "rule"])) if self.classifier else names
         for shard in shards:
@@ -97,11 +96,11 @@ class FailureDataset:
                     yield chosen.slice(start, ROWS_AT_ONCE).select(names)
 
     def row_groups(self) -> RowGroups:
-        """Where the rows of all classifiers together lie, in the order of the shards."""
+        """Returns the row groups of all classifiers together, in the order of the shards."""
         return RowGroups.of([f"{self.location.rstrip('/')}/shards/{shard.name}" for shard in self.shards])
 
     def label_counts(self) -> Counter[str]:
-        """Rows of each label."""
+        """Counts the rows of each label."""
         counts: Counter[str] = Counter()
         for shard in self.shards:
             for table in self.tables([shard.name], ["label"]):
@@ -118,27 +117,27 @@ class FailureDataset:
                     yield sealed.read_groups([group], columns)
         except pa.ArrowException as error:
             raise SourceError(
-                f"{location}: the shard is damaged ({error}); c2b dataset verify lists what is, and the build, run "
-                "again, makes it anew",
+                f"{location}: the shard is damaged ({error}); c2b dataset verify lists damaged files, and running "
+                "the build again rewrites them",
                 location=location,
             ) from error
 
 
 def open_dataset(location: str, classifier: str | None = None) -> FailureDataset:
-    """A dataset whose build has ended. SourceError where there is none; ConfigError for an unknown classifier."""
+    """Opens a finished dataset. Raises SourceError if there is none; ConfigError for an unknown classifier."""
     location = str(location)
     about = _json(location, "dataset.json")
     if not files.exists(f"{location}/manifest.json"):
         raise SourceError(
-            f"{location}: its build has not ended: there is no manifest.json; run the same c2b dataset build again, it "
-            "goes on from there",
+            f"{location}: its build has not ended: there is no manifest.json; run the same c2b dataset build again; "
+            "it resumes",
             location=location,
         )
     manifest = _json(location, "manifest.json")
     try:
         shards = tuple(Shard(**{name: row[name] for name in Shard.__annotations__}) for row in manifest["shards"])
     except (KeyError, TypeError) as error:
-        raise SourceError(f"{location}/manifest.json: is no manifest of a dataset ({error!r})") from error
+        raise SourceError(f"{location}/manifest.json: is not a manifest of a dataset ({error!r})") from error
     models = about.get("models") or {}
     names = tuple(str(name).removeprefix(_JUDGE) for name in models if str(name).startswith(_JUDGE))
     dataset = FailureDataset(location, about.get("config", {}), manifest, shards, names)
@@ -146,7 +145,7 @@ def open_dataset(location: str, classifier: str | None = None) -> FailureDataset
 
 
 def classifiers_of(dataset: FailureDataset) -> list[str]:
-    """The classifiers that the dataset was built with, in the config's order."""
+    """Returns the classifiers that the dataset was built with, in the config's order."""
     if dataset.names:
         return list(dataset.names)
     for shard in dataset.shards:
@@ -157,7 +156,7 @@ def classifiers_of(dataset: FailureDataset) -> list[str]:
 
 
 def of_classifier(rows: pa.Table, classifier: str) -> pa.Table:
-    """The rows that a classifier failed, with its answer in place of the first classifier's."""
+    """Returns the rows that a classifier failed, with its answer in place of the first classifier's."""
     picked = [
         next((answer for answer in answers if answer["classifier"] == classifier and answer["failed"]), None)
         for answers in rows["answers"].to_pylist()
@@ -196,7 +195,7 @@ def _json(location: str, name: str) -> dict[str, Any]:
         ) from error
     except SourceError as error:
         raise SourceError(
-            f"{location}: is no dataset of failures: {error}; c2b dataset build makes one", location=location
+            f"{location}: is not a dataset of failures: {error}; c2b dataset build makes one", location=location
         ) from error
     if not isinstance(value, dict):
         raise SourceError(f"{location}/{name}: expected a JSON object", location=location)

@@ -1,10 +1,10 @@
-"""A run of `c2b failures`: its tables by name, each checked as it is read.
+"""A run of `c2b failures`: its tables by name, each checked when it is read.
 
 candidates.parquet                 every caption that was drawn, with the one that it was made from
-rounds/  descriptions/             Parquet parts: counts of the draws, and what the captioner said of failures
+rounds/  descriptions/             Parquet parts: counts of the draws, and the captioner's sentences about failures
 hypotheses.parquet                 failure rates of discovery, and of confirmation with its evidence
-reliability.parquet                how often the generator shows each label, where a verifier was named
-transfers.parquet                  the failures on other images and classifiers, where that was wanted
+reliability.parquet                how often the generator shows each label, if a verifier was named
+transfers.parquet                  the failures on other images and classifiers, if that was requested
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ FAILURES = "failures"
 
 
 class LeastRate(BaseModel):
-    """The least `rate` at which a failure is likely to be found whose condition a `share` of a label's images show;
-    None where none is, however often it happens."""
+    """The least `rate` at which a failure is likely to be found, if a `share` of a label's images show its condition.
+
+    None if it is not likely at any rate.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -36,8 +38,9 @@ class LeastRate(BaseModel):
 
 
 class Expected(BaseModel):
-    """What was expected before a run: images and, where models were tried, seconds of one process, at least and at
-    most; and the least rates that its budget is likely to find (`steps.discovery.power`)."""
+    """What was expected before a run. `draws`, `seconds`: the least and the most images and, where models were tried,
+    seconds of one process. `least_rates`: the least rates that its budget is likely to find (`steps.discovery.power`).
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -47,8 +50,8 @@ class Expected(BaseModel):
 
 
 class FailuresManifest(Manifest):
-    """`spent`: draws by stage and part, beside the `budget` of the config; `estimate`: before the run;
-    `dropped_sentences`: reason → how many that were said of failures stand in no caption."""
+    """`spent`: draws by stage and part, next to the `budget` of the config. `estimate`: made before the run.
+    `dropped_sentences`: reason → the number of sentences about failures that are in no caption."""
 
     spent: dict[str, int] | None = None
     estimate: Expected | None = None
@@ -80,7 +83,7 @@ class FailuresRun(Run):
 
 
 def load_failures_run(path: str | Path | Run) -> FailuresRun:
-    """As `load_run`. ConfigError where the run is of another kind."""
+    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
     run = path if isinstance(path, Run) else load_run(path)
     if not isinstance(run, FailuresRun):
         raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b failures")
@@ -89,7 +92,7 @@ def load_failures_run(path: str | Path | Run) -> FailuresRun:
 
 @contextmanager
 def open_failures_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[FailuresRun]:
-    """As `open_run`."""
+    """Does what `open_run` does, for a run of this kind."""
     with open_run(path, run_id, config, kind_named(FAILURES)) as run:
         assert isinstance(run, FailuresRun)
         yield run

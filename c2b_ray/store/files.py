@@ -1,7 +1,7 @@
-"""Whole files or none: reading and writing through pyarrow's file systems, local and object stores alike.
+"""Reads and writes whole files through pyarrow's file systems, on local disks and object stores alike.
 
-It knows paths and bytes, not what is in them. A local file is written under a temporary name in its folder and
-renamed, so that a reader meets the old file or the new one; an object store's put is whole or absent by itself.
+It knows paths and bytes, not their meaning. A local file is written under a temporary name in its folder and renamed,
+so that a reader sees the old file or the new one; an object store's put is atomic by itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def answers(location: str | Path) -> Iterator[None]:
 
 @contextmanager
 def refusals(location: str | Path) -> Iterator[None]:
-    """As `answers`, and of a local disk what it refuses to write."""
+    """Does what `answers` does, and also for errors of writing to a local disk."""
     try:
         with answers(location):
             yield
@@ -68,7 +68,7 @@ def refusals(location: str | Path) -> Iterator[None]:
 
 @contextmanager
 def reading(location: str | Path, what: str = "file") -> Iterator[None]:
-    """As `answers`, and a SourceError for what is not there."""
+    """Does what `answers` does, and raises SourceError for a missing file."""
     try:
         with answers(location):
             yield
@@ -96,7 +96,7 @@ def is_directory(location: str | Path) -> bool:
 
 
 def entries(location: str | Path) -> list[str]:
-    """The names directly inside a directory, sorted; empty where it does not exist."""
+    """Returns the sorted names directly inside a directory; [] if it does not exist."""
     filesystem, path = resolve(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     with answers(location):
@@ -104,7 +104,7 @@ def entries(location: str | Path) -> list[str]:
 
 
 def size(location: str | Path) -> int:
-    """Bytes of a file; SourceError where there is none."""
+    """Returns the bytes of a file. Raises SourceError if there is none."""
     filesystem, path = resolve(location)
     with reading(location):
         info = patiently(location, lambda: filesystem.get_file_info(path))
@@ -114,7 +114,7 @@ def size(location: str | Path) -> int:
 
 
 def sizes(location: str | Path, prefix: str = "") -> dict[str, int]:
-    """Name → bytes of the files directly inside a directory that begin with `prefix`, by name."""
+    """Returns name → bytes of the files directly inside a directory that begin with `prefix`, sorted by name."""
     filesystem, path = resolve(location)
     selector = fs.FileSelector(path, allow_not_found=True)
     with answers(location):
@@ -144,23 +144,23 @@ def write_bytes(location: str | Path, data: bytes) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            guard.ask(location)  # as late as can be: what it answers holds for a moment
+            guard.ask(location)  # as late as possible: the answer soon becomes stale
             os.replace(temporary, path)
-        # Not among the refusals: stages know by it that another writer has taken over (`store.parts`).
+        # Not in `refusals`: for stages it means that another writer has taken over (`store.parts`).
         except FileNotFoundError as error:
-            raise StorageError(f"{location}: the directory is missing, or has been removed; make it first") from error
+            raise StorageError(f"{location}: the directory is missing, or has been removed; create it first") from error
         finally:
             Path(temporary).unlink(missing_ok=True)
 
 
 def put(filesystem: fs.FileSystem, path: str, data: bytes | memoryview) -> None:
-    """One object of a store: whole or absent by itself."""
+    """Writes one object of a store, which is atomic."""
     with filesystem.open_output_stream(path) as stream:
         stream.write(data)
 
 
 def write_under(location: str | Path, data: bytes) -> None:
-    """`write_bytes`, with the directories above made where they are missing."""
+    """Does what `write_bytes` does, and creates missing directories above."""
     above, slash, _ = str(location).rpartition("/")
     if slash and above:
         make_directory(above)
@@ -179,7 +179,7 @@ def read_bytes(location: str | Path) -> bytes:
 
 
 def sha256(location: str | Path) -> tuple[str, int]:
-    """SHA-256 and bytes of a file, which is read through and never held."""
+    """Returns the SHA-256 and the bytes of a file, without holding it in memory."""
     filesystem, path = resolve(location)
 
     def read() -> tuple[str, int]:
@@ -202,7 +202,7 @@ def remove_directory(location: str | Path) -> None:
 
 
 def _removed(location: str | Path, remove: Callable[[], None]) -> None:
-    """Patiently; what is gone at a second attempt, the first has removed, and its answer was lost."""
+    """Removes patiently. If the file is gone at a second attempt, the first one removed it and its answer was lost."""
     again = False
 
     def attempt() -> None:
@@ -219,7 +219,7 @@ def _removed(location: str | Path, remove: Callable[[], None]) -> None:
 
 
 def download(location: str | Path, folder: Path) -> None:
-    """The files directly inside `location`, into the local `folder`, which is made."""
+    """Copies the files directly inside `location` into the new local `folder`."""
     filesystem, path = resolve(location)
     names = entries(location)
     with reading(location), refusals(folder):
@@ -232,22 +232,22 @@ def download(location: str | Path, folder: Path) -> None:
 
 
 def upload(folder: Path, location: str, last: str) -> None:
-    """Everything below the local `folder` to `location`, the file `last` after all others.
+    """Copies everything below the local `folder` to `location`, the file `last` after all others.
 
-    StorageError where something else lies at `location`; what an earlier, interrupted upload left is replaced.
+    Raises StorageError if other files are at `location`; files of an earlier, interrupted upload are replaced.
     """
     filesystem, path = resolve(location)
     names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     expected = {name.partition("/")[0] for name in names}
     if others := [name for name in entries(location) if name not in expected]:
-        raise StorageError(f"{location}: holds other files already ({others[0]} …); choose an empty place")
+        raise StorageError(f"{location}: there are other files already ({others[0]} …); choose an empty folder")
     with refusals(location):
         for name in sorted(names, key=lambda name: name == last):
             fs.copy_files(str(folder / name), f"{path}/{name}", fs.LocalFileSystem(), filesystem)
 
 
 def encoded_table(table: pa.Table) -> bytes:
-    """The bytes that `write_table` writes: the same for the same table."""
+    """Returns the bytes that `write_table` writes, which are the same for equal tables."""
     return bytes(sealed.encoded(table, compression="zstd"))
 
 
@@ -256,12 +256,12 @@ def write_table(location: str | Path, table: pa.Table) -> None:
 
 
 def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:
-    """A Parquet file, or all `part-*.parquet` of a directory."""
+    """Returns a Parquet file, or all `part-*.parquet` of a directory, as one table."""
     return pa.concat_tables(parquet(path, lambda file: file.read(columns)) for path in table_files(location))
 
 
 def table_files(location: str | Path) -> list[str]:
-    """The files of a table."""
+    """Returns the files of a table."""
     filesystem, path = resolve(location)
     with reading(location, "table"):
         info = patiently(location, lambda: filesystem.get_file_info(path))
@@ -276,7 +276,7 @@ def table_files(location: str | Path) -> list[str]:
 
 
 def parquet(location: str, read: Callable[[sealed.Sealed], T]) -> T:
-    """What `read` makes of a Parquet file. SourceError where it is not there or damaged."""
+    """Returns what `read` returns for a Parquet file. Raises SourceError if it is missing or damaged."""
     filesystem, path = resolve(location)
 
     def result() -> T:
@@ -287,9 +287,9 @@ def parquet(location: str, read: Callable[[sealed.Sealed], T]) -> T:
         with reading(location, "table"):
             return patiently(location, result)
     except (pa.ArrowException, OSError) as error:
-        why = " ".join(str(error).split())  # Thrift's complaints have several lines
+        why = " ".join(str(error).split())  # Thrift's errors have several lines
         raise SourceError(
             f"{location}: not a Parquet file that can be read ({why}); where it is damaged or cut short, copy it "
-            "again, or delete it and make it anew: c2b audit, run again, makes a run's scores and parts",
+            "again, or delete it and run again the command that made it: it rewrites the scores and parts of a run",
             location=str(location),
         ) from error

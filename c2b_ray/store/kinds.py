@@ -1,8 +1,8 @@
-"""Kinds of runs: which tables a run directory of each kind has, and what can be done with it.
+"""Kinds of runs: the tables of a run directory of each kind, and the functions that work on it.
 
-`KINDS` lists them, each by the module that defines it; that module and what it names load on first use. A kind is added
-by one module with a `RunKind` and a line here. Commands, and all other code that treats runs alike, ask the kind of a
-run and know no kind themselves.
+`KINDS` names the module that defines each; it and its functions are imported on first use. To add a kind, write a
+module with a `RunKind` and add a line here. Commands, and all code that treats runs alike, use the kind of a run and
+know no kind themselves.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "evaluate": "c2b_ray.commands.evaluate.kind:KIND",
     }
 )
-"""The name of each kind, as manifests have it → "module:attribute" of its `RunKind`."""
+"""The name of each kind in manifests → "module:attribute" of its `RunKind`."""
 
 
 class KindedRun(Protocol):
-    """A run, as far as its kind needs to know it."""
+    """The part of a run that its kind needs to know."""
 
     @property
     def path(self) -> str: ...
@@ -43,14 +43,14 @@ class KindedRun(Protocol):
 
 @dataclass(frozen=True)
 class RunKind:
-    """A kind of run; what it names as "module:function" loads when it is called.
+    """A kind of run. References of the form "module:function" are imported when they are called.
 
-    `name`: in manifests. `command`: what makes such a run, such as "c2b audit". `tables`: the schema of each table;
-    `in_parts`: those that are directories of Parquet parts; `needed`: those that every finished run has. `run`: the
-    class of its runs, `manifest`: of its manifests. `report`: writes report.html, (Run) → its path. `summary`: what a
-    terminal shows, (Run) → `report.kit.summary.Summary`. `exports`: by format, (Run, classifier or None) → bytes.
-    `gate`: (Run, gates, classifier or None, allow_unchecked) → checks. `compare`: (Run A, Run B, classifier of A,
-    classifier of B) → a comparison. Empty where a kind has none.
+    `name`: in manifests. `command`: the command that makes such a run, such as "c2b audit". `tables`: the schema of
+    each table. `in_parts`: tables that are directories of Parquet parts. `needed`: tables that every finished run has.
+    `run`: the class of its runs. `manifest`: the class of its manifests. `report`: writes report.html, (Run) → its
+    path. `summary`: for terminals, (Run) → `report.kit.summary.Summary`. `exports`: by format, (Run, classifier or
+    None) → bytes. `gate`: (Run, gates, classifier or None, allow_unchecked) → checks. `compare`: (Run A, Run B,
+    classifier of A, classifier of B) → a comparison. Empty where a kind has none.
     """
 
     name: str
@@ -67,31 +67,33 @@ class RunKind:
     compare: str = ""
 
     def new(self, path: str) -> Any:
-        """The run at `path`, of the kind's class; it need not be there yet."""
+        """Returns the run at `path`, of the kind's class. It need not exist yet."""
         return _loaded(self.run)(path, self)
 
     def write_report(self, run: KindedRun) -> str:
-        """Writes the run's report anew; its path."""
+        """Writes the run's report again; returns its path."""
         return str(_loaded(self.report)(run))
 
     def summarise(self, run: KindedRun) -> Any:
         return _loaded(self.summary)(run)
 
     def export(self, run: KindedRun, form: str, classifier: str | None) -> bytes:
-        """ConfigError where the kind has no such format."""
+        """Exports a run. Raises ConfigError if the kind has no such format."""
         if form not in self.exports:
-            raise ConfigError("--format", f"{form!r} is no format of {self.name} runs; {nearest(form, self.exports)}")
+            raise ConfigError(
+                "--format", f"{form!r} is not a format of {self.name} runs; {nearest(form, self.exports)}"
+            )
         data: bytes = _loaded(self.exports[form])(run, classifier)
         return data
 
     def check(self, run: KindedRun, gates: Any, classifier: str | None, allow_unchecked: bool) -> Any:
-        """ConfigError where the kind has no gates."""
+        """Checks gates on a run. Raises ConfigError if the kind has none."""
         if not self.gate:
             raise ConfigError("RUN", f"{run.path} is a run of {self.command}, which has no gates")
         return _loaded(self.gate)(run, gates, classifier, allow_unchecked)
 
     def comparison(self, a: KindedRun, b: KindedRun, classifier_a: str | None, classifier_b: str | None) -> Any:
-        """ConfigError where runs of the kind cannot be compared, or the other run is of another kind."""
+        """Compares two runs. Raises ConfigError if such runs cannot be compared, or their kinds differ."""
         if not self.compare:
             raise ConfigError("A", f"{a.path} is a run of {self.command}, and such runs cannot be compared")
         if b.kind.name != self.name:
@@ -102,7 +104,7 @@ class RunKind:
 
 
 def kind_named(name: str) -> RunKind:
-    """KeyError where this release knows no such kind."""
+    """Returns the kind of this name. Raises KeyError if this release does not know it."""
     kind: RunKind = _loaded(KINDS[name])
     return kind
 

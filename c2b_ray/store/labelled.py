@@ -1,7 +1,7 @@
 """Labelled images: an image, a target class and attributes in each row of a table or folder (`labelled_rows`).
 
-It hands out the labels at once, as text, and the images' bytes by row, from below the table's folder alone. It does not
-know what the labels mean.
+It returns the labels as text, all at once, and the images' bytes by row, only from below the table's folder. It does
+not know the meaning of labels.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ KEYS_AT_ONCE = 16_384
 
 
 class LabelledTable:
-    """The table or folder at `location`. SourceError where it cannot be read or is empty; ConfigError names a missing
+    """The table or folder at `location`. Raises SourceError if it cannot be read or is empty; ConfigError for a missing
     column.
 
-    `field`: of the audit file that names the table, for errors. `columns`: what the table calls `image`,
-    `target_class` and `key`, where it calls them otherwise. A folder of images, and a dataset of Hugging Face's, may
-    call the class `label`.
+    `field`: the config's field that names the table, for errors. `columns`: the table's names for `image`,
+    `target_class` and `key`, if they differ. Image folders and Hugging Face datasets may name the class `label`.
     """
 
     def __init__(self, location: str, field: str = "images.table", columns: Mapping[str, str] | None = None) -> None:
@@ -54,7 +53,7 @@ class LabelledTable:
         return self._rows.count
 
     def _column(self, name: str) -> str:
-        """What the table calls a column; an empty name for a `key` that it does not have."""
+        """Returns the table's name of a column; an empty text for a missing `key`."""
         there = self._rows.schema.names
         wanted = self._renamed.get(name)
         if wanted is not None:
@@ -79,9 +78,9 @@ class LabelledTable:
 
     @cached_property
     def labels(self) -> pa.Table:
-        """`target_class` and the other columns as text, a row per image; nulls, empty strings and NaN are null.
+        """`target_class` and the other columns as text, a row per image; nulls, empty texts and NaN are null.
 
-        Of dictionaries: of a million rows each column then takes one to four megabytes.
+        The columns are dictionaries: a column of a million rows takes one to four megabytes.
         """
         schema, target = self._rows.schema, self._names[TARGET]
         taken = {self._names[IMAGE], self._names[KEY], target}
@@ -93,12 +92,12 @@ class LabelledTable:
             for name, column in columns.items():
                 column.add(table[name])
         labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
-        give_back()  # what the columns took as they lie in files
+        give_back()  # the memory of the columns as read
         return labels
 
     @cached_property
     def keys(self) -> pa.Array:
-        """How each image is named: its key, its path, or its row where the bytes are in the table. Large strings."""
+        """The name of each image: its key, its path, or its row if the table contains the bytes. Large strings."""
         return pa.chunked_array(self._some_keys(), pa.large_string()).combine_chunks()
 
     def _some_keys(self) -> Iterator[pa.Array]:
@@ -128,7 +127,7 @@ class LabelledTable:
         return revision
 
     def _write_labels(self, to: Callable[[Any], object]) -> None:
-        # One record batch of texts, as ever: the revision of every table is of these bytes.
+        # One record batch of texts: the revision of every table is computed from these bytes.
         texts = pa.table(
             {name: self.labels[name].cast(pa.string()).combine_chunks() for name in self.labels.schema.names}
         )
@@ -137,12 +136,12 @@ class LabelledTable:
             writer.write_table(texts)
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
-        """Columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
+        """Returns the columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
         values = [self._rows.image(self._names[IMAGE], row) for row in ids]
         folder = Folder(resolve(self.location)[0], self._rows.folder)
         size = max(1, ceil(len(values) / THREADS))
         shares = [values[start : start + size] for start in range(0, len(values), size)]
-        # An object store answers slowly, but many at once.
+        # An object store answers slowly, but serves many requests at once.
         read = self._readers.map(lambda share: [self._image(value, folder) for value in share], shares)
         values = [image for share in read for image in share]
         return pa.table(
@@ -158,7 +157,7 @@ class LabelledTable:
         return ThreadPoolExecutor(THREADS, thread_name_prefix="read")
 
     def _image(self, value: Any, folder: Folder) -> tuple[bytes | None, str | None]:
-        if isinstance(value, dict):  # as Hugging Face's datasets write an image
+        if isinstance(value, dict):  # the form of images in Hugging Face datasets
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
             return (value, None) if len(value) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
@@ -176,7 +175,7 @@ class LabelledTable:
             return None, f"cannot be read: {error.strerror or error}"
 
     def _class_names(self, column: str) -> list[str] | None:
-        """What the numbers of a column mean, where Hugging Face's metadata says."""
+        """Returns the names of a column's class numbers from Hugging Face's metadata; None without."""
         try:
             about = parse_json((self._rows.schema.metadata or {}).get(b"huggingface", b"{}"))
             feature = about["info"]["features"][column]
@@ -187,7 +186,7 @@ class LabelledTable:
 
 
 class _Coded:
-    """A column of labels that comes in chunks: each distinct text once, and small numbers."""
+    """Collects a column of labels in chunks, as distinct texts and small numbers."""
 
     def __init__(self, names: list[str] | None) -> None:
         self._names = names
@@ -210,7 +209,7 @@ def _row_names(first: int, count: int) -> pa.Array:
 
 
 class _Sink(RawIOBase):
-    """A file of which every piece that is written goes to `to`."""
+    """A file that passes each written piece to `to`."""
 
     def __init__(self, to: Callable[[Any], object]) -> None:
         self._to = to
@@ -231,7 +230,7 @@ def _as_text(column: pa.Array, names: list[str] | None) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if names is not None and pa.types.is_integer(column.type):
-        known = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))  # −1 is no label
+        known = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))  # −1 is not a label
         column = pc.take(pa.array(names, pa.string()), pc.if_else(known, column, pa.scalar(None, column.type)))
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)

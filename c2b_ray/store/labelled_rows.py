@@ -1,11 +1,11 @@
-"""Labels on a disk, in any format: rows, columns as they are, and the image of each row.
+"""Reads labels in several formats: rows, unconverted columns, and the image of each row.
 
     t.csv, t.tsv             text; only an empty field is null
-    t.parquet                and folders of Parquet files, as Hugging Face's datasets are published
+    t.parquet                and folders of Parquet files, as Hugging Face datasets are published
     DIR with *.arrow         as Hugging Face's `save_to_disk` writes
-    DIR/class/*.jpg          an image folder, with metadata.csv or metadata.jsonl where images have attributes
+    DIR/class/*.jpg          an image folder, with metadata.csv or metadata.jsonl if images have attributes
 
-It knows formats, and neither what columns mean nor which of them are used.
+It knows formats, neither the meaning of columns nor which ones are used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")
 
 
 class Rows(Protocol):
-    """`folder`: what image paths are relative to; `size`: bytes of the files, part of the revision; `count`: rows."""
+    """Rows of any format. `folder`: the folder that image paths are relative to. `size`: bytes of the files, which the
+    revision includes. `count`: the number of rows."""
 
     schema: pa.Schema
     folder: str
@@ -47,18 +48,18 @@ class Rows(Protocol):
     count: int
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Columns as they are; a name may be of a struct's field, as in Parquet."""
+        """Returns columns unconverted. A name may be that of a struct's field, as in Parquet."""
         ...
 
     def each(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """As `columns`, some rows at a time."""
+        """Like `columns`, but yields some rows at a time."""
         ...
 
     def image(self, column: str, row: int) -> Any: ...
 
 
 class InMemory:
-    """A table that is read whole."""
+    """A table that is read as a whole."""
 
     def __init__(self, table: pa.Table, folder: str, size: int) -> None:
         self._table, self.schema, self.folder, self.size = table, table.schema, folder, size
@@ -76,7 +77,8 @@ class InMemory:
 
 
 class InParquet:
-    """Parquet files of one schema. Rows come in order, so one row group at a time is all that is held of images."""
+    """Parquet files with one schema. Callers ask for images in order, so only one row group of images is held at a
+    time."""
 
     def __init__(self, files: Sequence[pq.ParquetFile], folder: str, size: int) -> None:
         self._files, self.schema, self.folder, self.size = files, files[0].schema_arrow, folder, size
@@ -108,7 +110,7 @@ class InParquet:
 
 
 def open_rows(location: str, field: str) -> Rows:
-    """The rows at a file or folder. SourceError where they cannot be read; ConfigError where it is not plain which."""
+    """Opens the rows of a file or folder. Raises SourceError if it cannot be read; ConfigError if it is ambiguous."""
     filesystem, path = resolve(location)
     path = path.rstrip("/")
     with _reading(location, "a table"):
@@ -126,7 +128,7 @@ def open_rows(location: str, field: str) -> Rows:
 
 
 def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The columns of these names, of which some may be of a struct's field."""
+    """Returns the columns with these names; a name may be that of a struct's field."""
     result = {}
     for name in names:
         column, _, part = name.partition(".") if name not in table.column_names else (name, "", "")
@@ -145,11 +147,11 @@ def _reading(location: str, what: str) -> Iterator[None]:
 
 
 def _csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str) -> pa.Table:
-    """All columns as text: `007` is no 7, and `NA` may be a country."""
+    """Reads all columns as text: `007` is not 7, and `NA` may be a country."""
     with _reading(location, "CSV"):
         with filesystem.open_input_stream(path, compression=None) as stream:
             data = bytes(stream.read())
-        text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # not decoded beyond the first line
+        text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes only the first line
         header = next(csv.reader(text, delimiter=delimiter), [])
         _refuse_repeats(location, header)
         return pyarrow.csv.read_csv(
@@ -193,7 +195,7 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
 
 
 def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.FileInfo]) -> list[fs.FileInfo]:
-    """Of the folder, or of its folder `data`."""
+    """Returns the Parquet files of the folder, or of its subfolder `data`."""
     result = [info for info in infos if info.base_name.endswith(".parquet")]
     if not result and any(info.base_name == "data" for info in infos):
         below = filesystem.get_file_info(fs.FileSelector(f"{path}/data", allow_not_found=True))
@@ -244,7 +246,8 @@ def _image_folder(location: str, field: str, filesystem: fs.FileSystem, path: st
 
 
 def _files_below(filesystem: fs.FileSystem, path: str) -> set[str]:
-    """Regular files by their paths relative to the folder. Links to folders are not followed: they may lead upwards."""
+    """Returns the paths of regular files relative to the folder. It does not follow links to folders, which may lead
+    upwards."""
     if not isinstance(filesystem, fs.LocalFileSystem):
         infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
         return {info.path[len(path) + 1 :] for info in infos if info.type == fs.FileType.File}
@@ -277,7 +280,7 @@ def _text(value: Any) -> str | None:
 
 
 def _joined(location: str, images: pa.Table, metadata: pa.Table) -> pa.Table:
-    """The metadata of each image, and the class of its folder where that names none."""
+    """Adds the metadata to each image. The folder's name is the class unless the metadata has one."""
     if FILE_NAME not in metadata.column_names:
         raise SourceError(f"{location}: no column {FILE_NAME!r}; it has {', '.join(metadata.column_names)}")
     named = metadata[FILE_NAME].to_pylist()

@@ -1,10 +1,10 @@
-"""A run of `c2b latent`: its tables by name, each checked as it is read.
+"""A run of `c2b latent`: its tables by name, each checked when it is read.
 
-searches/                          Parquet parts: what each search answered, with the images of its strips
-directions.parquet                 every direction with its verdict; cosines where the truth is known
+searches/                          Parquet parts: the answer of each search, with the images of its strips
+directions.parquet                 every direction with its verdict; cosines if the truth is known
 strips.parquet                     images along the directions, from the same latents
-hyperplanes.parquet                of the attributes, with held-out accuracies; those left out say why
-problems.parquet                   every problem, searched or left out
+hyperplanes.parquet                of the attributes, with held-out accuracies; for omitted ones, the reason
+problems.parquet                   every problem, searched or omitted
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LatentRun(Run):
 
 
 def load_latent_run(path: str | Path | Run) -> LatentRun:
-    """As `load_run`. ConfigError where the run is of another kind."""
+    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
     run = path if isinstance(path, Run) else load_run(path)
     if not isinstance(run, LatentRun):
         raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b latent")
@@ -53,7 +53,7 @@ def load_latent_run(path: str | Path | Run) -> LatentRun:
 
 @contextmanager
 def open_latent_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[LatentRun]:
-    """As `open_run`."""
+    """Does what `open_run` does, for a run of this kind."""
     with open_run(path, run_id, config, kind_named(LATENT)) as run:
         assert isinstance(run, LatentRun)
         yield run

@@ -1,10 +1,10 @@
 """One writer at a time on an object store, which has no locks: an object that its holder renews.
 
-    RUN/.lease      who holds it, renewed every `BEAT_S`; one that `LAPSE_S` have passed over has lapsed
+    RUN/.lease      the holder; it is renewed every `BEAT_S` and has lapsed after `LAPSE_S` without a renewal
 
-Taken and renewed by conditional puts (If-None-Match, If-Match), so that of two writers the store itself refuses one.
-Ages are differences of the store's own clock. A holder that is killed cannot give it back: a process of the same
-machine sees that it is gone and takes over at once, one elsewhere waits until the lease has lapsed. It knows no run.
+It is taken and renewed by conditional puts (If-None-Match, If-Match), so the store refuses one of two writers. Ages are
+differences of the store's clock. A holder that is killed cannot give it back: a process of the same machine sees that
+the holder is gone and takes over at once; one elsewhere waits until the lease has lapsed. This module knows no run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ GONE = ("NoSuchKey", "404")
 
 _log = logging.getLogger(__name__)
 _held: set[str] = set()
-"""The tokens of this process' leases. It may live on after one that a store did not let it give back."""
+"""The tokens of this process's leases. The process may outlive a lease that a store did not let it give back."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A lease as it was met. `age`: seconds since it was renewed."""
+    """A lease as read. `age`: seconds since it was renewed."""
 
     etag: str
     body: dict[str, Any]
@@ -61,7 +61,7 @@ class Lease:
         self._beats = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def take(self) -> None:
-        """Waits while it is unknown whether its holder lives. RunError where the holder does."""
+        """Takes the lease; waits while it is unknown whether its holder lives. Raises RunError if the holder lives."""
         _held.add(self._token)
         try:
             self._take()
@@ -74,15 +74,17 @@ class Lease:
         met = ""
         while True:
             seen = self._read()
-            if seen is not None and seen.body.get("token") == self._token:  # heard by the store, its answer lost
+            if (
+                seen is not None and seen.body.get("token") == self._token
+            ):  # the store wrote it, but its answer was lost
                 self._etag = seen.etag
                 break
             alive = None if seen is None else _alive(seen.body)
             if seen is None or seen.body.get("ended") or alive is False or seen.age >= LAPSE_S:
                 if not self._put(seen.etag if seen else ""):
-                    continue  # another was faster, and is met next
+                    continue  # another process was faster; the next read sees it
                 if seen is not None and not seen.body.get("ended"):
-                    _log.warning("%s: goes on in place of %s, which has died", self.location, _holder(seen))
+                    _log.warning("%s: takes over from %s, which has died", self.location, _holder(seen))
                 break
             if alive or (met and met != seen.etag):
                 raise BusyRunError(
@@ -96,7 +98,7 @@ class Lease:
             time.sleep(min(BEAT_S, LAPSE_S - seen.age) + 0.5)
 
     def check(self) -> None:
-        """RunError where another process has taken over, as it may where this one did not renew for too long."""
+        """Raises RunError if another process has taken over, because this one did not renew for too long."""
         if self._lost:
             raise RunError(f"{self.location}: {self._lost}; this process stops writing, what it wrote is kept")
 
@@ -114,7 +116,7 @@ class Lease:
                 if self._put(self._etag):
                     continue
                 seen = self._read()
-            except StorageError:  # silent for now; once it speaks again, it says whose the lease is
+            except StorageError:  # once the store answers again, it says who holds the lease
                 continue
             if seen is None or seen.body.get("token") != self._token:
                 self._lost = f"{_holder(seen)} has taken over" if seen else f"its {NAME} was deleted"
@@ -122,7 +124,7 @@ class Lease:
             self._etag = seen.etag
 
     def _put(self, etag: str, ended: bool = False) -> bool:
-        """Whether it was written: not where another one is there than that of `etag`, or any where that is empty."""
+        """Writes the lease; returns False if the object's ETag is not `etag`, or, for an empty `etag`, if it exists."""
         self._renewals += 1  # another body, hence another ETag
         body = {"token": self._token, **_this_process(), "renewals": self._renewals, "ended": ended}
         condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
@@ -152,7 +154,7 @@ class Lease:
                 return None
             raise self._storage_error(error) from error
         except ValueError:
-            raise RunError(f"{self._uri} is no lease of c2b-ray; delete it if no process writes here") from None
+            raise RunError(f"{self._uri} is not a lease of c2b-ray; delete it if no process writes here") from None
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return _Seen(answer["ETag"], body, (now - answer["LastModified"]).total_seconds())
 
@@ -170,9 +172,9 @@ class Lease:
 
 @contextmanager
 def held(location: str) -> Iterator[Callable[[], None]]:
-    """Runs the body with the lease below `location`; yields its `check`.
+    """Holds the lease below `location` during the block; yields its `check`.
 
-    RunError where another process holds it, StorageError where the store refuses.
+    Raises RunError if another process holds it, StorageError if the store refuses.
     """
     if not location.startswith(s3.SCHEME):
         raise StorageError(f"{location}: only local directories and s3:// can be written; choose one of these")
@@ -194,7 +196,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Names this boot of this machine and, for containers, its space of process ids; empty where that has no name."""
+    """Returns a name for this boot of this machine and, in containers, its PID namespace; empty if there is none."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -202,7 +204,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, so that another one with its number is not taken for it; empty where there is none."""
+    """Returns when a process began, to distinguish it from a later one with the same id; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -210,7 +212,7 @@ def _started(pid: int) -> str:
 
 
 def _alive(body: dict[str, Any]) -> bool | None:
-    """None where this machine cannot know."""
+    """Returns whether the holder lives; None if this machine cannot know."""
     if not body.get("machine") or body["machine"] != _machine():
         return None
     if int(body["pid"]) == os.getpid() and body["token"] not in _held:

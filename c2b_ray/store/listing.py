@@ -1,6 +1,6 @@
-"""Which tables a finished run has, and whether they still are the ones that it finished with.
+"""Lists the tables of a finished run, and checks whether they are still those that it finished with.
 
-It knows files, their sizes and hashes, not what is in them: each read checks what it reads (`filesystems.sealed`).
+It knows files, their sizes and hashes, not their content: each read checks what it reads (`filesystems.sealed`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from c2b_ray.store.kinds import RunKind
 from c2b_ray.store.manifest import Manifest, TableRecord
 
 HASHED_BYTES = 64 * 2**20
-"""Of larger tables the size alone is compared, so that a run loads fast."""
+"""The most bytes that are hashed. For larger tables only the size is compared, so that a run loads fast."""
 
 
 class Tables(Protocol):
-    """A run's directory, as far as its tables go."""
+    """The part of a run that concerns its tables."""
 
     @property
     def path(self) -> str: ...
@@ -37,7 +37,7 @@ class Tables(Protocol):
 
 
 def listed(run: Tables, name: str) -> TableRecord:
-    """The table `name` as it is now."""
+    """Returns the record of the table `name` as it is now."""
     rows = run.count(name)
     path = run.location(name)
     if run.in_parts(name):
@@ -47,7 +47,7 @@ def listed(run: Tables, name: str) -> TableRecord:
 
 
 def check_missing(run: Tables, record: Manifest) -> None:
-    """RunError where a finished run lacks a table or part that it listed."""
+    """Raises RunError if a finished run lacks a table or part that it listed."""
     tables = record.tables or {}
     if unlisted := sorted(run.kind.needed - set(tables)):
         raise _damaged(run, unlisted[0], "is not listed in its run.json, although the run is finished")
@@ -60,7 +60,7 @@ def check_missing(run: Tables, record: Manifest) -> None:
 
 
 def check_changed(run: Tables, record: Manifest) -> None:
-    """RunError where a table or part of a finished run is another than it listed."""
+    """Raises RunError if a table or part of a finished run differs from the one it listed."""
     tables = record.tables or {}
     for name, entry in tables.items():
         if entry.parts is not None:
@@ -71,7 +71,7 @@ def check_changed(run: Tables, record: Manifest) -> None:
 
 
 def check_added(run: Tables, record: Manifest, names: Iterator[str]) -> None:
-    """RunError where a finished run has one of the tables `names` that it did not list."""
+    """Raises RunError if a finished run has one of the tables `names` that it did not list."""
     for name in names:
         if name not in (record.tables or {}) and run.has(name):
             raise _damaged(run, name, "was added after the run had finished", delete=True)

@@ -1,6 +1,6 @@
 """A run's manifest, typed and versioned: `run.json`.
 
-It knows which fields there are and which formats can be read, not where the file lies nor what the tables mean.
+It knows the fields and the readable formats, not the path of the file or the meaning of tables.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from c2b_ray.errors import RunError
 from c2b_ray.filesystems.documents import parse_json
 
 FORMAT = 4
-"""1 and 2: before finished runs listed their tables, and before the columns that say why an answer is right. 3: before
-captions named their kind."""
+"""1: finished runs did not list their tables. 2: there were no columns that say why an answer is right. 3: captions did
+not name their kind."""
 
 
 C2B = "c2b"
-"""The kind of runs from before manifests named one."""
+"""The kind of runs whose manifests name none, which are old."""
 
 
 class _Record(BaseModel):
-    # What is added by a release of the same format is kept by those that do not know it.
+    # Keep fields that other releases of the same format add.
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
 class Model(_Record):
-    """A model of a run: its spec, and the revision of its weights once it was loaded."""
+    """A model of a run: its spec, and the revision of its weights once it is loaded."""
 
     spec: str | None = None
     revision: str | None = None
@@ -44,7 +44,7 @@ class TableRecord(_Record):
 
 
 class Manifest(_Record):
-    """A run's settings, models, and how it went. `tables` is set where `status` is finished."""
+    """A run's settings, models and course. `tables` is set if `status` is finished."""
 
     format: Literal[4] = 4
     kind: str = C2B
@@ -62,13 +62,13 @@ class Manifest(_Record):
     tables: dict[str, TableRecord] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Only what is set, as JSON has it."""
+        """Returns the fields that are set, as JSON values."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 def kind_name(data: bytes, location: str) -> str:
-    """The kind that a manifest names. RunError where `data` is no manifest, or one of a format that this release does
-    not read."""
+    """Returns the kind that a manifest names. Raises RunError if `data` is no manifest, or has a format that this
+    release cannot read."""
     try:
         value = parse_json(data)
     except ValueError as error:
@@ -84,14 +84,14 @@ def kind_name(data: bytes, location: str) -> str:
     if value["format"] < FORMAT:
         raise RunError(
             f"{location}: a run of format {value['format']}, made by an earlier release; this one reads format "
-            f"{FORMAT}: make the run anew, into another --out",
+            f"{FORMAT}: run it again, with another --out",
             run=location,
         )
     return str(value.get("kind", C2B))
 
 
 def parse(data: bytes, location: str, model: type[Manifest], command: str) -> Manifest:
-    """The manifest of a run that `command` makes. RunError as `kind_name`, or where a field is wrong."""
+    """Returns the manifest of a run of `command`. Raises RunError like `kind_name`, or for a wrong field."""
     kind_name(data, location)
     return checked(parse_json(data), location, model, command)
 
@@ -103,12 +103,12 @@ def checked(value: dict[str, Any], location: str, model: type[Manifest], command
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"]))
         raise RunError(
-            f"{location}: {field}: {problem['msg']}; it is damaged: run its {command} anew", run=location
+            f"{location}: {field}: {problem['msg']}; it is damaged: run its {command} again", run=location
         ) from error
 
 
 def merged(manifest: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """With `changes`; nested mappings are merged one level deep."""
+    """Returns the manifest with `changes`. Nested mappings are merged one level deep."""
     result = dict(manifest)
     for key, value in changes.items():
         nested = isinstance(value, Mapping) and isinstance(result.get(key), dict)
@@ -117,6 +117,6 @@ def merged(manifest: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The settings in which two configs differ, for people."""
+    """Returns the names of the settings in which two configs differ, for people."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return ", ".join(sorted(keys)) or "models or version"

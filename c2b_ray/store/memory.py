@@ -1,7 +1,7 @@
-"""Memory that a process takes for what it gathers of millions of rows, and gives back when it is through.
+"""Memory for data collected from millions of rows, which the process returns to the system afterwards.
 
-The heap keeps what is freed below anything that is still in use: a driver that counted a million ids held twice what
-they take for as long as it lived. It knows bytes and allocators, nothing of what they hold.
+The heap keeps freed memory that lies below memory in use: a driver that counted a million ids kept twice their size for
+as long as it lived. This module knows bytes and allocators, not their content.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIRST_BYTES = 2**20
 
 
 class Gathered:
-    """Records of one width that come a few at a time, outside the heap."""
+    """Collects records of one width outside the heap, a few at a time."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
@@ -28,19 +28,19 @@ class Gathered:
     def add(self, records: NDArray[np.bytes_]) -> None:
         data = records.astype(self._dtype, copy=False).tobytes()
         if self._size + len(data) > len(self._memory):
-            larger = mmap.mmap(-1, 2 * (self._size + len(data)))  # what is not written yet is not taken yet
+            larger = mmap.mmap(-1, 2 * (self._size + len(data)))  # pages take memory only once they are written
             larger[: self._size] = memoryview(self._memory)[: self._size]
             self._memory = larger
         self._memory[self._size : self._size + len(data)] = data
         self._size += len(data)
 
     def whole(self) -> NDArray[np.bytes_]:
-        """All records, in their order, uncopied and writable. Nothing may be added after."""
+        """Returns all records in order, uncopied and writable. Nothing may be added afterwards."""
         return np.frombuffer(self._memory, self._dtype, self._size // self._dtype.itemsize)
 
 
 def give_back() -> None:
-    """Returns to the system what allocators keep for later; to be called between steps, for it takes milliseconds."""
+    """Returns freed memory to the system. Call it between steps, because it takes milliseconds."""
     pa.default_memory_pool().release_unused()
-    with suppress(OSError, AttributeError):  # another C library than GNU's has no such call, and keeps less
+    with suppress(OSError, AttributeError):  # only GNU's C library has this call; others keep less
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,8 +1,8 @@
-"""The Parquet parts of one stage: written whole or not at all, by one writer at a time, each id once.
+"""The Parquet parts of one stage: each is written atomically, by one writer at a time, and each id occurs once.
 
-A part is named by the ids in it and gets its name by a rename out of the writer's own folder `.tmp-<run>`. The next
-writer first moves that folder away: whatever a killed run still has under way, even on another node, then has no
-folder to write to. It does not know what the rows mean, nor Ray.
+A part is named by its ids. It is written in the writer's folder `.tmp-<run>` and then renamed. The next writer first
+moves that folder away, so that processes of a killed run, even on other nodes, have no folder to write to. This module
+knows neither the meaning of rows nor Ray.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ERROR = "error"
 
 @dataclass(frozen=True)
 class Census:
-    """The ids of the rows that there are, sorted, and how many of the rows have an error."""
+    """The sorted ids of the existing rows, and the number of rows with an error."""
 
     ids: Digests
     errors: int
@@ -46,9 +46,9 @@ class Census:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts under `out`. `run` names the writer's folder; empty for a reader.
+    """The parts under `out`. `run`: the name of the writer's folder; empty for a reader.
 
-    Workers that get it reach stores as the driver does: what a role reads, too, lies where the driver says.
+    Workers that receive it reach stores as the driver does, also for what a role reads.
     """
 
     out: str
@@ -65,11 +65,11 @@ class Parts:
         return [name for name in files.entries(self.out) if name.startswith("part-") and name.endswith(".parquet")]
 
     def write(self, table: pa.Table, id_column: str) -> None:
-        """One part with all of `table`, named by its ids. RunError where another writer has taken over."""
+        """Writes all of `table` as one part, named by its ids. Raises RunError if another writer has taken over."""
         self.put(f"part-{content_id(*sorted(table[id_column].to_pylist()))}.parquet", table)
 
     def put(self, name: str, table: pa.Table) -> None:
-        """Replaces the part `name` in one move."""
+        """Replaces the part `name` atomically."""
         data = _encoded(table)
         with _refusals(self.out):
             if self.local:
@@ -98,7 +98,7 @@ class Parts:
             raise
 
     def note(self, kind: str) -> int:
-        """Notes in the writer's folder that something happened once more; how often it has, this time included."""
+        """Counts an event in the writer's folder; returns how often it has happened, this time included."""
         folder = f"{self.path}/{self.run}"
         with _refusals(self.out):
             with self.filesystem.open_output_stream(f"{folder}/{kind}-{uuid.uuid4().hex}") as stream:
@@ -107,7 +107,7 @@ class Parts:
         return sum(info.base_name.startswith(f"{kind}-") for info in entries)
 
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
-        """A part; `columns` that it has not are left out."""
+        """Returns a part. Columns that it lacks are left out."""
 
         def table() -> pa.Table:
             # Not read_table: it would take a run directory named `step=3` for a partition and add its column.
@@ -121,7 +121,7 @@ class Parts:
             raise StorageError(refusal(self.out, error) or why) from error
 
     def each(self, columns: Collection[str]) -> Iterator[pa.Table]:
-        """The parts in the order of their names, read a few at a time; columns that a part has not are left out."""
+        """Yields the parts by name, reading a few at a time. Columns that a part lacks are left out."""
         names = self.names()
         with ThreadPoolExecutor(THREADS) as pool:
             for start in range(0, len(names), THREADS):
@@ -133,14 +133,14 @@ class Parts:
             marks.add(digests(table[id_column]))
             errors += int(failed(table).sum())
         ids = marks.whole()
-        ids.sort()  # in place: of millions of rows each copy counts
+        ids.sort()  # in place, because a copy of millions of ids takes memory
         return Census(ids, errors)
 
     def drop_repeats(self, id_column: str) -> Census:
-        """Leaves every id once, in the first part that has it; the rows that are left.
+        """Keeps every id once, in the first part that has it; returns the census afterwards.
 
-        No row is repeated in an undisturbed run. A source that names a row twice repeats it, and so does Ray where it
-        makes a lost block anew with other bounds, whose rows then fall into parts of other names.
+        No row is repeated in an undisturbed run. A source that names a row twice repeats it. So does Ray when it
+        recomputes a lost block with other bounds, whose rows then go to parts with other names.
         """
         census = self.census(id_column)
         if not _repeats(census.ids).any():
@@ -162,28 +162,28 @@ class Parts:
 
 
 def distinct(ids: Digests) -> Digests:
-    """Each of the sorted ids once."""
+    """Returns each of the sorted ids once."""
     again = _repeats(ids)
     return ids[~again] if again.any() else ids
 
 
 def _repeats(ids: Digests) -> NDArray[np.bool_]:
-    """Which of the sorted ids are equal to the one before."""
+    """Returns which of the sorted ids equal the one before."""
     repeats = np.zeros(len(ids), bool)
     repeats[1:] = ids[1:] == ids[:-1]
     return repeats
 
 
 def opened(out: str) -> Parts:
-    """The parts under `out`, for reading."""
+    """Returns the parts under `out`, for reading."""
     return Parts(out, *resolve(out))
 
 
 @contextmanager
 def writing(out: str) -> Iterator[Parts]:
-    """The parts under `out`, for the only writer.
+    """Opens the parts under `out` for the only writer.
 
-    RunError where another process is writing: on a local disk one of this machine, on an object store any.
+    Raises RunError if another process is writing: on a local disk one of this machine, on an object store any.
     """
     files.make_directory(out)
     reader = opened(out)
@@ -199,14 +199,15 @@ def writing(out: str) -> Iterator[Parts]:
         try:
             yield parts
         finally:
-            with suppress(OSError):  # gone where a later writer on an object store has taken over
+            with suppress(OSError):  # gone if a later writer on an object store has taken over
                 _remove(parts, [parts.run])
 
 
 def digests(ids: pa.ChunkedArray | pa.Array) -> Digests:
-    """96 bits of each id: small enough to send to every worker, fixed in width so that Ray shares them uncopied."""
+    """Returns 96 bits of each id: small enough to send to every worker, and of fixed width, so that Ray shares them
+    uncopied."""
     marks = np.empty(len(ids), DIGEST)
-    for start in range(0, len(ids), DIGESTED_AT_ONCE):  # as Python's, ids take ten times the memory
+    for start in range(0, len(ids), DIGESTED_AT_ONCE):  # as Python objects, ids take ten times the memory
         texts = ids.slice(start, DIGESTED_AT_ONCE).cast(pa.string()).to_pylist()
         some = [hashlib.blake2b(text.encode(), digest_size=12).digest() for text in texts]
         marks[start : start + len(some)] = some
@@ -214,7 +215,7 @@ def digests(ids: pa.ChunkedArray | pa.Array) -> Digests:
 
 
 def absent(ids: pa.ChunkedArray | pa.Array, there: Digests) -> NDArray[np.bool_]:
-    """Which of the ids are not among the sorted digests."""
+    """Returns which of the ids are not among the sorted digests."""
     if not len(there):
         return np.ones(len(ids), bool)
     names = digests(ids)
@@ -224,14 +225,14 @@ def absent(ids: pa.ChunkedArray | pa.Array, there: Digests) -> NDArray[np.bool_]
 
 
 def failed(table: pa.Table) -> NDArray[np.bool_]:
-    """Which rows have an error; none where the table has no such column."""
+    """Returns which rows have an error; none if the table has no such column."""
     if ERROR not in table.column_names:
         return np.zeros(table.num_rows, bool)
     return np.asarray(table[ERROR].is_valid())
 
 
 def _encoded(table: pa.Table) -> memoryview:
-    # Encoded images and embeddings do not shrink, and trying costs more than writing them.
+    # Encoded images and embeddings do not compress, and trying takes longer than writing them.
     small = {f.name: "zstd" for f in table.schema if not (pa.types.is_nested(f.type) or _binary(f.type))}
     return sealed.encoded(table, compression=small or "none", use_dictionary=list(small))
 
@@ -250,7 +251,7 @@ def _locked(out: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _refusals(out: str) -> Iterator[None]:
-    """A writer's OSErrors as errors that say what to do."""
+    """Turns a writer's OSErrors into errors that say what to do."""
     try:
         with files.refusals(out):
             yield
@@ -260,7 +261,7 @@ def _refusals(out: str) -> Iterator[None]:
             "cluster; use a shared file system or an object store"
         ) from None
     except OSError as error:
-        raise StorageError(f"{out}: cannot write: {error}; what is written is kept, run again to go on") from error
+        raise StorageError(f"{out}: cannot write: {error}; what is written is kept; run again to resume") from error
 
 
 def _remove(parts: Parts, names: list[str]) -> None:
@@ -275,7 +276,7 @@ def _remove(parts: Parts, names: list[str]) -> None:
 
 
 def read_stage(out: str, columns: list[str] | None = None) -> pa.Table:
-    """All rows that a stage has written under `out`, in no particular order. SourceError where there is no part."""
+    """Returns all rows of a stage under `out`, in no particular order. Raises SourceError if there is no part."""
     parts = opened(out)
     names = parts.names()
     if not names:

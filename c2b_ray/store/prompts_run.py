@@ -1,11 +1,11 @@
-"""A run of `c2b prompts`: its tables by name, each checked as it is read.
+"""A run of `c2b prompts`: its tables by name, each checked when it is read.
 
-prompts.parquet        every prompt with its frequency under fresh seeds, and methods.parquet, what each method came to
+prompts.parquet        every prompt with its frequency under fresh seeds; methods.parquet: the result of each method
 gains.parquet          each method against the language model's own prompts, over all values
 associations.parquet   which words raise which value
-modifiers.parquet      what parts of a prompt add
-heads.parquet          accuracy of the heads by denoising step; heads/ holds the heads themselves
-searches/ judged/ examples/   Parquet parts: what each search gave, answers of the judge, pictures
+modifiers.parquet      the effect of parts of a prompt
+heads.parquet          accuracy of the heads by denoising step; heads/ contains the heads themselves
+searches/ judged/ examples/   Parquet parts: results of searches, answers of the judge, pictures
 written.parquet        prompts of the baselines
 """
 
@@ -24,11 +24,11 @@ from c2b_ray.store.run import Run, open_run
 
 PROMPTS = "prompts"
 _SINCE = {"associations": ("look", "images_used")}
-"""Columns that runs of older releases lack: null there."""
+"""Columns that runs of older releases lack; they are read as null."""
 
 
 class PromptsManifest(Manifest):
-    """`notes`: what a reader of the numbers should know."""
+    """`notes`: remarks on the numbers for readers."""
 
     notes: list[str] | None = None
 
@@ -70,7 +70,7 @@ class PromptsRun(Run):
 
 @contextmanager
 def open_prompts_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[PromptsRun]:
-    """As `open_run`."""
+    """Does what `open_run` does, for a run of this kind."""
     with open_run(path, run_id, config, kind_named(PROMPTS)) as run:
         assert isinstance(run, PromptsRun)
         yield run

@@ -1,7 +1,7 @@
-"""Some rows of a table by their numbers or by an id, of which no more is read than the row groups that hold them.
+"""Reads some rows of a table by number or by id, and only the row groups that contain them.
 
-A table is a Parquet file or many; its rows are in the order in which `files.read_table` reads them. It knows files and
-columns, not what they mean.
+A table is one or more Parquet files; its rows are in the order of `files.read_table`. This module knows files and
+columns, not their meaning.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowGroups:
-    """Where rows lie. `locations`: the files; `file`, `number`: of each group its file and its number there.
-
-    `ends`: after each group, the rows of it and of all before.
-    """
+    """The row groups of a table. `locations`: the files. `file`, `number`: for each group, its file and its number
+    there. `ends`: for each group, the number of rows up to its end."""
 
     locations: tuple[str, ...]
     file: Ints
@@ -36,7 +34,7 @@ class RowGroups:
 
     @staticmethod
     def of(locations: Sequence[str]) -> RowGroups:
-        """From the footers of the files. SourceError names one that cannot be read."""
+        """Reads the footers of the files. SourceError names one that cannot be read."""
         with ThreadPoolExecutor(THREADS) as pool:
             sizes = list(pool.map(lambda location: files.parquet(location, _sizes), locations))
         counts = [len(of_file) for of_file in sizes]
@@ -49,7 +47,7 @@ class RowGroups:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def page(self, start: int, limit: int, columns: Sequence[str]) -> list[pa.Table]:
-        """Rows from `start` on, at most `limit`, in as many tables as groups hold some of them."""
+        """Returns at most `limit` rows from `start` on, in one table per group."""
         end = min(start + limit, self.rows)
         if start >= end:
             return []
@@ -61,7 +59,7 @@ class RowGroups:
         return read
 
     def take(self, rows: Sequence[int], columns: Sequence[str]) -> list[pa.Table]:
-        """The rows of these numbers, each in a table of its own, in this order."""
+        """Returns the rows with these numbers, in this order, each in its own table."""
         groups = np.searchsorted(self.ends, rows, "right")
         read = {group: self.read(group, columns) for group in np.unique(groups).tolist()}
         begins = np.concatenate([[0], self.ends])[groups]
@@ -71,11 +69,11 @@ class RowGroups:
         ]
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
-        """All rows of a group; `columns` that its file has not are left out."""
+        """Returns all rows of a group. Columns that its file lacks are left out."""
         return files.parquet(self.locations[self.file[group]], _reading(int(self.number[group]), columns))
 
     def each(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The groups one after the other, some of them read ahead."""
+        """Yields the groups in order, reading some ahead."""
         groups = range(len(self.ends))
         with ThreadPoolExecutor(THREADS) as pool:
             for start in range(0, len(groups), THREADS):
@@ -84,14 +82,14 @@ class RowGroups:
 
 @dataclass(frozen=True)
 class IdIndex:
-    """In which group an id is: twelve bytes of each id, sorted, and the number of its group."""
+    """Finds the group of an id: twelve bytes of each id, sorted, and the number of its group."""
 
     ids: Digests
     group: NDArray[np.int32]
 
     @staticmethod
     def of(groups: RowGroups, column: str) -> IdIndex:
-        """Reads the ids once."""
+        """Builds the index, reading the ids once."""
         tables = [digests(table[column]) for table in groups.each([column])]
         if not tables:
             return IdIndex(np.zeros(0, "S12"), np.zeros(0, np.int32))
@@ -104,7 +102,7 @@ class IdIndex:
         return self.ids.nbytes + self.group.nbytes
 
     def groups_of(self, text: str) -> list[int]:
-        """Those that may hold the id, mostly one or none."""
+        """Returns the groups that may contain the id, mostly one or none."""
         [wanted] = digests(pa.chunked_array([[text]], pa.string()))
         first, end = np.searchsorted(self.ids, wanted, "left"), np.searchsorted(self.ids, wanted, "right")
         return sorted(set(self.group[first:end].tolist()))

@@ -1,12 +1,12 @@
 """A run directory of any kind: its tables, its manifest, and the rule that one process writes it.
 
-    RUN/run.json         the config, by which models, when, how long each step took, what was counted, and of a finished
-                         run its tables (`manifest`)
+    RUN/run.json         the config, the models, the start, the duration of each step, counts, and, for a finished run,
+                         its tables (`manifest`)
         NAME.parquet     a table, or
         NAME/            its Parquet parts
         report.html
 
-Which tables there are is said by the run's kind (`kinds`). It knows their names and schemas, not how they come about.
+The run's kind says which tables there are (`kinds`). This module knows their names and schemas, not how they are made.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from c2b_ray.store.row_groups import RowGroups
 
 MANIFEST = "run.json"
 ROW_GROUP = 65_536
-"""Rows of a table that is written in batches, at least."""
+"""The least rows in a row group of a table that is written in batches."""
 
 
 class Run:
-    """A run at `path`. Tables come as Arrow; a table that was not written yet is an empty one of its schema."""
+    """A run at `path`. Tables are Arrow tables; one that was not written yet is an empty table of its schema."""
 
     def __init__(self, path: str | Path, kind: RunKind) -> None:
         self.path = str(path).rstrip("/")
@@ -50,13 +50,13 @@ class Run:
 
     @property
     def record(self) -> Manifest:
-        """The manifest, typed. RunError where it is damaged or of another format."""
+        """The manifest, typed. Raises RunError if it is damaged or of another format."""
         location = self.location(MANIFEST)
         return parse(files.read_bytes(location), location, self.kind.manifest, self.kind.command)
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """`record` as a mapping of what is set."""
+        """The fields of `record` that are set, as a mapping."""
         return self.record.as_dict()
 
     @property
@@ -70,7 +70,7 @@ class Run:
     def update(self, changes: Mapping[str, Any]) -> None:
         """Merges `changes` into the manifest; nested mappings are merged one level deep.
 
-        A run that becomes `finished` lists its tables as they are at that moment.
+        A run that becomes `finished` lists its tables as they are then.
         """
         before = self.manifest
         if merged(before, changes) == before:
@@ -83,10 +83,10 @@ class Run:
         self._write_manifest(manifest)
 
     def begin_writing(self) -> None:
-        """Marks a run that had ended as `running`: to be called before anything is written into its directories.
+        """Marks an ended run as `running`. Call it before writing to the run's directories.
 
-        `write` and `update` do so by themselves, unless what they write is there already. So a rerun that is refused
-        before it changes anything leaves a finished run finished.
+        `write` and `update` call it, unless the same content is there already. So a rerun that is refused before it
+        changes anything leaves a finished run finished.
         """
         if self._ended:
             kept = {key: value for key, value in self.manifest.items() if key not in ("finished", "failure", "tables")}
@@ -94,7 +94,7 @@ class Run:
             self._ended = False
 
     def check(self) -> None:
-        """RunError where a finished run lacks a table that it listed, or has another one under its name."""
+        """Raises RunError if a finished run lacks a table that it listed, or has a different one under its name."""
         record = self.record
         if record.status == "finished":
             listing.check_missing(self, record)
@@ -119,18 +119,18 @@ class Run:
         files.write_bytes(location, data)
 
     def write_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """As `write`, of a table that need not be in memory at once."""
+        """Like `write`, for a table that need not fit in memory."""
         self._still_ours()
         schema, location = self.kind.tables[name], self.location(f"{name}.parquet")
         parts = (table.select(schema.names).cast(schema) for table in _row_groups(batches))
         tables.write_tables(location, schema, parts, self.begin_writing)
 
     def count(self, name: str) -> int:
-        """The rows of a table, which are not read for it."""
+        """Returns the number of rows of a table, without reading them."""
         return tables.count_rows(self.location(self._entry(name))) if self.has(name) else 0
 
     def each(self, name: str, columns: list[str]) -> Iterator[pa.Table]:
-        """As `read`, a part at a time: what is counted need not be in memory."""
+        """Like `read`, but yields a part at a time."""
         if not self.has(name):
             yield self.read(name, columns)
             return
@@ -145,20 +145,20 @@ class Run:
         return self.complete(name, files.read_table(self.location(self._entry(name)), columns), columns)
 
     def row_groups(self, name: str) -> RowGroups:
-        """Where the rows of a table lie, in the order in which `read` gives them."""
+        """Returns the row groups of a table, in the order of `read`."""
         return RowGroups.of(files.table_files(self.location(self._entry(name))) if self.has(name) else [])
 
     def _entry(self, name: str) -> str:
         return name if name in self.kind.in_parts else f"{name}.parquet"
 
     def complete(self, name: str, table: pa.Table, columns: list[str] | None) -> pa.Table:
-        """The table. RunError where a column is missing."""
+        """Returns the table. Raises RunError if a column is missing."""
         expected = columns or self.kind.tables[name].names
         if missing := [column for column in expected if column not in table.column_names]:
             location = self.location(self._entry(name))
             raise RunError(
                 f"{location}: no column {', '.join(missing)}: a table of another kind or release; run the "
-                f"{self.kind.command} anew, into another --out",
+                f"{self.kind.command} again, with another --out",
                 location=location,
                 run=self.path,
             )
@@ -170,7 +170,7 @@ class Run:
         self._write_manifest({**about, "status": "running", "created": now, "config": dict(config)})
 
     def _go_on(self, run_id: str, config: Mapping[str, Any]) -> None:
-        """RunError where the directory holds another run."""
+        """Resumes the run. Raises RunError if the directory contains another run."""
         if (kind := _kind_of(self.location(MANIFEST))).name != self.kind.name:
             raise RunError(
                 f"{self.path} holds a run of {kind.command}; choose another --out, or delete it", run=self.path
@@ -195,9 +195,11 @@ class Run:
 
 
 def load_run(path: str | Path) -> Run:
-    """A run that exists, of the class of its kind. SourceError where there is none at `path`; RunError where it is not
-    a run of this format or of a known kind, or where it finished and its tables are no longer those that it finished
-    with."""
+    """Loads an existing run as the class of its kind.
+
+    Raises SourceError if there is none at `path`. Raises RunError if its format or kind is unknown, or if it is
+    finished and its tables are not those that it finished with.
+    """
     location = f"{str(path).rstrip('/')}/{MANIFEST}"
     if not files.exists(location):
         raise SourceError(absent_bucket(path) or f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
@@ -207,7 +209,7 @@ def load_run(path: str | Path) -> Run:
 
 
 def finished(run: str | Path | Run) -> Run:
-    """The run, whole. RunError where what makes it did not come to the end."""
+    """Returns the run, loaded if it was a path. Raises RunError if it is not finished."""
     loaded = run if isinstance(run, Run) else load_run(run)
     if (status := loaded.record.status) != "finished":
         raise RunError(
@@ -231,19 +233,18 @@ def _kind_of(location: str) -> RunKind:
 
 @contextmanager
 def open_run(path: str | Path, run_id: str, config: Mapping[str, Any], kind: RunKind) -> Iterator[Run]:
-    """A new run at `path`, or the unfinished or finished one with the same id, for this process alone to write.
+    """Opens a new run at `path`, or resumes the one with the same id, for this process alone to write.
 
-    It is `running` until it is updated to `finished`; one that ended before is so again from its first change.
-
-    RunError where `path` holds another run or other files, or where another process writes it; StorageError where
-    the file system refuses.
+    It is `running` until it is updated to `finished`. A run that ended before is `running` again from its first change.
+    Raises RunError if `path` contains another run or other files, or if another process writes it; StorageError if the
+    file system refuses.
     """
     run: Run = kind.new(str(path))
     files.make_directory(path)
     with writer.single_writer(run.path) as still_ours:
         run._still_ours = still_ours
         for name in files.entries(path):
-            if _leftover(name, kind):  # of a writer that was killed; there is no other one now
+            if _leftover(name, kind):  # left by a killed writer; no other writer is active now
                 files.remove_file(run.location(name))
         if files.exists(run.location(MANIFEST)):
             run._go_on(run_id, config)

@@ -1,17 +1,17 @@
-"""The files of a dataset of failures: each is whole or absent, and named by its shard.
+"""The files of a dataset of failures. Each is written atomically and named by its shard.
 
     captions.parquet                 the plan's captions, written before dataset.json
     dataset.json                     config, its hash, models, plan: written first
     candidates/NAME.parquet          failures of a shard after the first pass
     candidates/NAME.draws.parquet    the outcome of each of its draws; written last: the shard is done
-    repeats/                         what the second pass compares, and what it finds
+    repeats/                         inputs and results of the comparison in the second pass
     shards/NAME.parquet              the rows that stay
     drops/NAME.parquet               the draws that do not, and why; written last
     manifest.json                    written last of all
-    work/WRITER/                     of the process that writes: what its workers are at, and their unfinished files
+    work/WRITER/                     of the writing process: its workers' current tasks, and their unfinished files
 
-Rows are written a few at a time, so that no process holds a shard's images; a local file gets its name by a rename, an
-object store's by one conditional put. It knows files and Parquet, not what rows mean.
+Rows are written a few at a time, so that no process holds all images of a shard. A local file gets its name by a
+rename, an object by one conditional put. This module knows files and Parquet, not the meaning of rows.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ CANDIDATES, DRAWS = "candidates", ".draws"
 SHARDS, DROPS, REPEATS, WORK = "shards", "drops", "repeats", "work"
 ENDING = ".parquet"
 GROUP_BYTES = 32 * 2**20
-"""Of images in one row group, about: what a reader of a dataset holds of it at once."""
+"""About the bytes of images in one row group, which a reader holds at a time."""
 _ABOUT = b"c2b_ray"
 
 
 @dataclass(frozen=True)
 class Written:
-    """A file as it was written."""
+    """The size and hash of a written file."""
 
     rows: int
     bytes: int
@@ -55,7 +55,7 @@ class Written:
 
 @dataclass(frozen=True)
 class ShardFiles:
-    """The files below `location`. `writer` names the process that writes; empty for a reader.
+    """The files below `location`. `writer`: the name of the writing process; empty for a reader.
 
     It can be sent to workers, which then reach stores as the driver does.
     """
@@ -69,7 +69,7 @@ class ShardFiles:
         return not self.location.startswith(s3.SCHEME)
 
     def everywhere(self) -> ShardFiles:
-        """The same files for processes that were started in another folder than this one."""
+        """Returns the same files for processes with another working directory."""
         return replace(self, location=resolve(self.location)[1]) if self.local else self
 
     def at(self, name: str) -> str:
@@ -87,16 +87,16 @@ class ShardFiles:
         return files.exists(self.at(name))
 
     def remove(self, name: str) -> None:
-        """Nothing where it is gone already."""
+        """Removes a file, if it exists."""
         with suppress(FileNotFoundError):
             files.remove_file(self.at(name))
 
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
-        """A Parquet file. SourceError where it is not there or damaged."""
+        """Returns a Parquet file. Raises SourceError if it is missing or damaged."""
         return files.read_table(self.at(name), None if columns is None else list(columns))
 
     def pieces(self, name: str) -> Iterator[pa.Table]:
-        """The row groups of a Parquet file, one after the other."""
+        """Yields the row groups of a Parquet file in order."""
         filesystem, path = resolve(self.at(name))
         with files.reading(self.at(name), "table"), filesystem.open_input_file(path) as stream:
             file = patiently(self.location, lambda: pq.ParquetFile(stream, page_checksum_verification=True))
@@ -104,7 +104,7 @@ class ShardFiles:
                 yield patiently(self.location, partial(file.read_row_group, group), reached=True)
 
     def about(self, name: str) -> dict[str, Any]:
-        """What `put_table` wrote about a file; only its end is read."""
+        """Returns the note that `put_table` wrote with a file; only the end of the file is read."""
         filesystem, path = resolve(self.at(name))
 
         def metadata() -> dict[str, Any]:
@@ -126,7 +126,7 @@ class ShardFiles:
 
     @contextmanager
     def rows(self, name: str, schema: pa.Schema) -> Iterator[RowsFile]:
-        """A file whose rows are added a few at a time, and that is there once the body has ended without an error."""
+        """Opens a file to add rows to. It gets its name when the block ends without an error."""
         with self._temporary(name) as temporary:
             with files.refusals(self.at(name)):
                 rows = RowsFile(temporary, schema)
@@ -139,7 +139,7 @@ class ShardFiles:
             self._publish(temporary, name)
 
     def put_file(self, name: str, fill: Callable[[str], None]) -> None:
-        """Writes a file that `fill` makes at a local path."""
+        """Writes a file that `fill` creates at a local path."""
         with self._temporary(name) as temporary:
             with files.refusals(self.at(name)):
                 fill(temporary)
@@ -147,7 +147,7 @@ class ShardFiles:
 
     @contextmanager
     def _temporary(self, name: str) -> Iterator[str]:
-        """A local path for a file that is to become `name`; gone afterwards."""
+        """Yields a local path for the file that becomes `name`; it is removed afterwards."""
         if not self.local:
             with _nameless() as path:
                 yield path
@@ -182,11 +182,12 @@ class ShardFiles:
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Notes what a worker is at, so that a later build knows what the death of this one cost."""
+        """Notes a worker's task during the block, so that a later build can count the tasks that a death
+        interrupted."""
         note = f"{WORK}/{self.writer}/busy-{what}"
         self._note(note)
         yield
-        self.remove(note)  # left where the body ended with an error: it is to be done again
+        self.remove(note)  # stays after an error: the task must be repeated
 
     def _note(self, name: str) -> None:
         filesystem, path = resolve(self.at(name))
@@ -201,15 +202,17 @@ class ShardFiles:
         self._note(f"{WORK}/{self.writer}/writer")
 
     def digest(self, name: str) -> Written:
-        """Bytes and SHA-256 of a file, which is read through; its rows are not counted."""
+        """Returns the bytes and SHA-256 of a file; its rows are not counted."""
         sha256, size = files.sha256(self.at(name))
         return Written(0, size, sha256)
 
 
 @contextmanager
 def _nameless() -> Iterator[str]:
-    """The path of a temporary file that is gone with this process, even where it is killed; on systems without such
-    paths, of one that is removed at the end."""
+    """Yields the path of a temporary file that disappears with this process, even if it is killed.
+
+    On systems without such paths, the file is removed at the end of the block.
+    """
     descriptor, path = tempfile.mkstemp(prefix="c2b-ray-")
     try:
         if os.path.exists(by_number := f"/proc/self/fd/{descriptor}"):
@@ -224,7 +227,7 @@ def _nameless() -> Iterator[str]:
 
 
 class RowsFile:
-    """A Parquet file that is being written at a local path; `written` says what it holds once it is closed."""
+    """A Parquet file that is being written at a local path. `written`: its size and hash, once it is closed."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
@@ -256,7 +259,7 @@ class RowsFile:
             self.written = Written(self.count, os.path.getsize(self._path), total)
 
     def abandon(self) -> None:
-        """Lets go of what is written, where it is not closed."""
+        """Closes the file without finishing it, unless it is closed already."""
         if self._writer is not None:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
@@ -270,7 +273,7 @@ class RowsFile:
 
 
 def _put_object(location: str, path: str, once: bool) -> None:
-    """One put; `once`: an object that is there is left, for its name says what is in it."""
+    """Puts an object. `once`: an existing object is kept, because its name determines its content."""
     target = {"Bucket": s3.bucket_of(location), "Key": s3.key_of(location)}
     condition = {"IfNoneMatch": "*"} if once else {}
 

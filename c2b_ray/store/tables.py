@@ -1,6 +1,6 @@
-"""Tables that need not fit into memory: read a file at a time, written a table at a time, counted by their footers.
+"""Tables that need not fit in memory: read a file at a time, written a table at a time, counted by their footers.
 
-It knows files and Parquet, not what is in them; a file is whole or absent, as in `files`.
+It knows files and Parquet, not their content. Files are written atomically, as in `files`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READ_AT_ONCE = 2**20
 
 
 def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """As `read_table`, a file at a time, and of a large file a row group."""
+    """Like `read_table`, but yields a file at a time, or a row group of a large file."""
     for path in files.table_files(location):
         groups = files.parquet(path, lambda file: int(file.metadata.num_row_groups))
         if groups < 2:
@@ -37,15 +37,17 @@ def _group(number: int, columns: list[str] | None) -> Callable[[sealed.Sealed], 
 
 
 def count_rows(location: str | Path) -> int:
-    """The rows of what `read_table` reads, which are not read for it."""
+    """Returns the number of rows that `read_table` would read, without reading them."""
     return sum(files.parquet(path, lambda file: int(file.metadata.num_rows)) for path in files.table_files(location))
 
 
 def write_tables(
     location: str | Path, schema: pa.Schema, tables: Iterable[pa.Table], replacing: Callable[[], None]
 ) -> None:
-    """As `write_table`, of many tables one after the other: only one of them is in memory at a time. A file that has
-    these bytes already stays as it is; `replacing` is called before any other."""
+    """Like `write_table`, for many tables, of which only one is in memory at a time.
+
+    A file that has these bytes already is kept. Otherwise `replacing` is called before the file is replaced.
+    """
     filesystem, path = resolve(location)
     local = isinstance(filesystem, fs.LocalFileSystem)
     with ExitStack() as stack:
@@ -64,7 +66,7 @@ def write_tables(
 
 
 def same(location: str | Path, other: str | Path) -> bool:
-    """Whether two files hold the same bytes."""
+    """Returns whether two files have the same bytes."""
     if files.size(location) != files.size(other):
         return False
     streams = []

@@ -1,4 +1,4 @@
-"""One writer of a directory at a time: a file lock on a local disk, a lease on an object store. It knows no run."""
+"""Allows one writer of a directory at a time: by a file lock on a local disk, by a lease on an object store."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from c2b_ray.filesystems.lock import LOCK, only_writer
 from c2b_ray.store import files, lease
 
 FILES = (LOCK, lease.NAME)
-"""What it leaves in the directory."""
+"""The files that it leaves in the directory."""
 
 
 @contextmanager
 def single_writer(location: str) -> Iterator[Callable[[], None]]:
-    """Yields what raises a RunError once another process has taken over, as it can on an object store."""
+    """Yields a function that raises RunError once another process has taken over, which can happen on an object
+    store."""
     filesystem, path = resolve(location)
     if not isinstance(filesystem, fs.LocalFileSystem):
         with lease.held(location) as still_ours:

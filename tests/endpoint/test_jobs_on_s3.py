@@ -137,7 +137,7 @@ def test_uploaded_weights_run_from_the_store_and_the_record_says_what_they_reach
     assert body["state"] == "finished", (body, endpoint.parts.site.logs())
     assert body["images"] == 2 * EACH
     told = [json.dumps(one.data) for one in events.after(endpoint.parts.site.db, body["id"]) if one.kind == "warning"]
-    assert any("the store's port alone" in one or "Linux 6.7" in one for one in told), told
+    assert any("the store's port only" in one or "Linux 6.7" in one for one in told), told
     assert endpoint.b.post("/v1/audits", json={"kind": "c2b", "config": config}).status_code == 422
 
 

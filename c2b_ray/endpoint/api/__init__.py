@@ -1,12 +1,12 @@
 """The HTTP interface of the shared endpoint.
 
-    app         everything put together: `create_app`
-    envelope    around every request: its id, its size, its line in the access log
-    auth        whose key it is, and how often it may ask
-    bodies      documents as clients send them, read strictly
-    problems    errors as RFC 9457 has them
+    app         the application: `create_app`
+    envelope    handles every request: its id, its size limit, its line in the access log
+    auth        finds the key of a request, and limits the rate of requests
+    bodies      reads documents that clients send, strictly
+    problems    turns errors into problems of RFC 9457
     pagination  cursors that only this endpoint can make
-    jobs, events, results, uploads, keys, admin, catalog, health    the routes
+    jobs, events, results, judging, uploads, receiving, keys, webhooks, catalog, health    the routes
 
-Handlers are plain functions: they run in a pool of threads, over the ledger's synchronous functions.
+Handlers are plain functions: they run in a pool of threads, because the ledger's functions block.
 """

@@ -1,6 +1,6 @@
-"""The endpoint's HTTP application: routes, errors, limits, around one ledger.
+"""The endpoint's HTTP application: routes, errors and limits around one ledger.
 
-`create_app` starts no job and loads no model; any number of replicas may run on one ledger.
+`create_app` starts no job and loads no model. Any number of replicas may run on one ledger.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from c2b_ray.endpoint.operate.metrics import registry
 from c2b_ray.endpoint.operate.signatures import UrlSigner
 
 THREADS, THREADS_OF_SQLITE = 16, 8
-"""Requests that are worked on at once; fewer than the ledger's connections, so that none waits for one of these. SQLite
-runs in the process itself, where more threads only wait for each other."""
+"""Requests that run at the same time: fewer than the ledger's connections, so that none waits for a connection. SQLite
+runs in this process, where more threads would only wait for each other."""
 UPLOADS = uploads.PATH, "/ui/uploads"
-"""Where files are sent: by clients, and by a form of the pages."""
+"""The paths that receive files: from clients, and from a form of the pages."""
 ROUTES = (jobs, events, results, judging, receiving, uploads, keys, webhooks, catalog, health)
 
 
 def create_app(config: EndpointConfig, db: Database | None = None) -> FastAPI:
-    """The application of an endpoint. An empty database gets its tables, where it answers.
+    """Creates the application of an endpoint. At start it creates the tables of an empty database.
 
-    SchemaError where the database is of another release.
+    Starting it raises SchemaError if the database belongs to another release.
     """
     opened = db or Database(config.database_url)
     app = FastAPI(title="c2b-ray endpoint", version=__version__, docs_url=None, redoc_url=None, lifespan=_lifespan,
@@ -98,8 +98,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _methods(app: FastAPI, path: str) -> set[str]:
-    """Those of a path's routes; of /v1/audits/check not those of /v1/audits/{job_id}. HEAD is everywhere where GET is
-    (`envelope`)."""
+    """Returns the methods of a path's routes. An exact path such as /v1/audits/check excludes /v1/audits/{job_id}.
+
+    Where GET is allowed, HEAD is, too (`envelope`).
+    """
     routers = (*(module.routes for module in ROUTES), app.router)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     fitting = [route for route in routes if route.path == path] or [one for one in routes if one.path_regex.match(path)]

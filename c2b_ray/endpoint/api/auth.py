@@ -1,6 +1,6 @@
 """Authentication: the key of a request, what it allows, and how many requests its tenant may send.
 
-A handler's first call is `enter`; it runs in the handler's own thread, since its queries of the ledger may wait.
+A handler calls `enter` first. The call runs in the handler's thread, because its queries of the ledger may block.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ from c2b_ray.endpoint.ledger.keys import Key, Scope
 BEARER = HTTPBearer(
     auto_error=False, scheme_name="key", description="A key of a tenant: `Authorization: Bearer c2b_…`."
 )
-"""For the OpenAPI document: `enter` reads the header."""
+"""Only for the OpenAPI document: `enter` reads the header itself."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """`tenant_id`: whose things the caller sees."""
+    """The sender of a request. `tenant_id`: the tenant whose data it may see."""
 
     key: Key
     tenant_id: str
 
     @property
     def actor(self) -> str:
-        """For the audit log."""
+        """The actor of entries in the audit log."""
         return self.key.id
 
 
 def enter(request: Request, scope: Scope) -> tuple[Context, Caller]:
-    """401 without a key that works, 403 where it has not the scope, 429 where its tenant asks too often, or its address
-    sends too many wrong keys."""
+    """Checks the key of a request and returns who calls.
+
+    Raises 401 without a working key, 403 if the key lacks the scope, and 429 if the tenant sends too many requests or
+    the address too many wrong keys.
+    """
     context = context_of(request)
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     key = verified(request, context, text.strip()) if scheme.lower() == "bearer" else None
@@ -46,7 +49,7 @@ def enter(request: Request, scope: Scope) -> tuple[Context, Caller]:
 
 
 def verified(request: Request, context: Context, text: str) -> Key | None:
-    """The key of a text, None for a wrong one; 429 where there were too many of them."""
+    """Returns the key of a text; None for a wrong one. Raises 429 after too many wrong ones."""
     key = context.keys.verify(text)
     if key is None:
         context.wrong_keys.count(request.client.host if request.client else None, text)
@@ -54,7 +57,7 @@ def verified(request: Request, context: Context, text: str) -> Key | None:
 
 
 def admitted(request: Request, context: Context, key: Key, scope: Scope) -> Caller:
-    """As `enter`, of a key that was verified in another way, such as by a page's session."""
+    """Does what `enter` does for a key that was verified otherwise, such as by a page's session."""
     request.scope["state"]["key_id"] = key.id
     _throttle(request, context, key.tenant_id)
     if not key.allows(scope):
@@ -64,13 +67,14 @@ def admitted(request: Request, context: Context, key: Key, scope: Scope) -> Call
 
 
 def enter_operator(request: Request) -> tuple[Context, Caller, str | None]:
-    """As `enter` with the scope admin; the tenant that the caller administers, None for operators: every one."""
+    """Does what `enter` does with the scope admin. The third value is the tenant that the caller administers; None for
+    operators, who administer all."""
     context, caller = enter(request, "admin")
     return context, caller, None if context.remembered.operates(caller.tenant_id) else caller.tenant_id
 
 
 def enter_artifact(request: Request) -> tuple[Context, str]:
-    """Whose artifact may be read: by a key with the scope read, or without one by the signature of a signed URL."""
+    """Returns whose artifact may be read: by a key with the scope read, or without a key by a signed URL."""
     signature = request.query_params.get("signature")
     if signature is None or "authorization" in request.headers:
         context, caller = enter(request, "read")
@@ -78,14 +82,14 @@ def enter_artifact(request: Request) -> tuple[Context, str]:
     context = context_of(request)
     tenant_id = context.links.tenant(request.scope["path"], signature)
     if tenant_id is None:
-        detail = "the signature is not of this URL, or it has expired; ask for another at /v1/audits/…/signed"
+        detail = "the signature does not fit this URL or has expired; get a new one from /v1/audits/…/signed"
         raise ProblemError(401, "not_authenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="c2b-ray"'})
     _throttle(request, context, tenant_id)
     return context, tenant_id
 
 
 def _throttle(request: Request, context: Context, tenant_id: str) -> None:
-    """429 where the tenant asks too often."""
+    """Raises 429 if the tenant sends too many requests."""
     state = request.scope["state"]
     state["tenant_id"] = tenant_id
     limits = context.remembered.limits(tenant_id)

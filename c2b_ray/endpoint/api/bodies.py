@@ -1,7 +1,7 @@
-"""Documents as clients send them, JSON or YAML, read strictly and at bounded cost.
+"""Reads documents that clients send, JSON or YAML, strictly and at bounded cost.
 
-Refused: a key twice, nesting too deep, YAML's aliases (which grow when they are written out), NaN, numbers of thousands
-of digits, and text that no database keeps (NUL, halves of surrogates). It knows no field.
+It refuses duplicate keys, deep nesting, YAML's aliases (which can expand without bound), NaN, numbers of thousands of
+digits, and text that databases reject (NUL, lone surrogates). It knows no fields.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ M = TypeVar("M", bound=BaseModel)
 JSON, YAML = ("application/json",), ("application/yaml", "application/x-yaml", "text/yaml")
 DEEPEST = 32
 LARGEST_YAML = 512 * 1024
-"""YAML is read by Python, a hundred times slower than JSON."""
+"""The most characters of YAML, whose parser is a hundred times slower than JSON's."""
 
 
 class Document:
-    """A request's body before it is read: bytes and what they are said to be."""
+    """The body of a request, not yet parsed: its bytes and its media type."""
 
     def __init__(self, data: bytes, content_type: str) -> None:
         self.data, self.content_type = data, content_type
@@ -38,7 +38,7 @@ class Document:
         return hashlib.sha256(self.data).hexdigest()
 
     def parsed(self) -> Any:
-        """400 where it is no such document, 415 where it is neither JSON nor YAML."""
+        """Parses the body. Raises 400 if it is malformed, 415 if its type is neither JSON nor YAML."""
         header = email.message.Message()
         header["content-type"] = self.content_type
         kind = header.get_content_type() if self.content_type else JSON[0]
@@ -55,7 +55,7 @@ class Document:
         return value
 
     def as_model(self, model: type[M]) -> M:
-        """422 names the field that is wrong."""
+        """Parses and validates the body. Raises 422, which names the wrong field."""
         value = self.parsed()
         if not isinstance(value, dict):
             raise ProblemError(422, "invalid", "expected an object of fields", [FieldError("", "expected an object")])
@@ -66,12 +66,12 @@ class Document:
 
 
 async def document(request: Request) -> Document:
-    """A dependency of routes with a body; the envelope caps its size while it is read."""
+    """Reads a request's body; a dependency of routes. The envelope limits its size meanwhile."""
     return Document(await request.body(), request.headers.get("content-type", ""))
 
 
 def canonical(value: Any) -> bytes:
-    """The same bytes for the same JSON, however it was written."""
+    """Returns the same bytes for equal JSON values, whatever their formatting."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -85,11 +85,11 @@ def _of(error: ValidationError, model: type[BaseModel]) -> ProblemError:
 
 def _yaml(text: str) -> Any:
     if len(text) > LARGEST_YAML:
-        raise ValueError(f"as YAML it may have {LARGEST_YAML} characters; send JSON")
+        raise ValueError(f"YAML may have at most {LARGEST_YAML} characters; send JSON")
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("it has aliases (*name); write out what they stand for")
+            raise ValueError("it has aliases (*name); replace them by their values")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise ValueError("it is nested too deeply")
@@ -112,13 +112,13 @@ def _check(value: Any, depth: int) -> None:
         for item in value:
             _check(item, depth + 1)
     elif isinstance(value, float) and (value != value or abs(value) == float("inf")):
-        raise ValueError("NaN and Infinity are no numbers of JSON")
+        raise ValueError("NaN and Infinity are not numbers in JSON")
     elif isinstance(value, int):
         if abs(value) >= 2**63:
-            raise ValueError("a number is larger than 64 bits hold")
+            raise ValueError("a number does not fit in 64 bits")
     elif value is not None and not isinstance(value, float):
         raise ValueError(f"{str(value)[:60]!r} is read as a {type(value).__name__}; quote it")
 
 
 def _malformed(kind: str, why: str) -> ProblemError:
-    return ProblemError(400, "malformed", f"the body is no {kind}: {why}")
+    return ProblemError(400, "malformed", f"the body is not valid {kind}: {why}")

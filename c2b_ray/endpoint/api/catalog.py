@@ -1,4 +1,4 @@
-"""The route of the catalogue: what may be submitted, and what configs may name."""
+"""The route of the catalogue: the kinds of audits, and the schemes of specs that configs may name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ routes = router("catalog")
 
 @routes.get("/catalog", responses=answers(Catalog))
 def catalog(request: Request) -> Json:
-    """Kinds with the JSON schemas of their configs, and schemes of model specs by role."""
+    """List the kinds with the JSON schemas of their configs, and the schemes of model specs by role."""
     context, _ = enter(request, "read")
     policy = context.config.policy
     schemes = {role: policy.schemes_of(role) for role in get_args(Role)}

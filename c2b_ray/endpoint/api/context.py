@@ -1,4 +1,4 @@
-"""State that every route needs: the config, the ledger, the keys that were seen, the signer, the watch."""
+"""The state that every route needs: config, ledger, cached keys, signer, watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from c2b_ray.endpoint.operate.signatures import UrlSigner
 
 @dataclass(frozen=True)
 class Context:
-    """One in each process of the API. `config.storage_root` holds `tenants/<id>/runs/<job id>`."""
+    """The state of one process of the API. `config.storage_root` contains `tenants/<id>/runs/<job id>`."""
 
     config: EndpointConfig
     db: Database

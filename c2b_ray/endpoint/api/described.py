@@ -1,4 +1,4 @@
-"""A job of the ledger as answers show it. It knows no route but by its path."""
+"""The JSON of a job in answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from c2b_ray.report.kit.redact import cleaned
 
 
 def job_body(job: Job) -> dict[str, Any]:
-    """Without its config."""
+    """Returns the JSON of a job, without its config."""
     here = f"/v1/audits/{job.id}"
     return {
         "id": job.id,

@@ -1,4 +1,4 @@
-"""The OpenAPI document, and a page that shows it without a script or anything from the network."""
+"""The OpenAPI document, and a page that shows it without scripts and without network access."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame
 
 
 def document_of(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI 3.1, made once."""
+    """Returns the OpenAPI 3.1 document, which is built once."""
     if app.openapi_schema is None:
         made = get_openapi(
             title="c2b-ray endpoint", version=__version__, description=ABOUT, routes=app.routes,
@@ -46,7 +46,7 @@ def document_of(app: FastAPI) -> dict[str, Any]:
             schema = model.model_json_schema(ref_template=template)
             schema.pop("$defs", None)
             schemas[model.__name__] = schema
-        # Routes read and refuse requests themselves, as problems: FastAPI's own form of them does not occur.
+        # Routes read requests themselves and answer with problems, so FastAPI's own error models do not occur.
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         for methods in made["paths"].values():

@@ -1,8 +1,7 @@
-"""Around every request: its id and its caller's trace (W3C Trace Context), the largest body, headers that every answer
-has, its line in the access log.
+"""Handles every request: its id and trace (W3C Trace Context), the limit of its body, common headers, the access log.
 
-An ASGI application around another. HEAD is answered as GET is, without the body. An unexpected error is written to
-the log whole, and answered with the request's id alone.
+It is an ASGI application around another. It answers HEAD like GET, without the body. An unexpected error is written to
+the log in full; the client only gets the request's id.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ACCESS = logging.getLogger("c2b_ray.endpoint.access")
 ERRORS = logging.getLogger("c2b_ray.endpoint.errors")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _TRACE = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-"""W3C Trace Context, traceparent: version, trace, parent, flags. Later versions may say more behind."""
+"""W3C Trace Context, traceparent: version, trace, parent, flags. Later versions may append fields."""
 _KEY = re.compile(r"c2b_[A-Za-z0-9]{8}_[A-Za-z0-9]+")
 _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
@@ -36,11 +35,11 @@ _DEFAULTS = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; sandbox",
 }
-"""Where an answer does not say otherwise."""
+"""Headers of answers that do not set them."""
 
 
 def log_to_stderr() -> None:
-    """Each request as one line of JSON and nothing else, whatever form the process's other lines have."""
+    """Logs each request as one line of JSON, whatever the format of the process's other lines."""
     if not ACCESS.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
@@ -50,7 +49,7 @@ def log_to_stderr() -> None:
 
 
 def _trace_of(header: bytes) -> str | None:
-    """The id of the caller's trace; None without a header, and with one that is none, which is then left aside."""
+    """Returns the id of the caller's trace; None without a header, or with an invalid one, which is ignored."""
     match = _TRACE.fullmatch(header)
     if match is None:
         return None
@@ -60,7 +59,7 @@ def _trace_of(header: bytes) -> str | None:
 
 
 class Envelope:
-    """`largest`: the bytes that the body of a request to a path may have."""
+    """The application around the API. `largest`: returns the most bytes of a request's body, by its path."""
 
     def __init__(self, app: ASGIApp, largest: Callable[[str], int]) -> None:
         self._app, self._largest = app, largest
@@ -80,7 +79,7 @@ class Envelope:
 
 
 class _Exchange:
-    """One request and its answer. `scope`: what the application gets."""
+    """One request and its answer. `scope`: the scope that the application receives."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, largest: int) -> None:
         self._method: str = scope["method"]
@@ -101,11 +100,11 @@ class _Exchange:
         self._state["headers"] = {}
 
     def refuse_by_headers(self) -> None:
-        """Before anything of the body is read."""
+        """Refuses a request by its Content-Length or Content-Encoding, before its body is read."""
         if self._length.isdigit() and int(self._length[:20]) > self._largest:
             raise self._too_large()
         if self._coding not in (b"", b"identity"):
-            detail = "a body is taken as it is, without Content-Encoding: send it unpacked"
+            detail = "Content-Encoding is not supported: send the body uncompressed"
             raise ProblemError(415, "unsupported_encoding", detail, headers={"Accept-Encoding": "identity"})
 
     async def receive(self) -> Message:
@@ -123,7 +122,7 @@ class _Exchange:
             headers = list(message.get("headers", ()))
             there = {name.lower() for name, _ in headers}
             headers += [(b"x-request-id", self._id.encode()), *_ALWAYS]
-            if self._trace:  # what the caller's trace shows of this request: level 2 of Trace Context
+            if self._trace:  # lets the caller's trace show this request: level 2 of Trace Context
                 headers.append((b"traceresponse", f"00-{self._trace}-{self._span}-00".encode()))
             headers += [pair for pair in _DEFAULTS.items() if pair[0] not in there]
             headers += [
@@ -143,15 +142,15 @@ class _Exchange:
 
     async def answer(self, error: Exception) -> None:
         problem = problem_of(error)
-        if isinstance(error, ClientDisconnect):  # nobody reads this answer; it is no fault of the endpoint
-            problem = ProblemError(400, "disconnected", "the client hung up before its request was whole")
+        if isinstance(error, ClientDisconnect):  # nobody reads this answer; the endpoint is not at fault
+            problem = ProblemError(400, "disconnected", "the client disconnected before its request was complete")
         if problem is None:
             traced = f" (trace {self._trace})" if self._trace else ""
             ERRORS.error("request %s%s failed", self._id, traced, exc_info=error)
             problem = ProblemError(
                 500, "internal", f"the endpoint failed; its operator finds the reason in the log under {self._id}"
             )
-        if self._status:  # the answer has begun: what is cut off is seen to be
+        if self._status:  # the answer has begun: the client sees that it is cut off
             raise error
         content = encoded(problem, self._id)
         headers = {"content-type": MEDIA_TYPE, "content-length": str(len(content)), **problem.headers}
@@ -160,12 +159,12 @@ class _Exchange:
         await self.send({"type": "http.response.body", "body": content})
 
     def _count(self) -> None:
-        """By the template of the route, never by the path, of which there are as many as clients like."""
+        """Counts the request by its route's template, since clients can send any number of different paths."""
         template = getattr(self.scope.get("route"), "path", "")
         counters.answered(self._method, template, self._status, time.perf_counter() - self._began)
 
     def log(self) -> None:
-        """No query, which may hold a signature, and no header."""
+        """Writes the access log, without headers and without the query, which may contain a signature."""
         if not ACCESS.isEnabledFor(logging.INFO):
             return
         client = self.scope.get("client")

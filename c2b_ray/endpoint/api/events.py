@@ -1,4 +1,4 @@
-"""The route of a job's events: a stream of server-sent events, which a client resumes where it was cut off."""
+"""The route of a job's events: a stream of server-sent events that a client can resume."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ routes = router("audits")
 PING_SECONDS = 15
 RETRY_MS = 2000
 LONGEST_SECONDS = 900.0
-"""After that a stream ends, and the client's next request shows whether its key still works."""
+"""The longest stream. Afterwards the client's next request checks whether its key still works."""
 MOST_STREAMS, MOST_OF_A_TENANT = 1000, 200
-"""Of one replica; so that no tenant holds them all."""
+"""The most streams of one replica, and of one tenant there."""
 BUSY_SECONDS = 5
-_WORDS = "Events of kinds state, progress and what else a run reports; `data` is JSON. Ends with the job."
+_WORDS = "Events of the kinds state, progress and others that a run reports; `data` is JSON. Ends with the job."
 
 
 @routes.get(
@@ -49,20 +49,20 @@ def stream(
         str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="The last event that was seen.")
     ] = None,
 ) -> Response:
-    """Follow a job."""
+    """Follow the events of a job."""
     context, caller = enter(request, "read")
     job = of_tenant(context, caller, job_id)
     return follow(context, job, int(last_event_id or 0), caller.key)
 
 
 def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
-    """The stream of a job that the key's tenant may see, after the event `last_id`; from the beginning where that is
-    none of this job's."""
+    """Returns the stream of a job that the key's tenant may see, after the event `last_id`; from the beginning if the
+    job has no such event."""
     if last_id or job.ended_for_good:
         known, latest = events.seen(context.db, job.id, last_id)
         last_id = last_id if known else 0
         if job.ended_for_good and last_id == latest:
-            return Response(status_code=204)  # after which an EventSource does not reconnect
+            return Response(status_code=204)  # an EventSource does not reconnect after it
     _check_streams(context, key.tenant_id)
     seconds = LONGEST_SECONDS if key.expires is None else min(LONGEST_SECONDS, max(0.0, key.expires - time.time()))
     follower = Follower(job.id, last_id, job.ended_for_good, Reader(key.tenant_id, key.id))
@@ -76,7 +76,7 @@ def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
 def _check_streams(context: Context, tenant_id: str) -> None:
     wait = retry_after(BUSY_SECONDS)
     if context.watch.of_tenant(tenant_id) >= MOST_OF_A_TENANT:
-        detail = f"this tenant has {MOST_OF_A_TENANT} streams open here, which is all that it may; close some"
+        detail = f"this tenant has {MOST_OF_A_TENANT} open streams, the most allowed; close some"
         raise ProblemError(429, "too_many_streams", detail, headers=wait)
     if len(context.watch) >= MOST_STREAMS:
         raise ProblemError(503, "busy", "too many streams are open; try again", headers=wait)

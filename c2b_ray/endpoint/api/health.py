@@ -1,4 +1,4 @@
-"""Routes for operators: is the process alive, can it serve. They need no key and show nothing else."""
+"""Routes for operators: is the process alive, can it serve requests, and its metrics. They need no key."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ routes = APIRouter(tags=["health"], responses=errors(413, 503))
 
 @routes.get("/healthz", responses=answers(Health))
 async def alive() -> Json:
-    """The process answers."""
+    """Answer that the process is alive."""
     return Json({"status": "ok"})
 
 
 @routes.get("/readyz", responses=answers(Health))
 def ready(request: Request) -> Json:
-    """The ledger answers, and is of this release; else 503."""
+    """Check that the ledger answers and is of this release; otherwise 503."""
     migrations.require_current(context_of(request).db)
     return Json({"status": "ok"})
 
 
 @routes.get("/metrics", response_class=Response, responses=files({"text/plain": "string"}, "For Prometheus."))
 def metrics(request: Request) -> Response:
-    """What this process counted, and gauges of the ledger, without a name of a tenant, a key or a model."""
+    """Return the counters of this process and gauges of the ledger. No names of tenants, keys or models appear."""
     return Response(exposed(context_of(request).metrics), headers={"Content-Type": CONTENT_TYPE})

@@ -19,7 +19,7 @@ from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters, Job
 
 routes = router("audits")
-Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the page before.")]
+Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Items of a page.")]
 IdempotencyKey = Annotated[
     str | None,
@@ -28,12 +28,12 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
-        description="The same key with the same body is the same audit, however often it is sent.",
+        description="The same key with the same body creates one audit, however often it is sent.",
     ),
 ]
 _LOCATION = {"Location": {"description": "The job.", "required": True, "schema": {"type": "string"}}}
 ACCEPTED: dict[int | str, dict[str, Any]] = {
-    202: {"model": JobBody, "description": "It is kept, and runs when its turn comes.", "headers": _LOCATION}
+    202: {"model": JobBody, "description": "The job is stored, and runs when its turn comes.", "headers": _LOCATION}
 }
 
 
@@ -56,7 +56,7 @@ def submit(
 
 @routes.post("/audits/check", responses={**answers(Checked), **errors(415, 422)}, openapi_extra=body(Submission))
 def check(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
-    """Check a config as a submission would, and say what it would take; nothing is kept."""
+    """Check a config like a submission, and return how many images and seconds it takes at most. Nothing is stored."""
     context, caller = enter(request, "submit")
     submission = sent.as_model(Submission)
     resolved = resolve(context, caller, submission.kind, submission.config)
@@ -72,7 +72,7 @@ def listed(
     kind: Kind | None = None,
     name: Text | None = None,
 ) -> Json:
-    """The tenant's jobs, the latest first."""
+    """List the tenant's jobs, latest first."""
     context, caller = enter(request, "read")
     about = ("audits", caller.tenant_id, state, kind, name)
     position = context.signer.open(cursor, *about)
@@ -85,7 +85,7 @@ def listed(
 
 @routes.get("/audits/{job_id}", responses=answers(JobBody))
 def read(request: Request, job_id: str) -> Json:
-    """A job, how far it is, and its config as it was submitted."""
+    """Return a job with its progress and its config as submitted."""
     context, caller = enter(request, "read")
     job = of_tenant(context, caller, job_id)
     return Json({**job_body(job), "config": job.config})
@@ -95,9 +95,9 @@ def read(request: Request, job_id: str) -> Json:
 def delete(
     request: Request,
     job_id: str,
-    purge: Annotated[bool, Query(description="Delete a job that has ended, and all that it made.")] = False,
+    purge: Annotated[bool, Query(description="Delete a job that has ended, and its results.")] = False,
 ) -> Json:
-    """Cancel a job: at once where it waits, else at its next batch. One that has ended stays as it is."""
+    """Cancel a job: at once if it waits, at its next batch if it runs. An ended job stays as it is."""
     context, caller = enter(request, "submit")
     if purge:
         return Json(job_body(purged(context, caller, job_id)), 202)
@@ -108,7 +108,7 @@ def delete(
 
 
 def of_tenant(context: Context, caller: Caller, job_id: str) -> Job:
-    """404 for another tenant's."""
+    """Returns a job of the caller's tenant. Raises 404 for another tenant's."""
     job = jobs.get(context.db, caller.tenant_id, job_id)
     if job is None:
         raise not_found("audit")
@@ -116,7 +116,8 @@ def of_tenant(context: Context, caller: Caller, job_id: str) -> Job:
 
 
 def purged(context: Context, caller: Caller, job_id: str) -> Job:
-    """The job as it was; its row goes first, so that nobody reads half of a run."""
+    """Deletes an ended job and its files, and returns the job as it was. Its row goes first, so that nobody reads half
+    of a run."""
     from c2b_ray.endpoint.api.reads import forget
     from c2b_ray.store import files
 

@@ -31,15 +31,15 @@ from c2b_ray.store.run import Run
 routes = router("results")
 XML, HTML = "application/xml", "text/html"
 JobId = Annotated[str, Query(min_length=1, max_length=64)]
-FailOn = Annotated[list[str] | None, Query(max_length=100, description="Gates, as of `c2b compare --fail-on`.")]
-AllowUnchecked = Annotated[bool, Query(description="Let a gate pass of which no cell could be checked.")]
+FailOn = Annotated[list[str] | None, Query(max_length=100, description="Gates, as for `c2b compare --fail-on`.")]
+AllowUnchecked = Annotated[bool, Query(description="Let gates pass that no cell could be checked against.")]
 _JUNIT = {XML: {"schema": {"type": "string"}}}
 _GATED: dict[int | str, dict[str, Any]] = {
-    200: {"model": GateResult, "description": f"Each check; JUnit for who accepts {XML}.", "content": _JUNIT}
+    200: {"model": GateResult, "description": f"Each check; JUnit for clients that accept {XML}.", "content": _JUNIT}
 }
 _COMPARED: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": f"What changed from A to B; a page for who accepts {HTML}, JUnit for who accepts {XML}.",
+        "description": f"What changed from A to B; a page for clients that accept {HTML}, JUnit for {XML}.",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             HTML: {"schema": {"type": "string"}},
@@ -78,7 +78,7 @@ def compare(
     fail_on: FailOn = None,
     allow_unchecked: AllowUnchecked = False,
 ) -> Response:
-    """Compare two classifiers on the images that both saw: B against A, or two of one run."""
+    """Compare two classifiers on the images that both have seen: B against A, from two runs or from one."""
     context, caller = enter(request, "read")
     run_a = finished(read(context, caller, a))
     run_b = run_a if b is None else finished(read(context, caller, b))
@@ -104,8 +104,8 @@ def ask(
     sent: Annotated[Document, Depends(document)],
     idempotency_key: IdempotencyKey = None,
 ) -> Json:
-    """Ask a finished run how its classifiers do on images of a sentence; a job of its own, whose `answer` holds the
-    result."""
+    """Ask a finished run how its classifiers do on images of a sentence. The question is a new job, whose `answer`
+    contains the result."""
     context, caller = enter(request, "submit")
     question = sent.as_model(Question)
     config = {"run": f"run:{job_id}", **question.model_dump(exclude_none=True)}
@@ -124,7 +124,7 @@ def history(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Json:
-    """The finished audits of a classifier, the latest first, by the hash of its weights."""
+    """List the finished audits of a classifier, by the hash of its weights, latest first."""
     context, caller = enter(request, "read")
     about = ("history", caller.tenant_id, classifier)
     position = context.signer.open(cursor, *about)
@@ -135,13 +135,13 @@ def history(
 
 
 def refuse_unanswering(run: Run) -> None:
-    """409 for a run that answers no questions, before there is a job that would fail of it."""
+    """Raises 409 for a run that cannot answer questions, before a job is created that would fail."""
     if run.kind.name not in ANSWERING_KINDS:
         raise ProblemError(409, "no_questions", f"a run of {run.kind.command} answers no questions")
 
 
 def run_of(context: Context, caller: Caller, job_id: str) -> Run:
-    """The finished run of the caller's job."""
+    """Returns the finished run of the caller's job."""
     return finished(read(context, caller, job_id))
 
 
@@ -150,11 +150,11 @@ def _gates(checks: list[Check]) -> dict[str, Any]:
 
 
 def _compared(comparison: Comparison, checks: list[Check], names: tuple[str, str]) -> dict[str, Any]:
-    """As `c2b compare --json` prints it, with jobs in place of directories."""
+    """Returns the JSON of `c2b compare --json`, with jobs in place of directories."""
     return {**cleaned({**comparison.to_json(), "a": names[0], "b": names[1]}), **_gates(checks)}
 
 
 def _accepts(request: Request, media_type: str) -> bool:
-    """Named first, before JSON."""
+    """Returns whether the request's Accept header names this media type first."""
     first = request.headers.get("accept", "").partition(",")[0].partition(";")[0].strip().lower()
     return first == media_type

@@ -1,4 +1,4 @@
-"""Routes of administration: keys, tenants, spend, the audit log. Operators alone see other tenants."""
+"""Routes of administration: keys, tenants, use, the audit log. Only operators see other tenants."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ routes = router("administration")
 Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", description="UTC.")]
 
 
-@routes.get("/quotas", responses={200: {"description": "Each quota's limit, and what is used of it."}})
+@routes.get("/quotas", responses={200: {"description": "Each quota's limit and use."}})
 def standing(request: Request) -> Json:
-    """What the tenant may use, and what it has used."""
+    """Return the tenant's quotas and what it has used of them."""
     context, caller = enter(request, "read")
     return Json(quotas.standing(context.db, caller.tenant_id, context.config.quotas))
 
 
 @routes.get("/admin/keys", responses=answers(KeyList))
 def listed(request: Request) -> Json:
-    """Keys, without their secrets."""
+    """List keys, without their secrets."""
     context, _, tenant_id = enter_operator(request)
     return Json({"items": [_key(one) for one in keys.listed(context.db, tenant_id)]})
 
@@ -50,7 +50,7 @@ def listed(request: Request) -> Json:
 @routes.post("/admin/keys", status_code=201, responses={**answers(NewKeyAnswer, 201), **errors(415, 422)},
              openapi_extra=body(NewKeyBody))  # fmt: skip
 def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
-    """Make a key of this tenant, or as an operator of any. Its text is shown this once."""
+    """Create a key of this tenant; operators may create one of any tenant. The key's text is shown only once."""
     context, caller, tenant_id = enter_operator(request)
     wanted = sent.as_model(NewKeyBody)
     of = wanted.tenant_id or caller.tenant_id
@@ -62,7 +62,7 @@ def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Js
 
 @routes.delete("/admin/keys/{key_id}", responses=answers(KeyBody))
 def revoke(request: Request, key_id: str) -> Json:
-    """Revoke a key; twice is as once."""
+    """Revoke a key. Revoking it again has no effect."""
     context, caller, tenant_id = enter_operator(request)
     key = keys.revoke(context.db, tenant_id, key_id, caller.actor)
     if key is None:
@@ -78,7 +78,7 @@ def revoke(request: Request, key_id: str) -> Json:
     openapi_extra=body(RotateBody),
 )
 def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(document)]) -> Json:
-    """Replace a key by a new one; the old one works for `grace_seconds` more."""
+    """Replace a key by a new one. The old key works for another `grace_seconds`."""
     context, caller, tenant_id = enter_operator(request)
     wanted = sent.as_model(RotateBody)
     before = keys.get(context.db, tenant_id, key_id)
@@ -97,7 +97,7 @@ def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(docu
 
 @routes.get("/admin/tenants", responses=answers(TenantList))
 def tenants_listed(request: Request) -> Json:
-    """Every tenant, for operators; else the key's own."""
+    """List the key's tenant; for operators, every tenant."""
     context, _, tenant_id = enter_operator(request)
     known = tenants.every(context.db)
     return Json({"items": [asdict(one) for one in known if tenant_id in (None, one.id)]})
@@ -106,11 +106,11 @@ def tenants_listed(request: Request) -> Json:
 @routes.post("/admin/tenants", status_code=201, responses={**answers(TenantBody, 201), **errors(409, 415, 422)},
              openapi_extra=body(NewTenantBody))  # fmt: skip
 def tenant_created(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
-    """Make a tenant. For operators."""
+    """Create a tenant. For operators."""
     context, caller, tenant_id = enter_operator(request)
     wanted = sent.as_model(NewTenantBody)
     if tenant_id is not None:
-        raise ProblemError(403, "operators_only", "only operators make tenants")
+        raise ProblemError(403, "operators_only", "only operators can create tenants")
     if tenants.by_name(context.db, wanted.name) is not None:
         raise ProblemError(409, "exists", f"a tenant {wanted.name!r} exists")
     tenant = tenants.create(context.db, wanted.name, weight=wanted.weight, quotas=wanted.quotas, actor=caller.actor)
@@ -119,7 +119,7 @@ def tenant_created(request: Request, sent: Annotated[Document, Depends(document)
 
 @routes.get("/admin/usage", responses={**answers(SpendList), **errors(422)})
 def spend(request: Request, first_day: Day = None, last_day: Day = None) -> Json:
-    """Images and seconds of each model, by key and day; by default of the last 30 days."""
+    """List the images and seconds of each model, by key and day; by default the last 30 days."""
     context, _, tenant_id = enter_operator(request)
     with context.db.reading() as tx:
         now = tx.now
@@ -130,7 +130,7 @@ def spend(request: Request, first_day: Day = None, last_day: Day = None) -> Json
 
 @routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})
 def log(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
-    """Who did what to what, the latest first."""
+    """List the audit log: who did what to what, latest first."""
     context, caller, tenant_id = enter_operator(request)
     about = ("audit-log", caller.tenant_id, tenant_id)
     before = context.signer.open(cursor, *about)

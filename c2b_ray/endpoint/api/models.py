@@ -1,6 +1,6 @@
 """Models of responses and of request bodies, for the OpenAPI document and for clients.
 
-Times are seconds since 1970, in UTC. What is not known is null. It knows no route.
+Times are seconds since 1970, in UTC. Unknown values are null. This module knows no route.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ EXAMPLE: dict[str, Any] = {
 
 
 class Body(BaseModel):
-    """A request's body: what it does not know, it refuses."""
+    """A request's body. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any) -> Any:
-        """Pydantic takes `true` for 1 and "1" for 1."""
+        """Refuses booleans and texts for numbers: pydantic accepts `true` and "1" as 1."""
         for name, field in cls.model_fields.items() if isinstance(value, dict) else ():
             numbers = {int, float} & {field.annotation, *get_args(field.annotation)}
             if numbers and isinstance(value.get(name), bool | str):
@@ -44,12 +44,12 @@ class Body(BaseModel):
 
 
 class Submission(Body):
-    """An audit to run. `config` holds the fields of the kind's file, whose schemas `/v1/catalog` shows."""
+    """An audit to run. `config` contains the fields of the kind's config file; `/v1/catalog` has their schemas."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [EXAMPLE]})
 
-    kind: Kind = Field(description="What is to be done; /v1/catalog says what each kind is.")
-    name: Text | None = Field(None, description="What people call it.")
+    kind: Kind = Field(description="The kind of audit; /v1/catalog describes each.")
+    name: Text | None = Field(None, description="A name for people.")
     config: Annotated[dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": True})]
 
 
@@ -57,14 +57,14 @@ class Question(Body):
     """How does the classifier do on images of a sentence?"""
 
     sentence: Text
-    n: int | None = Field(None, ge=1, le=100_000, description="Images, or draws of a run of failures.")
+    n: int | None = Field(None, ge=1, le=100_000, description="The number of images; for a run of failures, of draws.")
     classifier: Text | None = Field(None, description="One classifier; by default all.")
     target_class: Text | None = Field(None, description="By default the class that the sentence names.")
-    target: Text | None = Field(None, description="Of a run of failures: a wrong label to look for.")
+    target: Text | None = Field(None, description="For a run of failures: a wrong label to look for.")
 
 
 class Gates(Body):
-    """Conditions that must not hold, as `c2b gate --fail-on` takes them."""
+    """Conditions that must not hold, as for `c2b gate --fail-on`."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, json_schema_extra={"examples": [{"fail_on": ["against", "phi<-0.2"]}]}
@@ -78,8 +78,8 @@ class Gates(Body):
 class NewKeyBody(Body):
     name: Text
     scopes: list[Literal["submit", "read", "admin"]] = Field(["submit", "read"], min_length=1, max_length=3)
-    expires_in: float | None = Field(None, gt=0, lt=3_153_600_000, description="Seconds; null never.")
-    tenant_id: str | None = Field(None, max_length=64, description="Of operators alone: whose key.")
+    expires_in: float | None = Field(None, gt=0, lt=3_153_600_000, description="Seconds; null: never.")
+    tenant_id: str | None = Field(None, max_length=64, description="For operators only: the key's tenant.")
 
 
 class RotateBody(Body):
@@ -93,11 +93,11 @@ class NewTenantBody(Body):
 
 
 class NewWebhookBody(Body):
-    url: str = Field(min_length=9, max_length=1000, description="https:// …, on the list of the endpoint's policy.")
+    url: str = Field(min_length=9, max_length=1000, description="A URL https://… that the endpoint's policy lists.")
 
 
 class Answer(BaseModel):
-    """A part of an answer; releases may add fields."""
+    """A part of an answer. Later releases may add fields."""
 
 
 class FieldErrorBody(Answer):
@@ -121,7 +121,7 @@ class Progress(Answer):
     stage: str | None
     done: int | None
     total: int | None
-    rate: float | None = Field(description="A second.")
+    rate: float | None = Field(description="Per second.")
     seconds_left: float | None
 
 
@@ -142,7 +142,7 @@ class Job(Answer):
     cancel_requested: bool
     failure: dict[str, Any] | None
     classifier_hash: str | None
-    config: dict[str, Any] | None = Field(None, description="As submitted; of one job, not in lists.")
+    config: dict[str, Any] | None = Field(None, description="As submitted; null in lists.")
     links: dict[str, str]
 
 
@@ -152,7 +152,7 @@ class JobList(Answer):
 
 
 class Checked(Answer):
-    """`images_at_most`: null where a model is to propose first. Of each model what the tenant's last use suggests."""
+    """A valid config. `images_at_most`: null if a model's proposals decide. Seconds: from the tenant's past use."""
 
     valid: Literal[True]
     kind: str
@@ -205,7 +205,7 @@ class KeyBody(Answer):
 
 
 class NewKeyAnswer(KeyBody):
-    key: str = Field(description="The key's text, which is shown this once.")
+    key: str = Field(description="The key's text, which is shown only once.")
 
 
 class KeyList(Answer):
@@ -219,7 +219,7 @@ class UploadBody(Answer):
     name: str | None
     meta: dict[str, Any]
     created: Epoch
-    spec: str = Field(description="What a config names it by.")
+    spec: str = Field(description="The name of the upload in a config.")
 
 
 class UploadList(Answer):
@@ -276,7 +276,7 @@ class WebhookBody(Answer):
 
 
 class NewWebhookAnswer(WebhookBody):
-    secret: str = Field(description="What deliveries are signed with, which is shown this once.")
+    secret: str = Field(description="The secret that signs deliveries, which is shown only once.")
 
 
 class WebhookList(Answer):
@@ -291,8 +291,8 @@ class KindInfo(Answer):
 
 class Catalog(Answer):
     kinds: list[KindInfo]
-    schemes: dict[str, list[str]] = Field(description="Role → the schemes of specs that this endpoint takes.")
-    world: list[str] = Field(description="Models that come with c2b-ray, for trying things out.")
+    schemes: dict[str, list[str]] = Field(description="Role → the schemes of specs that this endpoint accepts.")
+    world: list[str] = Field(description="Models that come with c2b-ray, for trials.")
 
 
 class Health(Answer):

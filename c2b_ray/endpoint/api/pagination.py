@@ -1,6 +1,6 @@
-"""Cursors: where a list continues, sealed, so that a client can neither interpret nor forge one.
+"""Cursors: the position where a list continues, signed so that a client cannot forge one.
 
-A cursor is bound to the list that it came from, its filters and its tenant. It knows no list.
+A cursor is bound to its list, filters and tenant. This module knows no list.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _TAG = 16
 
 
 class Signer:
-    """`secret`: the same in every replica of an endpoint."""
+    """Makes and opens cursors. `secret`: the same in all replicas of an endpoint."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = hashlib.sha256(b"cursor" + secret).digest()
 
     def seal(self, position: Any, *about: object) -> str:
-        """`position` is JSON. `about`: the list, its tenant and its filters."""
+        """Returns the cursor of a position. `position`: a JSON value. `about`: the list, its tenant and its filters."""
         payload = json.dumps(position, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._tag(payload, about) + payload).rstrip(b"=").decode()
 
     def open(self, cursor: str | None, *about: object) -> Any:
-        """The position; None for no cursor. A problem for one that this endpoint did not give for this list."""
+        """Returns the position; None for no cursor. Raises a problem if this endpoint did not make it for this list."""
         if cursor is None:
             return None
         try:
@@ -51,12 +51,13 @@ class Signer:
 
 
 def _bad() -> ProblemError:
-    detail = "the cursor is not one of this list; begin without one"
+    detail = "the cursor does not belong to this list; start without a cursor"
     return ProblemError(400, "bad_cursor", detail, [FieldError("cursor", detail)])
 
 
 def endpoint_secret(folder: str) -> bytes:
-    """What replicas sign with: the environment's, else a file of the endpoint's folder, made where it is missing."""
+    """Returns the secret that replicas sign with: from the environment, otherwise from a file in the endpoint's folder,
+    which is created if it is missing."""
     if text := os.environ.get(SECRET_VARIABLE):
         return text.encode()
     path = Path(folder) / "secret"
@@ -66,7 +67,7 @@ def endpoint_secret(folder: str) -> bytes:
         with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
             stream.write(secrets.token_hex(32))
         try:
-            os.link(temporary, path)  # whole, and of two at once the first
+            os.link(temporary, path)  # atomic: the file is complete, and the first of two processes wins
         except FileExistsError:
             pass
         finally:

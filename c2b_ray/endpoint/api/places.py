@@ -1,7 +1,7 @@
-"""Places for uploads: how many of one tenant a replica takes at once, and the threads that look into them.
+"""Limits uploads: how many of one tenant a replica receives at the same time, and the threads that check them.
 
-What arrives lies on the disk before it counts as stored, and an archive takes minutes to unpack: a tenant that sends
-many at once fills no disk with what its quota would refuse, and takes no thread that others' requests wait for.
+Received files are on disk before they count as stored, and unpacking an archive takes minutes. With the limits, a
+tenant that sends many at once cannot fill the disk beyond its quota, or take the threads that other requests need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAIT_SECONDS = 5
 
 
 class Places:
-    """Of one replica."""
+    """The places for uploads of one replica."""
 
     def __init__(self) -> None:
         self.threads = anyio.CapacityLimiter(_THREADS)
@@ -30,10 +30,10 @@ class Places:
 
     @contextmanager
     def one(self, tenant_id: str) -> Iterator[None]:
-        """Holds a place while the body runs. 429 where the tenant has all of its own."""
+        """Holds a place during the block. Raises 429 if the tenant already uses all of its places."""
         with self._lock:
             if self._taken[tenant_id] >= OF_A_TENANT:
-                detail = f"{OF_A_TENANT} uploads of this tenant arrive here already; send the next one after them"
+                detail = f"{OF_A_TENANT} uploads of this tenant are in progress; wait for one of them to end"
                 raise ProblemError(429, "too_many_uploads", detail, headers=retry_after(_WAIT_SECONDS))
             self._taken[tenant_id] += 1
         try:

@@ -1,6 +1,6 @@
 """Errors as clients read them: RFC 9457 problems with a code, the fields that are wrong, and the request's id.
 
-It knows what each error of the project means in HTTP, and takes out of every text what must not leave the machine.
+It maps the project's errors to HTTP, and removes from every text what must not leave the machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CODES = {400: "bad_request", 401: "not_authenticated", 404: "not_found", 405: "
 
 @dataclass(frozen=True)
 class FieldError:
-    """`field`: its dotted path, such as config.images.index."""
+    """An error of one field. `field`: its dotted path, such as config.images.index."""
 
     field: str
     message: str
@@ -49,7 +49,7 @@ class FieldError:
 
 @dataclass
 class ProblemError(C2BError):
-    """The error that answers a request."""
+    """An error that becomes the answer to a request."""
 
     status: int
     code: str
@@ -62,12 +62,12 @@ class ProblemError(C2BError):
 
 
 def not_found(what: str) -> ProblemError:
-    """The same for what does not exist and for what is another tenant's."""
+    """Returns the same 404 for what does not exist and for what belongs to another tenant."""
     return ProblemError(404, "not_found", f"there is no such {what}")
 
 
 def body_of(problem: ProblemError, request_id: str) -> dict[str, Any]:
-    """The JSON of a problem."""
+    """Returns the JSON of a problem."""
     return {
         "type": f"urn:c2b-ray:problem:{problem.code}",
         "title": HTTPStatus(problem.status).phrase,
@@ -80,14 +80,14 @@ def body_of(problem: ProblemError, request_id: str) -> dict[str, Any]:
 
 
 def encoded(problem: ProblemError, request_id: str) -> bytes:
-    """The body of an answer, which is counted by its code."""
+    """Returns the body of an answer, and counts the problem by its code."""
     counters.refused(problem.code)
-    # ASCII, so that halves of surrogates in what a client sent cannot break the answer.
+    # ASCII, so that lone surrogates from a client cannot break the answer.
     return json.dumps(body_of(problem, request_id)).encode()
 
 
 def problem_of(error: Exception) -> ProblemError | None:
-    """What an error means in HTTP; None for one that nobody raises on purpose."""
+    """Returns the problem of an error; None for an unexpected error."""
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, RequestValidationError):
@@ -102,13 +102,16 @@ def problem_of(error: Exception) -> ProblemError | None:
 
 
 def handle(app: FastAPI, methods: Callable[[str], Iterable[str]]) -> None:
-    """Errors of routes are answered as problems; what is left is the envelope's. `methods`: those of a path."""
+    """Answers errors of routes as problems; the envelope answers the others. `methods`: returns the methods of a
+    path."""
 
     async def answer(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         if problem is None:
             raise error
-        if problem.status == HTTPStatus.METHOD_NOT_ALLOWED:  # the router names those of the first route of several
+        if (
+            problem.status == HTTPStatus.METHOD_NOT_ALLOWED
+        ):  # the router names only the methods of the first of several routes
             problem.headers = {"Allow": ", ".join(sorted(methods(request.scope["path"])))}
         content = encoded(problem, request.scope["state"]["request_id"])
         return Response(content, problem.status, headers=dict(problem.headers), media_type=MEDIA_TYPE)
@@ -126,7 +129,7 @@ def _message(text: str) -> str:
 
 
 def _of_validation(error: RequestValidationError) -> ProblemError:
-    """Of a query or a header: where it stood is left out, as in {"field": "limit"}."""
+    """Returns the problem of a query or a header. Fields leave out where they stood, as in {"field": "limit"}."""
     errors = [FieldError(".".join(map(str, one["loc"][1:])), str(one["msg"])) for one in error.errors()]
     first = f"{errors[0].field}: {errors[0].message}" if errors else "the request is wrong"
     return ProblemError(422, "invalid", first, errors)
@@ -151,7 +154,7 @@ def _of_quota(error: Denied) -> ProblemError:
 
 
 def _of_conflict(error: IdempotencyConflictError) -> ProblemError:
-    detail = f"{error}: it made {error.job_id}; send another key, or the body of then"
+    detail = f"{error}: it created {error.job_id}; send another key, or the same body as before"
     return ProblemError(422, "idempotency_conflict", detail, [FieldError("Idempotency-Key", detail)])
 
 
@@ -171,4 +174,4 @@ _TRANSLATIONS: dict[type[C2BError], Callable[[Any], ProblemError]] = {
     StorageError: lambda error: _down("storage_down", str(error)),
     ServiceError: lambda error: _down("service_down", str(error)),
 }
-"""The first that fits counts: subclasses stand before what they are subclasses of."""
+"""The first match counts, so subclasses stand before their base classes."""

@@ -1,7 +1,7 @@
-"""Reads the results of a job: its tables, images, report and documents. Routes and pages read through it.
+"""Reads the results of a job: its tables, images, report and documents. Routes and pages use it.
 
-Of an audit it reads the run directory, of a dataset its shards, of a question its answer. A name is looked up among
-those that there are, never part of a path. It loads no model.
+For an audit it reads the run directory, for a dataset its shards, for a question its answer. Names are looked up among
+those that exist, and never become part of a path. It loads no model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from c2b_ray.store.run import MANIFEST, Run, load_run
 
 ROWS, ANSWER, REPORT = "rows", "answer.json", "report.html"
 INDEX_BYTES = 256 * 2**20
-"""Of all indexes of images together: those of 16 million images."""
+"""The most memory of all indexes of images together: enough for 16 million images."""
 _REMEMBERED, _SECONDS = 64, 300.0
 _known: OrderedDict[str, tuple[float, Made]] = OrderedDict()
 _indexes: OrderedDict[str, IdIndex] = OrderedDict()
@@ -37,10 +37,8 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Made:
-    """What lies at a job's path. `run`: of an audit; `dataset`: of a dataset whose build has ended; else neither.
-
-    `layout`: where the rows of the requested tables lie.
-    """
+    """The results at a job's path. `run`: of an audit; `dataset`: of a dataset whose build has ended; both None
+    otherwise. `layout`: the row groups of tables that were requested."""
 
     job: Job
     path: str
@@ -50,7 +48,7 @@ class Made:
 
     @property
     def tables(self) -> dict[str, pa.Schema]:
-        """The schema of each table that is there."""
+        """The schema of each table that exists."""
         if self.dataset is not None:
             return {ROWS: DATASET_ROWS}
         run = self.run
@@ -69,7 +67,7 @@ class Made:
         return record.rows if record is not None else self._groups(name).rows
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """The whole table, with nothing in it that should stay on the machine. 404 where there is none."""
+        """Returns the whole table, without what must not leave the machine. Raises 404 if there is none."""
         if name not in self.tables:
             raise not_found("table")
         if self.dataset is not None:
@@ -81,18 +79,19 @@ class Made:
         return exported(table)
 
     def page(self, name: str, start: int, limit: int) -> pa.Table:
-        """Rows of a table from `start` on, without the bytes of images; no more is read than the row groups that hold
-        them. 404 where there is no such table."""
+        """Returns rows of a table from `start` on, without the bytes of images. It reads only the row groups that
+        contain them. Raises 404 if there is no such table."""
         groups, columns = self._groups(name), readable(self.tables[name])
         return self._joined(name, columns, groups.page(start, limit, columns))
 
     def rows_at(self, name: str, rows: Sequence[int], columns: list[str] | None = None) -> pa.Table:
-        """As `page`, the rows of these numbers in this order; `columns` may name those with bytes, too."""
+        """Like `page`, but returns the rows with these numbers, in this order. `columns` may include those with
+        bytes."""
         groups, columns = self._groups(name), columns or readable(self.tables[name])
         return self._joined(name, columns, groups.take(rows, columns))
 
     def image(self, image_id: str) -> bytes:
-        """Its encoded bytes. 404 where the run holds none with this id."""
+        """Returns an image's encoded bytes. Raises 404 if the run has none with this id."""
         name, column = (ROWS, "image") if self.dataset is not None else ("images", "bytes")
         if name not in self.tables:
             raise not_found("image")
@@ -105,7 +104,7 @@ class Made:
         raise not_found("image")
 
     def document(self, name: str) -> bytes:
-        """`report.html` or `answer.json`, as it was written. 404 where this job has none."""
+        """Returns `report.html` or `answer.json` as written. Raises 404 if this job has none."""
         if not files.exists(f"{self.path}/{name}"):
             raise not_found("report" if name == REPORT else "answer")
         return files.read_bytes(f"{self.path}/{name}")
@@ -124,7 +123,7 @@ class Made:
         return self.layout[name]
 
     def _index(self, name: str, groups: RowGroups) -> IdIndex:
-        """Where each image is: read once of what is finished."""
+        """Returns the index of images by id, which is cached for finished jobs."""
         with _lock:
             known = _indexes.get(self.path)
         if known is None:
@@ -146,7 +145,7 @@ class Made:
 
 
 def made_by(job: Job, path: str) -> Made:
-    """What a job has made so far; 409 where there is nothing to read yet."""
+    """Returns the results of a job so far. Raises 409 if there are none yet."""
     if job.state == "finished":
         with _lock:
             known = _known.get(path)
@@ -162,23 +161,23 @@ def made_by(job: Job, path: str) -> Made:
 
 
 def finished(made: Made) -> Run:
-    """The run of an audit that has ended well. 409 where it has not, or is none."""
+    """Returns the run of a finished audit. Raises 409 if it is not finished, or is no audit."""
     if made.run is None:
-        raise ProblemError(409, "no_run", f"a {made.job.kind} has no run of an audit")
+        raise ProblemError(409, "no_run", f"a job of the kind {made.job.kind} has no run of an audit")
     if made.job.state != "finished":
         raise ProblemError(409, "not_finished", f"the job is {made.job.state}; wait until it is finished")
     return made.run
 
 
 def forget(path: str) -> None:
-    """What was remembered of a run that is being deleted."""
+    """Removes a run that is being deleted from the caches."""
     with _lock:
         _known.pop(path, None)
         _indexes.pop(path, None)
 
 
 def _keep(path: str, index: IdIndex) -> None:
-    """Where a run's images are; replaces the oldest of the others where all take too much memory."""
+    """Caches the index of a run's images, and drops the oldest ones if all together take too much memory."""
     with _lock:
         _indexes[path] = index
         while len(_indexes) > 1 and sum(one.nbytes for one in _indexes.values()) > INDEX_BYTES:
@@ -186,7 +185,7 @@ def _keep(path: str, index: IdIndex) -> None:
 
 
 def readable(schema: pa.Schema) -> list[str]:
-    """The columns that JSON and CSV can hold: all but bytes, and structs with bytes inside."""
+    """Returns the columns that JSON and CSV can hold: all except bytes, and structs that contain bytes."""
     return [field.name for field in schema if not _has_bytes(field.type)]
 
 
@@ -211,7 +210,7 @@ def _read(job: Job, path: str) -> Made:
 
 
 def _too_early(job: Job) -> ProblemError:
-    return ProblemError(409, "nothing_yet", f"the job is {job.state} and has made nothing that can be read")
+    return ProblemError(409, "nothing_yet", f"the job is {job.state} and has no results yet")
 
 
 def answer_of(made: Made) -> Any:

@@ -1,4 +1,4 @@
-"""The route that takes uploads: a body that is written to disk as it arrives, and kept where it is what it says."""
+"""The route that receives uploads: the body is written to disk as it arrives, checked, and then stored."""
 
 from __future__ import annotations
 
@@ -35,21 +35,27 @@ _BODY = {
 @routes.post(
     "/uploads",
     status_code=201,
-    responses={**answers(UploadBody, 201), **answers(UploadBody, 200, "It was there already."), **errors(415, 422)},
+    responses={
+        **answers(UploadBody, 201),
+        **answers(UploadBody, 200, "The file was uploaded before."),
+        **errors(415, 422),
+    },
     openapi_extra=_BODY,
 )
 async def upload(
     request: Request,
-    kind: Annotated[Kind, Header(alias="X-Upload-Kind", description="What the file is.")],
+    kind: Annotated[Kind, Header(alias="X-Upload-Kind", description="The kind of file.")],
     name: Annotated[
-        str | None, Header(alias="X-Upload-Name", max_length=600, description="For people; percent-encoded UTF-8.")
+        str | None,
+        Header(alias="X-Upload-Name", max_length=600, description="A name for people, in percent-encoded UTF-8."),
     ] = None,
     sha256: Annotated[
-        str | None, Header(alias="X-Upload-SHA256", pattern="^[0-9a-f]{64}$", description="What arrives is checked.")
+        str | None,
+        Header(alias="X-Upload-SHA256", pattern="^[0-9a-f]{64}$", description="The expected hash, which is checked."),
     ] = None,
 ) -> Json:
-    """Upload a model, an image, an archive of images or a table. ONNX and safetensors only; what is no such file is
-    refused. Configs name it by its `spec`."""
+    """Upload a model, an image, an archive of images or a table. Models must be ONNX or safetensors; other files are
+    refused. Configs refer to the upload by its `spec`."""
     context, caller = await to_thread.run_sync(_admitted, request)
     with context.places.one(caller.tenant_id):
         return await _received(request, context, caller, (kind, sha256, _shown(name)))
@@ -58,7 +64,7 @@ async def upload(
 async def _received(
     request: Request, context: Context, caller: Caller, said: tuple[Kind, str | None, str | None]
 ) -> Json:
-    """`said`: the kind, sha256 and name that the client gave."""
+    """Receives the body and stores it. `said`: the kind, sha256 and name from the client."""
     receiver = await to_thread.run_sync(Receiver, context.tenant_root(caller.tenant_id), context.config.policy)
     try:
         with refusals():
@@ -77,7 +83,7 @@ async def _received(
 
 
 def _admitted(request: Request) -> tuple[Context, Caller]:
-    """Before anything of the body is read."""
+    """Checks the key and the quota before the body is read."""
     context, caller = enter(request, "submit")
     length = request.headers.get("content-length", "")
     announced = int(length[:20]) if length.isdigit() else 1
@@ -87,7 +93,7 @@ def _admitted(request: Request) -> tuple[Context, Caller]:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What is wrong with a file, in HTTP."""
+    """Turns errors of a file into problems."""
     try:
         yield
     except TooLargeError as error:
@@ -99,8 +105,8 @@ def refusals() -> Iterator[None]:
 def kept(
     context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]
 ) -> tuple[Upload, bool]:
-    """What was received, and whether it was not there before. `received`: its kind, sha256 and name, as far as the
-    client said."""
+    """Stores what was received; returns the upload and whether it is new. `received`: the receiver, and the kind,
+    sha256 and name from the client."""
     receiver, kind, sha256, name = received
     stored = receiver.finish(kind, sha256)
     new = NewUpload(stored.sha256, stored.kind, stored.bytes, name, stored.meta)

@@ -1,6 +1,6 @@
 """A short-lived cache of tenants' rows in the ledger, which each request would otherwise read again.
 
-It knows tenants and their quotas; their use is always read anew.
+It caches tenants and their quotas, never their use.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from c2b_ray.endpoint.ledger import tenants
 from c2b_ray.endpoint.ledger.database import Database
 
 OPERATORS = "operators"
-"""The name of the tenant whose admin keys administer the whole endpoint; another tenant's administer their tenant."""
+"""The tenant whose admin keys administer the whole endpoint; other admin keys administer only their tenant."""
 _MOST = 10_000
 
 
 class Remembered:
-    """Threads share it."""
+    """The cache. It is safe to use from several threads."""
 
     def __init__(self, db: Database, defaults: Quotas, seconds: float) -> None:
         self._db, self._defaults, self._seconds = db, defaults, seconds
@@ -30,7 +30,7 @@ class Remembered:
         return self._of(tenant_id)[0]
 
     def operates(self, tenant_id: str) -> bool:
-        """Whether the tenant is that of the operators."""
+        """Returns whether the tenant is that of the operators."""
         return self._of(tenant_id)[1]
 
     def forget(self) -> None:
@@ -39,8 +39,8 @@ class Remembered:
             self._renewing.clear()
 
     def _renews(self, tenant_id: str, until: float, now: float) -> bool:
-        """Whether this thread is to ask again, as one does in the second half of the time; else all would at its
-        end."""
+        """Returns whether this thread should read the row again. One thread does so in the second half of the cached
+        time; otherwise all threads would at its end."""
         if until - now > self._seconds / 2:
             return False
         with self._lock:

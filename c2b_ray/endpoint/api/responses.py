@@ -1,4 +1,4 @@
-"""Responses of routes: fast JSON, and for the OpenAPI document each error that a route may return."""
+"""Responses of routes: fast JSON, and, for the OpenAPI document, the errors that a route may return."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from c2b_ray.text import finite
 
 _WORDS = {
     400: "The body or a cursor is malformed.",
-    401: "There is no key, or it works no more.",
-    403: "The key has not the scope.",
-    404: "There is no such thing, or it is another tenant's.",
+    401: "There is no key, or it no longer works.",
+    403: "The key lacks the scope.",
+    404: "It does not exist, or belongs to another tenant.",
     405: "The path has other methods.",
-    409: "It is not in a state for this.",
+    409: "The state of the object does not allow this.",
     413: "The body is too large.",
-    415: "The body is of another media type.",
+    415: "The media type of the body is not supported.",
     422: "A field is wrong; `errors` names it.",
-    429: "A quota is used up; Retry-After says when to ask again.",
-    503: "The ledger or a store does not answer; Retry-After says when to ask again.",
+    429: "A quota is used up; Retry-After says when to try again.",
+    503: "The ledger or a store does not answer; Retry-After says when to try again.",
 }
 _RETRY = {"Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "string"}}}
 _ID = {"X-Request-ID": {"description": "In the endpoint's log.", "required": True, "schema": {"type": "string"}}}
@@ -34,7 +34,7 @@ _COMMON = (400, 401, 403, 404, 413, 429, 503)
 
 
 class Json(Response):
-    """A dict as it is, without a look at each field: what models say of it is checked by tests."""
+    """A dict as JSON, without validation of each field: tests check that answers match the models."""
 
     media_type = "application/json"
 
@@ -43,17 +43,17 @@ class Json(Response):
 
 
 def finite_json(content: Any, status: int = 200) -> Json:
-    """With null for what is no number, and text for what JSON does not have."""
+    """Returns JSON with null for NaN and infinity, and text for values that JSON does not have."""
     return Json(json.loads(json.dumps(finite(content), default=str)), status)
 
 
 def router(tag: str) -> APIRouter:
-    """Of routes that want a key."""
+    """Returns the router of routes that need a key."""
     return APIRouter(prefix="/v1", tags=[tag], dependencies=[Security(BEARER)], responses=errors(*_COMMON))
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For `responses=`."""
+    """Returns the errors of a route for `responses=`."""
     return {
         status: {
             "description": _WORDS[status],
@@ -69,13 +69,14 @@ def answers(model: type[BaseModel], status: int = 200, description: str = "") ->
 
 
 def files(media_types: Mapping[str, str], description: str) -> dict[int | str, dict[str, Any]]:
-    """Of a route that answers with one of several media types: each with the `type` of its schema."""
+    """Returns the `responses=` of a route that answers with one of several media types: media type → `type` of its
+    schema."""
     content = {name: {"schema": {"type": kind}} if kind else {} for name, kind in media_types.items()}
     return {200: {"description": description, "content": content}}
 
 
 def body(model: type[BaseModel]) -> dict[str, Any]:
-    """For `openapi_extra=`: routes read documents themselves, strictly."""
+    """Returns the body of a route for `openapi_extra=`, because routes read documents themselves."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     schema.pop("$defs", None)
     examples = schema.pop("examples", [])

@@ -27,7 +27,9 @@ Classifier = Annotated[
     str | None, Query(min_length=1, max_length=500, description="One of the run's classifiers; by default all.")
 ]
 REPORT_PATH = "report"
-Signature = Annotated[str | None, Query(max_length=200, description="Of a signed URL, in place of a key.")]
+Signature = Annotated[
+    str | None, Query(max_length=200, description="The signature of a signed URL, in place of a key.")
+]
 Artifact = Annotated[
     str,
     Query(max_length=500, pattern=r"^(report|(tables|images)/[^/?#\s]+)$", description="report, tables/…, images/…"),
@@ -46,7 +48,7 @@ _POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"
 
 
 class SignedUrl(Answer):
-    """It works without a key until `expires`, in seconds since 1970."""
+    """A URL that works without a key until `expires`, in seconds since 1970."""
 
     url: str
     expires: int
@@ -54,7 +56,7 @@ class SignedUrl(Answer):
 
 @routes.get("/audits/{job_id}/tables", responses={**answers(TableList), **errors(409)})
 def tables(request: Request, job_id: str) -> Json:
-    """The tables of a job, and the formats in which its results are exported."""
+    """List the tables of a job, and the formats in which its results can be exported."""
     made = _made(request, job_id)[2]
     items = [
         {"name": name, "rows": made.rows(name), "columns": {field.name: str(field.type) for field in schema}}
@@ -81,7 +83,7 @@ def table(
     cursor: Cursor = None,
     signature: Signature = None,
 ) -> Response:
-    """A table: JSON by pages, CSV or Parquet as a whole. JSON and CSV leave out the bytes of images."""
+    """Return a table: JSON by pages, CSV or Parquet as a whole. JSON and CSV leave out the bytes of images."""
     context, made = _artifact(request, job_id)
     if format == "json":
         about = ("table", made.job.tenant_id, job_id, name)
@@ -106,7 +108,7 @@ def table(
     },
 )
 def image(request: Request, job_id: str, image_id: str, signature: Signature = None) -> Response:
-    """An image of the run, by the id that tables have, as it was encoded."""
+    """Return an image of the run, as encoded, by the id that tables use."""
     data = _artifact(request, job_id)[1].image(image_id)
     headers = {"Cache-Control": "private, max-age=86400, immutable", "Content-Security-Policy": CLOSED}
     return Response(data, media_type=picture_type(data), headers=headers)
@@ -116,19 +118,19 @@ def image(request: Request, job_id: str, image_id: str, signature: Signature = N
     "/audits/{job_id}/report",
     response_class=Response,
     responses={
-        **files({"text/html": "string"}, "The report, one page that asks nothing of the network."),
+        **files({"text/html": "string"}, "The report, one page that loads nothing from the network."),
         **errors(409, 422),
     },
 )
 def report(request: Request, job_id: str, signature: Signature = None) -> Response:
-    """The report of a finished job."""
+    """Return the report of a finished job."""
     page = _artifact(request, job_id)[1].document(REPORT)
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
 
 
 @routes.get("/audits/{job_id}/signed", responses={**answers(SignedUrl), **errors(422)})
 def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> Json:
-    """A URL of the report, of a table or of an image of the job, which works without a key for some minutes."""
+    """Return a URL of the job's report, or of a table or image, that works without a key for some minutes."""
     context, caller = enter(request, "read")
     job = of_tenant(context, caller, job_id)
     seconds = context.config.signed_url_seconds
@@ -142,7 +144,7 @@ def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> J
     responses={**files(dict.fromkeys(MEDIA.values(), ""), "The document."), **errors(409, 422)},
 )
 def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
-    """The results for other programs, as `c2b export` writes them: csv, json, parquet, failures, model-card."""
+    """Return the results as `c2b export` writes them: csv, json, parquet, failures, model-card."""
     made = _made(request, job_id)[2]
     if form not in made.exports:
         raise ProblemError(404, "not_found", f"this job has no such export; it has {', '.join(made.exports) or 'none'}")
@@ -152,14 +154,17 @@ def export(request: Request, job_id: str, form: str, classifier: Classifier = No
 
 @routes.get("/audits/{job_id}/answer", responses={200: {"description": "As `c2b ask --json`."}, **errors(409)})
 def answer(request: Request, job_id: str) -> Json:
-    """The answer of a question that has finished."""
+    """Return the answer to a question that has finished."""
     made = _made(request, job_id)[2]
     return finite_json(cleaned(answer_of(made)))
 
 
 def page_policy(page: bytes) -> str:
-    """The page's own policy, which allows its one script and its one style sheet by their hashes, in a sandbox: a page
-    of an audit shares no origin, no cookie and no storage with the endpoint. A page without one runs no script."""
+    """Returns the Content-Security-Policy of a page: its own policy in a sandbox.
+
+    The page's policy allows its one script and its one style sheet by their hashes. The sandbox gives it no origin,
+    cookies or storage of the endpoint. A page without a policy runs no script.
+    """
     head = _POLICY.search(page[:8192])
     policy = head[1].decode("ascii", "replace").replace("&#39;", "'") if head else "default-src 'none'; img-src data:"
     if not re.fullmatch(r"[\w '=+/:;.-]+", policy):
@@ -168,25 +173,25 @@ def page_policy(page: bytes) -> str:
 
 
 def attachment(name: str) -> str:
-    """A Content-Disposition whose name is letters, digits, dots, dashes and underscores only."""
+    """Returns a Content-Disposition whose file name has only letters, digits, dots, dashes and underscores."""
     return f'attachment; filename="{re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:150]}"'
 
 
 def picture_type(data: bytes) -> str:
-    """By its first bytes; what is no known picture is sent as bytes, which no browser shows."""
+    """Returns the media type of an image by its first bytes. Unknown ones are bytes, which no browser shows."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in PICTURES.items() if data.startswith(start)), OCTETS)
 
 
 def read(context: Context, caller: Caller, job_id: str) -> Made:
-    """What a job of the caller has made. 404 for another tenant's."""
+    """Returns the results of the caller's job. Raises 404 for another tenant's."""
     job = of_tenant(context, caller, job_id)
     return made_by(job, job.run_path or context.run_path(caller.tenant_id, job.id))
 
 
 def _artifact(request: Request, job_id: str) -> tuple[Context, Made]:
-    """Of a job, for who has a key or a signed URL."""
+    """Returns the results of a job for a caller with a key or a signed URL."""
     context, tenant_id = enter_artifact(request)
     job = jobs.get(context.db, tenant_id, job_id)
     if job is None:
@@ -200,7 +205,7 @@ def _made(request: Request, job_id: str) -> tuple[Context, Caller, Made]:
 
 
 def exported_as(made: Made, form: str, classifier: str | None) -> bytes | Any:
-    """The document of one of `made.exports`."""
+    """Returns the results in one of the formats `made.exports`."""
     if made.dataset is None:
         run = finished(made)
         return run.kind.export(run, form, classifier)

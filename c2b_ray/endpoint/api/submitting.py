@@ -1,4 +1,4 @@
-"""From a client's request to a stored job: checked by the policy, counted, written to the ledger.
+"""From a client's request to a stored job: checked by the policy and the quotas, and written to the ledger.
 
 Routes and pages submit through it. It loads no model.
 """
@@ -30,7 +30,8 @@ _DAYS = 30
 
 @dataclass(frozen=True)
 class Resolved:
-    """A config as it was sent and as it will run. `images`: at most, None where nobody knows before it runs."""
+    """A config as it was sent and as it will run (`runs`). `images`: the most images; None if unknown before it
+    runs."""
 
     kind: str
     config: dict[str, Any]
@@ -40,7 +41,8 @@ class Resolved:
 
 
 def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> Resolved:
-    """422 names the field that is wrong, or that names what this tenant may not."""
+    """Checks a config and returns what will run. Raises 422, which names a field that is wrong, or that names something
+    this tenant may not use."""
     about = kind_named(kind)
     model = about.config_class
     tenancy = tenancy_of(context, caller.tenant_id, config)
@@ -56,7 +58,8 @@ def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, An
 
 
 def _check_gradients(config: Mapping[str, Any]) -> None:
-    """Now, and not when the job starts; of the config as it was written, whose paths an error may say."""
+    """Checks at submission, and not when the job starts. It uses the submitted config, because an error may show its
+    paths."""
     from c2b_ray.audits.latent.preflight import check_gradients
     from c2b_ray.config.latent import LatentConfig
 
@@ -66,7 +69,7 @@ def _check_gradients(config: Mapping[str, Any]) -> None:
 def submit_job(
     context: Context, caller: Caller, resolved: Resolved, name: str | None, once: tuple[str | None, bytes]
 ) -> Json:
-    """202 and the job. `once`: the Idempotency-Key, and the body that it stands for."""
+    """Submits the job and answers 202. `once`: the Idempotency-Key, and the body to compare it by."""
     key, content = once
     new = NewJob(
         kind=resolved.kind,
@@ -83,8 +86,10 @@ def submit_job(
 
 
 def submitted_before(context: Context, caller: Caller, once: tuple[str | None, bytes]) -> Json | None:
-    """What a submission that comes again is answered; None for one that is new. Asked before the config is checked: a
-    file that it names may be gone since, and the job is there all the same."""
+    """Returns the answer to a repeated submission; None for a new one.
+
+    It is called before the config is checked, because a file that the config names may have been deleted since.
+    """
     key, content = once
     if key is None:
         return None
@@ -101,7 +106,7 @@ def _accepted(job: Job, created: bool) -> Json:
 
 
 def tenancy_of(context: Context, tenant_id: str, config: Mapping[str, Any]) -> Tenancy:
-    """The tenant's part of the endpoint, with those of its uploads that the config names."""
+    """Returns the tenant's part of the endpoint, with the uploads that the config names."""
     named = {sha for text in _texts(config) for sha in _UPLOAD.findall(text)}
     if len(named) > _MOST_UPLOADS:
         raise ProblemError(422, "invalid_config", f"a config names at most {_MOST_UPLOADS} uploads")
@@ -118,7 +123,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
-    """What the config alone says, without a look at any file."""
+    """Returns the most images that the config implies, without reading any file; None if it does not say."""
     if kind == "c2b" and runs.get("classes") != "all":
         from c2b_ray.audits.c2b.size import most_images
         from c2b_ray.config.audit import AuditConfig
@@ -146,7 +151,8 @@ def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
 
 
 def model_seconds(context: Context, caller: Caller, resolved: Resolved) -> float | None:
-    """An upper limit from the tenant's earlier use of these models; None where it never used one of them."""
+    """Estimates the most model seconds from the tenant's earlier use of these models; None if it never used one of
+    them."""
     models, images = resolved.models, resolved.images
     if images is None or not models:
         return None

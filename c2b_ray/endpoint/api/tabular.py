@@ -22,14 +22,14 @@ def json_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def csv_of_slices(table: pa.Table) -> Iterator[bytes]:
-    """With one header. Lists and structs are JSON; no cell is a formula (`report.kit.export.csv_of`)."""
+    """Yields CSV with one header. Lists and structs become JSON; no cell is a formula (`report.kit.export.csv_of`)."""
     for start in range(0, max(table.num_rows, 1), ROWS):
         data = csv_of(_flat(table.slice(start, ROWS)))
         yield data if start == 0 else data.partition(b"\n")[2]
 
 
 def parquet_slices(table: pa.Table) -> Iterator[bytes]:
-    """One file, of which no more than a slice is encoded in memory."""
+    """Yields one Parquet file. At most one slice is encoded in memory."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
         for start in range(0, max(table.num_rows, 1), ROWS):

@@ -1,4 +1,4 @@
-"""Routes of uploads: models and tables of a tenant, kept under the SHA-256 of their bytes."""
+"""Routes of uploads: models, images and tables of a tenant, stored under the SHA-256 of their bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ routes = router("uploads")
 
 @routes.get("/uploads", responses={**answers(UploadList), **errors(422)})
 def listed(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
-    """The tenant's uploads, the latest first."""
+    """List the tenant's uploads, latest first."""
     context, caller = enter(request, "read")
     about = ("uploads", caller.tenant_id)
     position = context.signer.open(cursor, *about)
@@ -33,7 +33,7 @@ def listed(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
 
 @routes.get("/uploads/{sha256}", responses=answers(UploadBody))
 def read(request: Request, sha256: str) -> Json:
-    """What was uploaded, and what was read from it."""
+    """Return an upload and the facts that were read from it."""
     context, caller = enter(request, "read")
     upload = uploads.get(context.db, caller.tenant_id, sha256)
     if upload is None:
@@ -43,13 +43,13 @@ def read(request: Request, sha256: str) -> Json:
 
 @routes.delete("/uploads/{sha256}", responses=answers(UploadBody))
 def remove(request: Request, sha256: str) -> Json:
-    """Forget an upload; audits that name it and have not begun fail."""
+    """Delete an upload. Audits that use it and have not begun will fail."""
     context, caller = enter(request, "submit")
     return Json(upload_body(removed(context, caller, sha256)))
 
 
 def removed(context: Context, caller: Caller, sha256: str) -> Upload:
-    """The upload as it was. 404 for another tenant's."""
+    """Deletes an upload and returns it as it was. Raises 404 for another tenant's."""
     upload = uploads.get(context.db, caller.tenant_id, sha256)
     if upload is None or not uploads.remove(context.db, caller.tenant_id, sha256, caller.actor):
         raise not_found("upload")

@@ -1,6 +1,6 @@
-"""New events of the jobs that streams of this process follow: one query a moment, however many streams there are.
+"""Reads new events of the jobs that streams of this process follow, with one query a moment for all streams.
 
-It knows events and subscribers, not how they are sent. Where the ledger does not answer, it waits and goes on.
+It knows events and subscribers, not how events are sent. While the ledger does not answer, it waits.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from c2b_ray.errors import C2BError
 
 POLL_SECONDS = 0.5
 CHECK_SECONDS = 10.0
-"""How often the states of the jobs are looked at besides, whose events may have been forgotten, and the keys."""
+"""Seconds between checks of the keys, and of the jobs' states, since the events of their ends may have been deleted."""
 _AT_ONCE, _JOBS = 1000, 100
 _STOP = None
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads a stream."""
+    """The tenant and the key that read a stream."""
 
     tenant_id: str
     key_id: str
 
 
 class Follower:
-    """One stream's place in the events of its job. `ended`: the job has already."""
+    """One stream and its position in the events of its job. `ended`: whether the job has ended already."""
 
     def __init__(self, job_id: str, last_id: int, ended: bool, reader: Reader) -> None:
         self.job_id, self.last_id, self.ended, self.reader = job_id, last_id, ended, reader
@@ -43,7 +43,7 @@ class Follower:
 
 
 class Watch:
-    """Belongs to the event loop that first follows a job; its query runs in a thread of its own."""
+    """Belongs to the event loop that first follows a job. Its query runs in its own thread."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -57,12 +57,12 @@ class Watch:
         return len(self._followers)
 
     def of_tenant(self, tenant_id: str) -> int:
-        """How many streams a tenant has."""
+        """Returns the number of a tenant's streams."""
         return sum(one.reader.tenant_id == tenant_id for one in tuple(self._followers))
 
     async def follow(self, follower: Follower, seconds: float) -> AsyncIterator[Event]:
-        """The events after its `last_id`, and those to come until the job has ended or the reader's key works no more,
-        for `seconds` at most."""
+        """Yields the events after the follower's `last_id`, and new ones until the job ends or the reader's key stops
+        working, for at most `seconds`."""
         self._followers.add(follower)
         self._news.set()
         if self._task is None or self._task.done():
@@ -90,7 +90,7 @@ class Watch:
         self._thread.shutdown(wait=False)
 
     async def _poll(self) -> None:
-        """Ends with the last follower."""
+        """Queries in turn until there are no followers."""
         loop, looked = asyncio.get_running_loop(), 0.0
         while self._followers:
             self._news.clear()
@@ -125,21 +125,21 @@ class Watch:
         self._followers.discard(follower)
 
     def _query(self, marks: frozenset[tuple[str, int]], check: bool) -> tuple[list[Event], set[str]]:
-        """New events of several jobs, and which of these jobs have ended, where that is looked at."""
+        """Returns new events of several jobs, and, with `check`, which of these jobs have ended."""
         self.queries += 1
         columns, jobs = tables.events.c, tables.jobs.c
         where = or_(*(and_(columns.job_id == job_id, columns.id > last_id) for job_id, last_id in marks))
         statement = select(columns.id, columns.job_id, columns.kind, columns.data, columns.at).where(where)
         with self._db.reading() as tx:
             ended: set[str] = set()
-            if check:  # before the events: what ended a job is then among them
+            if check:  # before the events, so that the event of an end is among them
                 of_marks = select(jobs.id).where(jobs.id.in_({job_id for job_id, _ in marks}), jobs.state.in_(ENDED))
                 ended = set(tx.execute(of_marks).scalars())
             rows = tx.execute(statement.order_by(columns.id).limit(_AT_ONCE)).all()
         return [record(Event, row) for row in rows], ended
 
     def _hand_out(self, followers: Sequence[Follower], events: Sequence[Event], ended: set[str]) -> bool:
-        """Whether there may be more at once."""
+        """Hands events to their followers. Returns whether there may be more already."""
         for follower in followers:
             new = [one for one in events if one.job_id == follower.job_id and one.id > follower.last_id]
             for event in new:
@@ -153,6 +153,6 @@ class Watch:
 
 
 def _parts(marks: Sequence[tuple[str, int]]) -> Iterator[frozenset[tuple[str, int]]]:
-    """As many as one statement takes."""
+    """Yields groups of marks that fit in one statement."""
     for start in range(0, len(marks), _JOBS):
         yield frozenset(marks[start : start + _JOBS])

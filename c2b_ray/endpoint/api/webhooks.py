@@ -22,7 +22,7 @@ MOST = 20
 
 
 class DeliveryInfo(Answer):
-    """`next_at`: when it is tried again, where it is pending."""
+    """A delivery. `next_at`: the time of the next attempt, while it is pending."""
 
     id: str
     job_id: str
@@ -38,7 +38,7 @@ class DeliveryList(Answer):
 
 @routes.get("/webhooks", responses=answers(WebhookList))
 def listed(request: Request) -> Json:
-    """The tenant's webhooks."""
+    """List the tenant's webhooks."""
     context, caller = enter(request, "read")
     return Json({"items": [_body(one) for one in webhooks.listed(context.db, caller.tenant_id)]})
 
@@ -46,7 +46,7 @@ def listed(request: Request) -> Json:
 @routes.post("/webhooks", status_code=201, responses={**answers(NewWebhookAnswer, 201), **errors(409, 415, 422)},
              openapi_extra=body(NewWebhookBody))  # fmt: skip
 def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
-    """Notify a URL when jobs end; each delivery is signed with the secret, which is shown this once."""
+    """Notify a URL when jobs end. Each delivery is signed with the secret, which is shown only once."""
     context, caller = enter(request, "submit")
     url = sent.as_model(NewWebhookBody).url
     policy = context.config.policy
@@ -62,7 +62,7 @@ def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Js
 
 @routes.get("/webhooks/{webhook_id}/deliveries", responses=answers(DeliveryList))
 def deliveries(request: Request, webhook_id: str) -> Json:
-    """The latest 50 deliveries of a webhook, and why the last attempt of each failed."""
+    """List the latest 50 deliveries of a webhook, and why the last attempt of each failed."""
     context, caller = enter(request, "read")
     if webhooks.get(context.db, caller.tenant_id, webhook_id) is None:
         raise not_found("webhook")
@@ -72,7 +72,7 @@ def deliveries(request: Request, webhook_id: str) -> Json:
 
 @routes.delete("/webhooks/{webhook_id}", responses=answers(WebhookBody))
 def remove(request: Request, webhook_id: str) -> Json:
-    """Forget a webhook, and what was still to be delivered to it."""
+    """Delete a webhook and its pending deliveries."""
     context, caller = enter(request, "submit")
     hook = webhooks.get(context.db, caller.tenant_id, webhook_id)
     if hook is None or not webhooks.remove(context.db, caller.tenant_id, webhook_id, caller.actor):

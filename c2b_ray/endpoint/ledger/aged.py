@@ -1,4 +1,4 @@
-"""Queries of the ledger for retention: what is old, and what was deleted. It deletes nothing."""
+"""Queries for retention: which rows are old, and what was deleted. This module deletes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_ONCE = 500
 
 
 def ended_before(db: Database, before: float, limit: int) -> list[tuple[str, str]]:
-    """Tenant and id of jobs that ended before then and are not deleted."""
+    """Returns (tenant id, job id) of jobs that ended before this time and are not deleted, oldest first."""
     where = _jobs.state.in_(ENDED), _jobs.ended < before, _jobs.deleted.is_(None)
     with db.reading() as tx:
         rows = tx.execute(select(_jobs.tenant_id, _jobs.id).where(*where).order_by(_jobs.ended).limit(limit))
@@ -24,7 +24,10 @@ def ended_before(db: Database, before: float, limit: int) -> list[tuple[str, str
 
 
 def unused_uploads(db: Database, before: float) -> list[Upload]:
-    """Uploads from before then that no job names which has not ended by then."""
+    """Returns uploads created before this time that no current job uses.
+
+    A job counts as current if it has not ended, or ended at this time or later, and is not deleted.
+    """
     named = cast(_jobs.config, Text).contains(_uploads.sha256) | cast(_jobs.resolved, Text).contains(_uploads.sha256)
     lately = or_(_jobs.ended.is_(None), _jobs.ended >= before)
     used = exists().where(and_(_jobs.tenant_id == _uploads.tenant_id, lately, _jobs.deleted.is_(None), named))
@@ -33,7 +36,7 @@ def unused_uploads(db: Database, before: float) -> list[Upload]:
 
 
 def deleted_jobs(db: Database, ids: Sequence[str]) -> list[str]:
-    """Those of the ids whose jobs were deleted; not those that the ledger does not know."""
+    """Returns the ids whose jobs were deleted. Ids that the ledger does not know are left out."""
     gone: list[str] = []
     with db.reading() as tx:
         for start in range(0, len(ids), _AT_ONCE):
@@ -43,7 +46,7 @@ def deleted_jobs(db: Database, ids: Sequence[str]) -> list[str]:
 
 
 def removed_uploads(db: Database, tenant_id: str, hashes: Sequence[str]) -> list[str]:
-    """Which of the hashes the tenant uploaded and later removed, by the audit log."""
+    """Returns the hashes that the tenant uploaded and later removed, according to the audit log."""
     gone: list[str] = []
     with db.reading() as tx:
         for start in range(0, len(hashes), _AT_ONCE):
@@ -56,7 +59,10 @@ def removed_uploads(db: Database, tenant_id: str, hashes: Sequence[str]) -> list
 
 
 def tenant_was_removed(db: Database, tenant_id: str) -> bool:
-    """By the audit log: that the ledger has no such tenant is no proof."""
+    """Returns whether the audit log says that the tenant was removed.
+
+    The absence of its row is no proof: the ledger may be a different one.
+    """
     where = _log.tenant_id == tenant_id, _log.action == "tenant.remove"
     with db.reading() as tx:
         there = tx.scalar(select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id))

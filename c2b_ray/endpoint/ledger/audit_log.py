@@ -1,10 +1,10 @@
-"""The audit log: who did what to what, appended and never changed, each entry chained to the one before by its hash.
+"""The audit log: who did what to what. Entries are appended, never changed, and chained by their hashes.
 
-`hash` is the SHA-256 of the entry and of `previous`, the hash before it; the row `audit_head` holds the last. So what
-changes, removes or inserts an entry, or cuts off the end, is found by `verify`. What it cannot find: entries that were
-never appended; and a chain that someone with write access to the database computed anew from some entry on, head
-included. Against the latter keep the head elsewhere from time to time (`head`, `c2b audit-log head`): `verify` says
-whether the log still goes through it.
+The `hash` of an entry is the SHA-256 of the entry, which holds the hash of the entry before it (`previous`). The row
+`audit_head` holds the last hash. `verify` therefore detects any entry that was changed, removed or inserted, and a log
+whose end was cut off. It cannot detect entries that were never appended, or a chain that someone with write access to
+the database recomputed from some entry on, head included. To detect the latter, keep the head elsewhere from time to
+time (`head`, `c2b audit-log head`): `verify` then checks that the log still contains it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _HEAD_ROW = "the head of the audit log"
 
 @dataclass(frozen=True)
 class Entry:
-    """`actor`: a key's id, or a word such as operator. `subject`: the id of what it was done to. `data`: JSON, without
-    secrets."""
+    """Something that was done. `actor`: a key's id, or a word such as operator. `subject`: the id of the object it was
+    done to. `data`: JSON, without secrets."""
 
     actor: str
     action: str
@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Logged:
-    """An entry as it stands in the log; `data` is JSON text."""
+    """An entry in the log. `data` is JSON text."""
 
     seq: int
     at: float
@@ -55,7 +55,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class Head:
-    """The end of the log: its last entry's number and hash; 0 and `BEGINNING` where it is empty."""
+    """The number and hash of the log's last entry; 0 and `BEGINNING` for an empty log."""
 
     seq: int
     hash: str
@@ -63,7 +63,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Break:
-    """The first entry that does not follow from the one before it."""
+    """The first entry that breaks the chain, and how."""
 
     seq: int
     reason: str
@@ -71,7 +71,7 @@ class Break:
 
 _COLUMNS = [tables.audit_log.c[field.name] for field in fields(Logged)]
 
-# Built once: to build a statement takes as long as to execute it.
+# Built once, because building a statement takes as long as executing it.
 _INSERT = tables.audit_log.insert()
 _HEAD = select(tables.audit_head.c.seq, tables.audit_head.c.hash)
 _LOCKED_HEAD = _HEAD.with_for_update()
@@ -81,12 +81,15 @@ _INSERT_AND_ADVANCE = (
     .values({field.name: bindparam(f"new_{field.name}") for field in fields(Logged)})
     .add_cte(_ADVANCE.cte("advanced"))
 )
-"""PostgreSQL's way: one message to the server fewer, while all others wait."""
+"""For PostgreSQL: one statement saves a message to the server while all other writers wait."""
 
 
 def append(tx: Transaction, entry: Entry) -> Logged:
-    """Part of the caller's transaction: what was done and its entry are kept together. Append last of all: until the
-    transaction ends, every other one that appends waits. It is written at the transaction's end."""
+    """Appends an entry, in the caller's transaction: an action and its entry are committed together.
+
+    Call it last: until the transaction ends, every other transaction that appends waits. The row is written at the end
+    of the transaction.
+    """
     head = tx.known.get(_HEAD_ROW) or _locked_head(tx)
     data = json.dumps(entry.data, sort_keys=True, allow_nan=False, separators=(",", ":"))
     logged = Logged(
@@ -111,14 +114,14 @@ def _write(tx: Transaction, entries: list[Logged]) -> None:
 
 
 def head(db: Database) -> Head:
-    """What to keep elsewhere."""
+    """Returns the head of the log, for the operator to keep elsewhere."""
     with db.reading() as tx:
         row = tx.execute(_HEAD).first()
     return Head(0, BEGINNING) if row is None else record(Head, row)
 
 
 def page(db: Database, *, tenant_id: str | None = None, before: int | None = None, limit: int = 100) -> list[Logged]:
-    """The latest entries first, those of one tenant or all; `before`: only those with a smaller `seq`."""
+    """Returns the latest entries first, of one tenant or of all; with `before`, only those with a smaller `seq`."""
     statement = select(*_COLUMNS).order_by(tables.audit_log.c.seq.desc()).limit(limit)
     if tenant_id is not None:
         statement = statement.where(tables.audit_log.c.tenant_id == tenant_id)
@@ -129,9 +132,10 @@ def page(db: Database, *, tenant_id: str | None = None, before: int | None = Non
 
 
 def verify(db: Database, kept: Head | None = None) -> Break | None:
-    """The first break, or None. `kept`: a head that was kept elsewhere, through which the log must go.
+    """Returns the first break of the chain; None for an intact log.
 
-    Entries that are appended meanwhile are left for the next time.
+    `kept`: a head that was kept elsewhere and that the log must contain. Entries appended during the check are not
+    checked.
     """
     end = head(db)
     previous, expected = BEGINNING, 1
@@ -139,11 +143,11 @@ def verify(db: Database, kept: Head | None = None) -> Break | None:
         if logged.seq != expected:
             return Break(expected, f"the entry is missing: {logged.seq} follows {expected - 1}")
         if logged.previous != previous:
-            return Break(logged.seq, "it does not follow from the entry before it")
+            return Break(logged.seq, "its `previous` is not the hash of the entry before it")
         if logged.hash != _digest(logged):
-            return Break(logged.seq, "its content is not what its hash was made of")
+            return Break(logged.seq, "its content does not match its hash")
         if kept is not None and logged.seq == kept.seq and logged.hash != kept.hash:
-            return Break(logged.seq, "its hash is not the one that was kept: the log was written anew")
+            return Break(logged.seq, "its hash differs from the one that was kept: the log was rewritten")
         previous, expected = logged.hash, expected + 1
     if expected <= end.seq:
         return Break(expected, f"the entry is missing: the log ends at {expected - 1}, its head says {end.seq}")
@@ -157,7 +161,10 @@ def verify(db: Database, kept: Head | None = None) -> Break | None:
 
 
 def _entries(db: Database, end: int) -> Iterator[Logged]:
-    """In order, a batch at a time: the log may be larger than memory. Also those that claim a number below 1."""
+    """Yields the entries in order, read in batches because the log may be larger than memory.
+
+    A forged entry may have a number below 1; those come too.
+    """
     columns, last = tables.audit_log.c, None
     while True:
         statement = select(*_COLUMNS).where(columns.seq <= end).order_by(columns.seq).limit(_BATCH)
@@ -170,7 +177,10 @@ def _entries(db: Database, end: int) -> Iterator[Logged]:
 
 
 def _behind_the_head(db: Database) -> bool:
-    """In one statement, which sees one moment: others append meanwhile."""
+    """Returns whether an entry has a number beyond the head's.
+
+    One statement reads both, since others append meanwhile.
+    """
     end = select(tables.audit_head.c.seq).scalar_subquery()
     with db.reading() as tx:
         return (

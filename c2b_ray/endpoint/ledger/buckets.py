@@ -1,8 +1,8 @@
-"""Token buckets in the ledger, for rates of requests: `rate` tokens a second flow in, up to `burst`; each takes one.
+"""Token buckets in the ledger limit the rate of requests: `rate` tokens a second flow in, up to `burst`.
 
-Replicas share them. `Throttle` takes tokens by the handful and spends them in its process, so that not every request
-writes to the database: together the replicas never spend more than flowed in; what a process took and did not spend
-within a second is gone.
+All replicas share the buckets. To avoid a write to the database for every request, `Throttle` takes several tokens at
+once and spends them in its process. The replicas together never spend more than flowed in; tokens that a process took
+and did not spend within a second are lost.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from c2b_ray.endpoint.ledger.quotas import Denied
 _buckets = tables.buckets.c
 FRESH_SECONDS = 1.0
 _HANDFULS = 10
-"""A handful is at most a tenth of the burst, and at most a tenth of a second's tokens."""
+"""A handful is at most a tenth of the burst, and at most the tokens of a tenth of a second."""
 _REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the headers of a response say: tokens a burst has, those left now, seconds until the bucket is full."""
+    """The state of a bucket, for the headers of a response: its size in tokens, the tokens left, and the seconds until
+    it is full."""
 
     limit: int
     remaining: int
@@ -35,7 +36,7 @@ class Allowance:
 
 
 def take(db: Database, name: str, rate: float, burst: int, tokens: float = 1.0) -> Allowance:
-    """Takes tokens from a bucket, which is full at first. Denied says when there will be enough."""
+    """Takes tokens from a bucket, which starts full. Raises Denied, with the time until there will be enough."""
     with db.transaction() as tx:
         left = _take(tx, name, rate, burst, tokens)
         if left is None:
@@ -45,7 +46,7 @@ def take(db: Database, name: str, rate: float, burst: int, tokens: float = 1.0) 
 
 
 class Throttle:
-    """Takes from buckets on behalf of one process. Threads share it."""
+    """Takes tokens from buckets for one process. It is safe to use from several threads."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -53,7 +54,7 @@ class Throttle:
         self._handfuls: dict[str, _Handful] = {}
 
     def take(self, name: str, rate: float, burst: int) -> Allowance:
-        """One token. Denied, also without asking the database again before there can be one."""
+        """Takes one token. Raises Denied, without a query while the last answer says that no token can be there yet."""
         with self._lock:
             if len(self._handfuls) >= _REMEMBERED:
                 self._handfuls.clear()
@@ -84,7 +85,7 @@ class Throttle:
 
 
 class _Handful:
-    """Tokens that this process took and may spend until `stale_at`."""
+    """Tokens that this process took from a bucket and may spend until `stale_at`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -93,13 +94,16 @@ class _Handful:
 
 
 def forget(db: Database, untouched_since: float) -> int:
-    """Deletes buckets that nobody took from since then: they are full. How many."""
+    """Deletes the buckets that nobody took from since this time, which are full by now; returns how many."""
     with db.transaction() as tx:
         return tx.execute(delete(tables.buckets).where(_buckets.updated < untouched_since)).rowcount
 
 
 def _take(tx: Transaction, name: str, rate: float, burst: int, tokens: float) -> float | None:
-    """What is left, None where there are not enough. One statement: two at once take one after the other."""
+    """Takes tokens and returns how many are left; None if there are not enough.
+
+    It is one statement, so that concurrent calls take one after the other.
+    """
     now = tx.now
     insert = postgresql.insert(tables.buckets) if tx.locks_rows else sqlite.insert(tables.buckets)
     there = _filled(now, rate, burst)
@@ -111,7 +115,10 @@ def _take(tx: Transaction, name: str, rate: float, burst: int, tokens: float) ->
 
 
 def _filled(now: float, rate: float, burst: int) -> ColumnElement[float]:
-    """A bucket that was touched in the future, as after a clock was set back, fills from now on."""
+    """Returns an expression for the tokens in a bucket now.
+
+    A bucket whose last change lies in the future, because the clock was set back, fills from now on.
+    """
     since = case((_buckets.updated > now, 0.0), else_=now - _buckets.updated)
     grown = _buckets.tokens + since * rate
     return case((grown > burst, float(burst)), else_=grown)

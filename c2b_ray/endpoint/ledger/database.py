@@ -1,11 +1,11 @@
 """Connections to the ledger's database, its transactions and its clock, in SQLite or PostgreSQL.
 
-It knows no table. What a lost connection, a lock that is not let go, or a full disk says in either database becomes a
-`DatabaseDownError`: nothing of the transaction was kept, what was committed before it stays.
+It knows no table. A lost connection, a lock that is not released and a full disk become a `DatabaseDownError` in both
+databases: nothing of the transaction was kept, and earlier commits stay.
 
-SQLite is for processes of one host. A write transaction takes the write lock at its beginning (BEGIN IMMEDIATE), so
-that none fails half way for another's; threads of one process queue for it in the process. Each commit is synced to
-disk. PostgreSQL runs at READ COMMITTED: a transaction that must not overtake another locks a row.
+SQLite serves processes of one host. A write transaction takes the write lock at its start (BEGIN IMMEDIATE), so that
+none fails half way because of another; threads of one process queue for the lock in the process. Each commit is synced
+to disk. PostgreSQL runs at READ COMMITTED: transactions that must run one after the other lock a row.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _POSTGRES_CLOCK: ColumnElement[float] = cast(func.extract("epoch", func.clock_ti
 
 
 Writer = Callable[["Transaction", list[Any]], object]
-"""What writes rows, all at once."""
+"""A function that writes all these rows at once."""
 
 
 class Transaction:
-    """Statements that are kept together or not at all.
+    """Statements that are committed together or not at all.
 
-    `known`: what writes of one transaction have read under its locks, or written, and need not read again.
+    `known`: values that one write read under the transaction's locks, or wrote, and that later writes of the
+    transaction need not read again.
     """
 
     def __init__(self, database: Database, connection: Connection, known: dict[str, Any] | None = None) -> None:
@@ -65,20 +66,21 @@ class Transaction:
 
     @now.setter
     def now(self, seconds: float) -> None:
-        """From a statement that read `clock()` besides."""
+        """Takes the time from a statement that also selected `clock()`."""
         self._now = seconds
 
     def clock(self) -> ColumnElement[float]:
-        """As the database's."""
+        """Returns the database's clock (`Database.clock`)."""
         return self._database.clock()
 
     @property
     def locks_rows(self) -> bool:
-        """Whether rows can be locked (PostgreSQL); in SQLite the whole database is, from the first statement."""
+        """Whether the database locks rows, as PostgreSQL does. SQLite locks the whole database from the first statement
+        on."""
         return not self._database.is_sqlite
 
     def after_commit(self, call: Callable[[], object]) -> None:
-        """`call` is called once what this transaction changed is kept, and never otherwise."""
+        """Registers a function that is called once after the commit, and never if there is none."""
         self._after.append(call)
 
     def kept(self) -> None:
@@ -86,8 +88,11 @@ class Transaction:
             call()
 
     def at_end(self, write: Writer, row: Any) -> None:
-        """`row` is written right before the commit, by `write` and with all rows of this transaction that it writes.
-        Until then no statement sees it. Writers are called in the order of their first rows."""
+        """Registers a row to be written right before the commit, in one call of `write` with all rows registered for
+        it.
+
+        No statement sees the row before. Writers are called in the order of their first rows.
+        """
         self._rows.setdefault(write, []).append(row)
 
     def write_rows(self) -> None:
@@ -96,8 +101,10 @@ class Transaction:
         self._rows = {}
 
     def part(self) -> Transaction:
-        """For one of several writes, each of which may fail by itself: what it leaves for later joins this transaction
-        only by `take`."""
+        """Returns a transaction for one of several writes that may fail on their own.
+
+        What it registers for later joins this transaction only by `take`.
+        """
         return Transaction(self._database, self.connection, dict(self.known))
 
     def take(self, part: Transaction) -> None:
@@ -120,12 +127,12 @@ class Transaction:
 class Database:
     """The database at a URL, such as sqlite:////srv/c2b/ledger.db or postgresql://user@host/name.
 
-    Threads share it; a process that was forked makes its own. It connects when it is first used. ConfigError where the
-    URL names no such database.
+    It is safe to use from several threads; a forked process makes its own. It connects on first use. Raises ConfigError
+    if the URL names no such database.
     """
 
     def __init__(self, url: str, connections: int = 20) -> None:
-        """`connections`: at most so many at once; who finds none free waits `BUSY_SECONDS` for one."""
+        """`connections`: the most connections at once. A caller waits `BUSY_SECONDS` for a free one."""
         self.is_sqlite = url.startswith("sqlite:")
         self._lock = threading.Lock() if self.is_sqlite else None
         if self.is_sqlite:
@@ -134,15 +141,18 @@ class Database:
             self.engine = postgres_engine(url, connections)
         else:
             raise ConfigError("database", "expected sqlite:///PATH or postgresql://USER@HOST/NAME")
-        # In SQLite a read is one, without a lock; in PostgreSQL each statement of a read is a transaction of its own.
+        # In SQLite a read is one transaction without a lock; in PostgreSQL each statement is a transaction.
         read_only = {} if self.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
         self._reads: Engine = self.engine.execution_options(**read_only)
         self._writes: Engine = self.engine.execution_options(c2b_write=True)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Commits at the end, rolls back where an error leaves it. DatabaseDownError: nothing of it was kept, unless
-        the connection was lost during the commit itself, whose outcome is then unknown."""
+        """Opens a transaction that commits at the end of the block and rolls back if an error leaves it.
+
+        DatabaseDownError means that nothing was kept, unless the connection was lost during the commit itself; then the
+        outcome is unknown.
+        """
         with named(self.is_sqlite), self._turn(), self._writes.begin() as connection:
             transaction = Transaction(self, connection)
             yield transaction
@@ -151,13 +161,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """For statements that change nothing."""
+        """Opens a connection for statements that change nothing."""
         with named(self.is_sqlite), self._reads.connect() as connection:
             yield Transaction(self, connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        """As `reading`; all statements see the same moment, however long they take."""
+        """Like `reading`, but all statements see the same moment, however long they take."""
         wanted: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         with named(self.is_sqlite), self.engine.execution_options(**wanted).connect() as connection:
             if not self.is_sqlite:
@@ -166,20 +176,20 @@ class Database:
             yield Transaction(self, connection)
 
     def clock(self) -> ColumnElement[float]:
-        """Seconds since 1970 as part of a statement, by the clock that every process of the ledger shares.
+        """Returns the SQL expression for the seconds since 1970, by a clock that all processes of the ledger share.
 
-        That of PostgreSQL's server; SQLite is part of this process, on the one host.
+        That is the server's clock for PostgreSQL, and the host's for SQLite, which all processes of a ledger run on.
         """
         return _SQLITE_CLOCK if self.is_sqlite else _POSTGRES_CLOCK
 
     def now(self, connection: Connection) -> float:
-        """`clock()` as a number."""
+        """Returns the value of `clock()`."""
         value = connection.scalar(select(self.clock()))
         assert value is not None
         return float(value)
 
     def ping(self) -> None:
-        """DatabaseDownError where the database does not answer."""
+        """Raises DatabaseDownError if the database does not answer."""
         with self.reading() as tx:
             tx.scalar(select(1))
 
@@ -188,7 +198,8 @@ class Database:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One writer of this process at a time: SQLite's own waiting is by polling, and starves who waits longest."""
+        """Lets one thread of this process write at a time. SQLite itself waits by polling, which starves the longest
+        waiter."""
         if self._lock is None:
             yield
             return
@@ -201,10 +212,10 @@ class Database:
 
 
 def locked(transaction: Transaction, statement: Any) -> Any:
-    """The SELECT with its rows locked against who else would lock them; inserts that refer to them go on."""
+    """Adds a row lock to a SELECT. Inserts of rows that refer to the locked rows need not wait."""
     return statement.with_for_update(key_share=True) if transaction.locks_rows else statement
 
 
 def record(kind: Callable[..., T], row: Iterable[Any]) -> T:
-    """A dataclass from a row whose columns are its fields, in their order."""
+    """Builds a dataclass from a row whose columns are its fields, in order."""
     return kind(*row)

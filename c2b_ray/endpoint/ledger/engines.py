@@ -1,4 +1,4 @@
-"""How the ledger connects: the settings of each connection to SQLite or PostgreSQL, and when one counts as dead.
+"""Settings of the connections to SQLite or PostgreSQL, and the test whether an idle connection still works.
 
 It knows no table and no transaction.
 """
@@ -18,9 +18,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, exc
 from c2b_ray.errors import ConfigError, StorageError
 
 BUSY_SECONDS = 5.0
-"""How long a statement waits for another's lock before the database counts as down."""
+"""Seconds that a statement waits for a lock before the database counts as down."""
 IDLE_SECONDS = 2.0
-"""A connection that has been idle longer is tested before it is used."""
+"""A connection that was idle for longer is tested before it is used."""
 _SESSION = (
     "-c timezone=UTC -c lock_timeout=10000 -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
 )
@@ -29,11 +29,11 @@ _making = threading.Lock()
 
 
 def _make_private(path: str) -> None:
-    """Makes the file where it is not there, for its owner alone: it holds hashes of keys.
+    """Creates the file if it is missing, readable by its owner alone, because it holds hashes of keys.
 
-    A file that is there is not opened. A process that closes any descriptor of a file gives up all its locks on it,
-    those of SQLite's connections too; the next process to close the database would take itself for the last one, and
-    delete the log that this one still writes.
+    It never opens an existing file. A process that closes any descriptor of a file drops all its locks on that file,
+    also those of SQLite's connections; the next process to close the database would then think it is the last, and
+    delete the log that this process still writes.
     """
     with _making, suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -97,7 +97,7 @@ def postgres_engine(url: str, connections: int) -> Engine:
 
     @event.listens_for(engine, "checkout")
     def _alive(connection: Any, record: Any, proxy: Any) -> None:
-        """A restart of the database ends idle connections without notice."""
+        """Tests a connection that was idle: a restart of the database ends idle connections without notice."""
         if time.monotonic() - record.info.get("idle_since", time.monotonic()) < IDLE_SECONDS:
             return
         try:

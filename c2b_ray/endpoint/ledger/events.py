@@ -1,7 +1,7 @@
-"""Events of jobs, kept so that a client that lost the connection resumes after the last one it saw. It knows no stream.
+"""Events of jobs. They are kept, so that a client that lost the connection resumes after the last one it saw.
 
-Kinds: `state` (data: state, reason), `progress` (stage, done, total, rate, seconds_left), `step` and what else a runner
-reports.
+Kinds: `state` (data: state, reason), `progress` (stage, done, total, rate, seconds_left), `step`, and others that a
+runner reports. This module knows no stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from c2b_ray.endpoint.ledger.ids import is_id
 
 @dataclass(frozen=True)
 class Event:
-    """`id` grows from event to event of a job, and is never used again."""
+    """An event of a job. `id` grows from event to event, and is never used again."""
 
     id: int
     job_id: str
@@ -33,14 +33,18 @@ _COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
 
 
 def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
-    """Part of the caller's transaction, which has changed or locked the job's row: PostgreSQL counts ids up before a
-    transaction is committed, so that a reader would miss an event whose smaller id was committed later."""
+    """Adds an event in the caller's transaction and returns its id. The transaction must have changed or locked the
+    job's row.
+
+    PostgreSQL assigns ids before the commit. Without the lock, an event with a smaller id could be committed after a
+    larger one was read, and the reader would miss it.
+    """
     row = {"job_id": job_id, "kind": kind, "data": data, "at": tx.now}
     return int(tx.execute(_INSERT_ONE, row).scalar_one())
 
 
 def add_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> None:
-    """As `add`, where nobody needs the event's id: it is written at the transaction's end, with those of others."""
+    """Like `add`, but writes the event at the end of the transaction, with others, and returns no id."""
     tx.at_end(_write, {"job_id": job_id, "kind": kind, "data": data, "at": tx.now})
 
 
@@ -49,14 +53,14 @@ def _write(tx: Transaction, rows: list[dict[str, Any]]) -> None:
 
 
 def append(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:
-    """The event's id. For what no runner reports; a runner's events go with its fence (`jobs.report`)."""
+    """Adds an event that no runner reports, and returns its id. A runner's events name its fence (`jobs.report`)."""
     with db.transaction() as tx:
         tx.execute(locked(tx, select(tables.jobs.c.id).where(tables.jobs.c.id == job_id)))
         return add(tx, job_id, kind, data)
 
 
 def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:
-    """The events of a job that follow `last_id`, in order. The caller has seen that the job is its tenant's."""
+    """Returns the events of a job after `last_id`, in order. The caller has checked that the job is its tenant's."""
     columns = tables.events.c
     where = columns.job_id == job_id, columns.id > last_id
     with db.reading() as tx:
@@ -65,7 +69,7 @@ def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list
 
 
 def after_of(db: Database, tenant_id: str, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event] | None:
-    """As `after`, None where the tenant has no such job."""
+    """Like `after`; returns None if the tenant has no such job."""
     if not is_id(job_id):
         return None
     jobs = tables.jobs.c
@@ -76,7 +80,7 @@ def after_of(db: Database, tenant_id: str, job_id: str, last_id: int = 0, limit:
 
 
 def seen(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
-    """Whether `event_id` is that of an event of the job, and the id of the job's latest, 0 before the first."""
+    """Returns whether `event_id` is an event of the job, and the id of the job's latest event; 0 if it has none."""
     columns = tables.events.c
     is_it = func.max(case((columns.id == event_id, 1), else_=0))
     with db.reading() as tx:
@@ -85,7 +89,7 @@ def seen(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
 
 
 def forget(db: Database, ended_before: float) -> int:
-    """Deletes the events of jobs that ended before then; how many."""
+    """Deletes the events of jobs that ended before this time; returns how many."""
     jobs = tables.jobs.c
     ended = select(jobs.id).where(jobs.ended < ended_before)
     with db.transaction() as tx:

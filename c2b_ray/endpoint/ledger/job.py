@@ -1,4 +1,4 @@
-"""A job as the ledger hands it out, and what goes into it. It knows no database."""
+"""Jobs as the ledger returns them, and the values that its functions take. It knows no database."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ENDED: tuple[State, ...] = ("finished", "failed", "cancelled")
 
 
 class FencedError(C2BError):
-    """Another runner has the job, or it has ended: this one's work on it no longer counts. Stop it."""
+    """Another runner has the job, or the job has ended: this runner's work no longer counts and must stop."""
 
 
 class IdempotencyConflictError(InputError):
-    """An Idempotency-Key was used before, with another body. `job_id`: the job that it was used for."""
+    """An Idempotency-Key was used before, with another body. `job_id`: the job of that request."""
 
     def __init__(self, message: str, job_id: str) -> None:
         super().__init__(message)
@@ -27,9 +27,10 @@ class IdempotencyConflictError(InputError):
 
 @dataclass(frozen=True)
 class Job:
-    """A row of `jobs`. Times are seconds since 1970; counts of a stage are None before the first is known.
+    """A row of `jobs`. Times are seconds since 1970; counts of a stage are None until the first is known.
 
-    `fence` grows with each claim. `attempt`: runners that died of the slice under way. `slices`: how often it yielded.
+    `fence` grows with each claim. `attempt`: the number of runners that died during the current slice. `slices`: how
+    often the job yielded.
     """
 
     id: str
@@ -72,15 +73,16 @@ class Job:
 
 
 COLUMNS = [tables.jobs.c[column.name] for column in fields(Job)]
-"""In the order of `Job`'s fields: `Job(*row)`."""
+"""The columns in the order of `Job`'s fields: `Job(*row)`."""
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job to submit. `config` as it was submitted, `resolved` as it will run: both JSON.
+    """A job to submit. `config`: as submitted; `resolved`: as it will run. Both are JSON.
 
-    `body_hash`: of the request's body, compared where its `idempotency_key` was used before. `images`, `models`: what
-    the job is expected to ask about and to run, as far as known; quotas are checked for them.
+    `body_hash`: the hash of the request's body; it must be equal when an `idempotency_key` is used again. `images`,
+    `models`: the images that the job is expected to use and the models that it runs, as far as known, for the check of
+    quotas.
     """
 
     kind: str
@@ -96,7 +98,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class Claim:
-    """A job, and the number that each of its runner's commits must name."""
+    """A claimed job, and the fence that each commit of its runner must name."""
 
     job: Job
     fence: int
@@ -104,7 +106,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Orders:
-    """The answer to a runner that renews its lease."""
+    """The answer to a runner that renews its lease: whether it should cancel the job, or yield."""
 
     cancel: bool
     yield_: bool
@@ -112,9 +114,12 @@ class Orders:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands. `images` and `model_seconds` (by model) are what was used since the last report; `bytes` is
-    what the run holds on the store now, None where that was not looked at; `advanced`: whether it gained rows there, so
-    that deaths before count no more."""
+    """A runner's report of its progress.
+
+    `images` and `model_seconds`, by model: the use since the last report. `bytes`: the size of the run on the store;
+    None if it was not measured. `advanced`: whether the run gained rows on the store, which sets the count of died
+    runners to 0.
+    """
 
     stage: str | None = None
     done: int | None = None
@@ -129,7 +134,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job failed, as its owner reads it."""
+    """Why a job failed, in words for its owner."""
 
     title: str
     detail: str = ""
@@ -139,7 +144,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which jobs a list holds; None is any."""
+    """Filters of a list of jobs. None means any."""
 
     state: State | None = None
     kind: str | None = None
@@ -149,7 +154,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Page:
-    """Jobs, the latest first. `next`: what to ask with for those that follow, None at the end."""
+    """Jobs, latest first. `next`: the cursor of the next page; None at the end."""
 
     items: list[Job]
     next: tuple[float, str] | None

@@ -1,4 +1,4 @@
-"""Jobs as their owners see them: submitted, read, listed, cancelled, deleted. How runners run them is `running`'s.
+"""Jobs as their owners see them: submitted, read, listed, cancelled, deleted. `running` is the runners' side.
 
 queued → running → (queued again after a slice) → finished | failed | cancelled
 """
@@ -68,31 +68,35 @@ _DEFAULTS: dict[str, Any] = (
     | _ZERO
     | {"yield_requested": False, "cancel_requested": False}
 )
-"""Of a new row."""
+"""The values of a new row."""
 
 
 def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaults: Quotas) -> tuple[Job, bool]:
-    """The job, and whether it was created now: with an Idempotency-Key that was used before, it is the one of then.
+    """Submits a job; returns it and whether this call created it.
 
-    It is kept before anyone may run it. `defaults`: what tenants may use who have no quotas of their own.
-    quotas.Denied where the tenant has used up what it may; IdempotencyConflictError where the key was used with
-    another body; ConfigError names a field that cannot be.
+    With an Idempotency-Key that was used before, it returns the job of the earlier request. The job is committed before
+    any runner can claim it. `defaults`: the quotas of tenants without quotas of their own.
+
+    Raises quotas.Denied if a quota is used up, IdempotencyConflictError if the key was used with another body, and
+    ConfigError for an invalid field.
     """
     _check(new)
     work = partial(_submitted, who=(tenant_id, key_id), new=new, defaults=defaults)
-    return together(db, tenant_id, work, undoes=new.idempotency_key is not None)
+    return together(db, tenant_id, work, savepoint=new.idempotency_key is not None)
 
 
 def submitted_before(db: Database, tenant_id: str, key: str, body_hash: str) -> Job | None:
-    """The job that an Idempotency-Key made; None where it was never used. IdempotencyConflictError where it was used
-    with another body."""
+    """Returns the job that an Idempotency-Key created; None if it was never used.
+
+    Raises IdempotencyConflictError if it was used with another body.
+    """
     with db.reading() as tx:
         row = tx.execute(_USED, {"tenant_id": tenant_id, "key": key}).first()
         return None if row is None else _of_then(tx, row, body_hash)
 
 
 def get(db: Database, tenant_id: str | None, job_id: str) -> Job | None:
-    """None where there is none, also where it is another tenant's; `tenant_id` None is any tenant, for operators."""
+    """Returns a job; None if the tenant has no such job. `tenant_id` None: any tenant, for operators."""
     if not is_id(job_id):
         return None
     with db.reading() as tx:
@@ -109,7 +113,7 @@ def page(
     cursor: tuple[float, str] | None = None,
     limit: int = 50,
 ) -> Page:
-    """The latest first; `cursor`: a page's `next`. `tenant_id` None is every tenant, for operators."""
+    """Returns a page of jobs, latest first. `cursor`: a page's `next`. `tenant_id` None: all tenants, for operators."""
     statement = select(*COLUMNS).where(_jobs.deleted.is_(None), *_conditions(filters or Filters()))
     if tenant_id is not None:
         statement = statement.where(_jobs.tenant_id == tenant_id)
@@ -123,8 +127,11 @@ def page(
 
 
 def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "operator") -> Job | None:
-    """A job that waits, or whose runner is gone, is cancelled at once; one that runs ends at its next batch; one that
-    has ended stays as it is. None where the tenant has no such job."""
+    """Requests that a job be cancelled, and returns it as it is then; None if the tenant has no such job.
+
+    A queued job, or one whose runner is gone, is cancelled at once; a running job ends at its next batch; an ended job
+    stays as it is.
+    """
     if not is_id(job_id):
         return None
     here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
@@ -148,8 +155,11 @@ def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "oper
 
 
 def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operator") -> Job | None:
-    """Takes an ended job from every list and forgets its events, texts and Idempotency-Key; a row without content
-    remains, of what was used. None where the tenant has no such job, RunError where it has not ended."""
+    """Deletes an ended job's events, texts and Idempotency-Key, and takes it off every list. Returns the job as it was.
+
+    A row without content remains, to account for what the job used. Returns None if the tenant has no such job; raises
+    RunError if the job has not ended.
+    """
     if not is_id(job_id):
         return None
     here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
@@ -168,7 +178,7 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
 
 
 def forget_idempotency(db: Database, before: float) -> int:
-    """Forgets the Idempotency-Keys that were used before then; how many."""
+    """Deletes the Idempotency-Keys that were used before this time; returns how many."""
     with db.transaction() as tx:
         return tx.execute(delete(tables.idempotency).where(_used.created < before)).rowcount
 
@@ -201,9 +211,9 @@ def _submitted(tx: Transaction, who: tuple[str, str | None], new: NewJob, defaul
 
 
 def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job | None:
-    """The job that the key was used for before; None where it is used now, for `job_id`.
+    """Returns the job for which the key was used before; None if this is its first use, for `job_id`.
 
-    Two at once: the second waits in the INSERT until the first has committed, and then finds its row.
+    Of two concurrent requests, the second waits in the INSERT until the first has committed, and then reads its row.
     """
     table = tables.idempotency
     values: dict[str, Any] = {"tenant_id": tenant_id, "key": new.idempotency_key, "body_hash": new.body_hash}
@@ -217,10 +227,10 @@ def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job 
 
 
 def _of_then(tx: Transaction, before: Row[Any], body_hash: str | None) -> Job:
-    """The job that is named by a row of a key that was used before."""
+    """Returns the job of a row of an Idempotency-Key that was used before."""
     if before.body_hash != body_hash:
         raise IdempotencyConflictError("this Idempotency-Key was used with another body", before.job_id)
-    known: Job | None = tx.known.get(before.job_id)  # of this transaction, and not written yet
+    known: Job | None = tx.known.get(before.job_id)  # created in this transaction, and not written yet
     return known or record(Job, tx.execute(_BY_ID, {"job_id": before.job_id}).one())
 
 

@@ -1,7 +1,7 @@
-"""Keys of tenants: c2b_PREFIX_SECRET, of which the ledger keeps the prefix and the SHA-256 of the secret.
+"""Keys of tenants: c2b_PREFIX_SECRET. The ledger keeps the prefix and the SHA-256 of the secret.
 
-A secret has 190 random bits, so that a fast hash of it cannot be searched. It is shown once, when it is made. It knows
-no HTTP; which route wants which scope is the API's.
+A secret has 190 random bits, so even a fast hash of it cannot be searched. It is shown once, at its creation. The
+module knows no HTTP; the API decides which route needs which scope.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LETTERS = string.ascii_letters + string.digits
 _TEXT = re.compile(r"c2b_([A-Za-z0-9]{8})_([A-Za-z0-9]{32})")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 USED_SECONDS = 60.0
-"""`last_used` is written at most so often."""
+"""Seconds between two writes of a key's `last_used`, at least."""
 _REMEMBERED = 10_000
 
 _keys = tables.keys.c
@@ -39,7 +39,7 @@ _keys = tables.keys.c
 
 @dataclass(frozen=True)
 class Key:
-    """A key without its secret. `expires`, `revoked`: when it stops or stopped working, seconds since 1970."""
+    """A key without its secret. `expires`, `revoked`: when it stops or stopped working, in seconds since 1970."""
 
     id: str
     tenant_id: str
@@ -57,7 +57,7 @@ class Key:
 
 @dataclass(frozen=True)
 class NewKey:
-    """A key and its text, c2b_…, which nothing can show again."""
+    """A new key and its text, c2b_…, which cannot be shown again."""
 
     key: Key
     text: str
@@ -77,7 +77,10 @@ def create(
     expires_in: float | None = None,
     actor: str = "operator",
 ) -> NewKey:
-    """`expires_in`: seconds; None never. ConfigError names a field that cannot be, InputError an unknown tenant."""
+    """Creates a key. `expires_in`: seconds; None for a key that never expires.
+
+    Raises ConfigError for an invalid field, InputError for an unknown tenant.
+    """
     check(name, scopes, expires_in)
     with db.transaction() as tx:
         if tx.execute(select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id)).first() is None:
@@ -90,7 +93,7 @@ def create(
 
 
 def check(name: str, scopes: Collection[str], expires_in: float | None) -> None:
-    """ConfigError where a key cannot be made of these."""
+    """Raises ConfigError if a key cannot have these values."""
     if not (0 < len(name) <= 200 and name.isprintable()):
         raise ConfigError("name", "expected 1 to 200 printable characters")
     unknown = sorted(set(scopes) - set(SCOPES))
@@ -98,17 +101,21 @@ def check(name: str, scopes: Collection[str], expires_in: float | None) -> None:
         what = repr(unknown[0][:50]) if unknown else "none"
         raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {what}")
     if expires_in is not None and not 0 < expires_in < 100 * 365 * 86_400:
-        raise ConfigError("expires_in", f"{expires_in:g} is no number of seconds up to 100 years")
+        raise ConfigError("expires_in", f"expected seconds, above 0 and below 100 years, not {expires_in:g}")
 
 
 def verify(db: Database, text: str) -> Key | None:
-    """The key of a text, None where it is none, or expired, or revoked. Unknown and wrong ones take the same time."""
+    """Returns the key of a text; None if there is no such key, or it has expired or was revoked. Unknown and wrong keys
+    take the same time."""
     return _verified(db, text)[0]
 
 
 class KeyRing:
-    """Verifies keys, and remembers each for a while: a revoked key works for at most `seconds` longer, in each process
-    that has seen it. Threads share it. Wrong keys are not remembered."""
+    """Verifies keys and caches them: in each process that has seen a key, it works up to `seconds` after its
+    revocation.
+
+    Wrong keys are not cached. It is safe to use from several threads.
+    """
 
     def __init__(self, db: Database, seconds: float = 2.0) -> None:
         self._db, self._seconds = db, seconds
@@ -118,7 +125,7 @@ class KeyRing:
         self._lock = threading.Lock()
 
     def verify(self, text: str) -> Key | None:
-        """As the module's `verify`; also writes down, once a minute, that the key was used."""
+        """Like the function `verify`; also records the time of use, once a minute."""
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         began = time.monotonic()
         known = self._known.get(digest)
@@ -131,20 +138,20 @@ class KeyRing:
                 return None
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            # An expiry is kept to the moment.
+            # The cache never outlives the key's expiry.
             rest = self._seconds if key.expires is None else min(self._seconds, key.expires - now)
             self._known[digest] = key, began + rest
             due = began - self._touched.get(key.id, -USED_SECONDS) >= USED_SECONDS
             if due:
                 self._touched[key.id] = began
         if due:
-            with suppress(DatabaseDownError):  # who only reads is served while nothing can be written
+            with suppress(DatabaseDownError):  # reading goes on while the database cannot be written
                 used(self._db, key.id)
         return key
 
     def _renews(self, digest: str, now: float, until: float) -> bool:
-        """Whether this thread is to look again, as one does in the second half of the time; else all would at its
-        end."""
+        """Returns whether this thread should read the key again. One thread does so in the second half of the cached
+        time; otherwise all threads would at its end."""
         if until - now > self._seconds / 2:
             return False
         with self._lock:
@@ -156,7 +163,7 @@ class KeyRing:
         return True
 
     def forget(self) -> None:
-        """What this process revokes works no longer here."""
+        """Empties the cache, so that a key revoked in this process stops working here at once."""
         with self._lock:
             self._known.clear()
 
@@ -167,7 +174,8 @@ def used(db: Database, key_id: str) -> None:
 
 
 def listed(db: Database, tenant_id: str | None) -> list[Key]:
-    """By when they were made, also those that work no more; None is every tenant's, for operators."""
+    """Returns keys in the order of their creation, also expired and revoked ones. `tenant_id` None: all tenants', for
+    operators."""
     statement = select(*_COLUMNS).order_by(_keys.created, _keys.id)
     if tenant_id is not None:
         statement = statement.where(_keys.tenant_id == tenant_id)
@@ -176,7 +184,7 @@ def listed(db: Database, tenant_id: str | None) -> list[Key]:
 
 
 def get(db: Database, tenant_id: str | None, key_id: str) -> Key | None:
-    """None where the tenant has no such key; `tenant_id` None is any tenant."""
+    """Returns a key; None if the tenant has no such key. `tenant_id` None: any tenant."""
     if not is_id(key_id):
         return None
     with db.reading() as tx:
@@ -185,7 +193,7 @@ def get(db: Database, tenant_id: str | None, key_id: str) -> Key | None:
 
 
 def working(db: Database, key_id: str) -> Key | None:
-    """The key, None where it is not there, was revoked or has expired."""
+    """Returns the key; None if it does not exist, was revoked or has expired."""
     with db.reading() as tx:
         row = tx.execute(select(*_COLUMNS, db.clock().label("now")).where(_keys.id == key_id)).first()
     if row is None or row.revoked is not None or (row.expires is not None and row.expires <= row.now):
@@ -194,7 +202,7 @@ def working(db: Database, key_id: str) -> Key | None:
 
 
 def standing(db: Database, key_id: str) -> str | None:
-    """Why a key works no more, in words that follow "the key"; None where it works."""
+    """Returns why a key no longer works, in words that follow "the key"; None if it works."""
     with db.reading() as tx:
         row = tx.execute(select(_keys.expires, _keys.revoked).where(_keys.id == key_id)).first()
         if row is None:
@@ -205,14 +213,15 @@ def standing(db: Database, key_id: str) -> str | None:
 
 
 def spent(db: Database, key_ids: Collection[str]) -> set[str]:
-    """Which of these work no more."""
+    """Returns those of the key ids whose keys no longer work."""
     works = _keys.revoked.is_(None), or_(_keys.expires.is_(None), _keys.expires > db.clock())
     with db.reading() as tx:
         return set(key_ids) - set(tx.execute(select(_keys.id).where(_keys.id.in_(key_ids), *works)).scalars())
 
 
 def revoke(db: Database, tenant_id: str | None, key_id: str, actor: str = "operator") -> Key | None:
-    """From now on it does not work; twice is as once. None where the tenant has no such key."""
+    """Revokes a key and returns it; None if the tenant has no such key. A key that was revoked before stays as it
+    is."""
     before = get(db, tenant_id, key_id)
     if before is None or before.revoked is not None:
         return before
@@ -227,10 +236,12 @@ def revoke(db: Database, tenant_id: str | None, key_id: str, actor: str = "opera
 def rotate(
     db: Database, tenant_id: str | None, key_id: str, grace_seconds: float = 86_400.0, actor: str = "operator"
 ) -> NewKey | None:
-    """A new key with the name, scopes and expiry of this one, which works for `grace_seconds` more. None where the
-    tenant has no such key, InputError where it works no more."""
+    """Creates a key with the name, scopes and expiry of this one, which works for another `grace_seconds`.
+
+    Returns None if the tenant has no such key; raises InputError if the key no longer works.
+    """
     if not 0 <= grace_seconds < 100 * 365 * 86_400:
-        raise ConfigError("grace_seconds", f"{grace_seconds:g} is no number of seconds")
+        raise ConfigError("grace_seconds", f"expected seconds, from 0 to below 100 years, not {grace_seconds:g}")
     before = get(db, tenant_id, key_id)
     if before is None:
         return None
@@ -239,7 +250,7 @@ def rotate(
         end = tx.now + grace_seconds
         ends = end if before.expires is None else min(end, before.expires)
         if not tx.execute(update(tables.keys).where(_keys.id == key_id, *works).values(expires=ends)).rowcount:
-            raise InputError(f"{key_id} works no more; create a key instead")
+            raise InputError(f"{key_id} no longer works; create a key instead")
         new = _inserted(tx, before.tenant_id, before.name, list(before.scopes), before.expires)
         data = {"new": new.key.id, "old_expires": ends}
         audit_log.append(tx, audit_log.Entry(actor, "key.rotate", before.tenant_id, key_id, data))
@@ -255,7 +266,7 @@ def _inserted(tx: Transaction, tenant_id: str, name: str, scopes: list[Scope], e
 
 
 def _verified(db: Database, text: str) -> tuple[Key | None, float]:
-    """The key, and when it was looked up by the database's clock."""
+    """Returns the key, and the time of the look-up by the database's clock."""
     match = _TEXT.fullmatch(text)
     if match is None:
         return None, 0.0

@@ -1,7 +1,7 @@
 """Leases by name: one holder at a time, such as the dispatcher that leads. It knows no job.
 
-The fence grows each time that another takes a lease. A lease has lapsed when its end has passed, or when it lies
-further ahead than a lease can end: then the clock was set back.
+The fence grows each time another holder takes the lease. A lease has lapsed when its end has passed, or when its end
+lies further ahead than a lease can end, which means that the clock was set back.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ AHEAD = 1.5
 DISPATCHER = "dispatcher"
 """The lease of the dispatcher that leads."""
 SLOT = "slot/"
-"""Begins the names of the leases by which runners say that they have a slot."""
+"""Prefix of the names of leases that announce the slots of runners."""
 _leases = tables.leases.c
 
 
 @dataclass(frozen=True)
 class Lease:
-    """`until`: when it lapses unless it is renewed, by the database's clock."""
+    """A lease. `until`: when it lapses unless it is renewed, by the database's clock."""
 
     name: str
     owner: str
@@ -38,7 +38,8 @@ _COLUMNS = [_leases[name] for name in ("name", "owner", "until", "seconds", "fen
 
 
 def take(db: Database, name: str, owner: str, seconds: float) -> Lease | None:
-    """The lease, or None while another holds it. Whoever holds it already renews it, with the same fence."""
+    """Takes the lease and returns it; None while another holds it. The current holder renews it, with the same
+    fence."""
     with db.transaction() as tx:
         now = tx.now
         values = {"name": name, "owner": owner, "until": now + seconds, "seconds": seconds, "fence": 1}
@@ -54,28 +55,29 @@ def take(db: Database, name: str, owner: str, seconds: float) -> Lease | None:
 
 
 def renew(db: Database, lease: Lease) -> Lease:
-    """FencedError where another has taken it."""
+    """Renews the lease. Raises FencedError if another holder has taken it."""
     with db.transaction() as tx:
         changes = update(tables.leases).where(*_same(lease)).values(until=tx.now + lease.seconds)
         row = tx.execute(changes.returning(*_COLUMNS)).first()
     if row is None:
-        raise FencedError(f"the lease {lease.name!r} is another's now")
+        raise FencedError(f"the lease {lease.name!r} has another holder now")
     return record(Lease, row)
 
 
 def give_back(db: Database, lease: Lease) -> None:
-    """Lets another take it at once; without effect where another has it. Its fence is not used again."""
+    """Ends the lease, so that another can take it at once. It has no effect if another has it. Its fence is not used
+    again."""
     with db.transaction() as tx:
         tx.execute(update(tables.leases).where(*_same(lease)).values(owner="", until=0.0))
 
 
 def holder(db: Database, name: str) -> Lease | None:
-    """Who holds it; None where nobody does."""
+    """Returns the current lease of this name; None if nobody holds it."""
     return next((lease for lease in live(db, name) if lease.name == name), None)
 
 
 def live(db: Database, prefix: str) -> list[Lease]:
-    """Those that are held whose names begin so."""
+    """Returns the leases that are held and whose names begin with the prefix."""
     with db.reading() as tx:
         now = db.now(tx.connection)
         ahead = _leases.until <= now + AHEAD * _leases.seconds
@@ -84,14 +86,15 @@ def live(db: Database, prefix: str) -> list[Lease]:
 
 
 def forget(db: Database, prefix: str, seconds: float) -> None:
-    """Deletes those that lapsed at least `seconds` ago and whose names begin so, for names that are not used again."""
+    """Deletes the leases that lapsed at least `seconds` ago and whose names begin with the prefix. For names that are
+    not used again."""
     with db.transaction() as tx:
         named = _leases.name.startswith(prefix, autoescape=True)
         tx.execute(delete(tables.leases).where(named, _leases.until < tx.now - seconds))
 
 
 def holds(tx: Transaction, lease: Lease) -> bool:
-    """Whether it is still held, until the end of this transaction."""
+    """Returns whether the lease is still held, and keeps it so until the transaction ends."""
     where = *_same(lease), _leases.until > tx.now
     return tx.execute(locked(tx, select(_leases.name).where(*where))).first() is not None
 

@@ -1,4 +1,4 @@
-"""Lists of jobs as people look through them: filtered, sorted by a column, a page after the other."""
+"""Lists of jobs for the web pages: filtered, sorted by a column, one page at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERS: Mapping[str, ColumnElement[Any]] = {
 
 @dataclass(frozen=True)
 class Look:
-    """Which jobs, in which order. Empty is any; `name`: part of the name, in small letters or capitals."""
+    """Filters and order of a list. An empty text means any. `name`: part of the name, in any case."""
 
     state: str = ""
     kind: str = ""
@@ -36,7 +36,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Listing:
-    """`next`: what to ask with for those that follow, None at the end."""
+    """A page of jobs. `next`: the cursor of the next page; None at the end."""
 
     items: list[Job]
     next: tuple[Any, str] | None
@@ -45,7 +45,8 @@ class Listing:
 def listing(
     db: Database, tenant_id: str, look: Look, cursor: tuple[Any, str] | None = None, limit: int = 50
 ) -> Listing:
-    """Of one tenant. `look.order` is one of `ORDERS`; jobs that are alike in it follow each other by their ids."""
+    """Returns a page of one tenant's jobs. `look.order` is a key of `ORDERS`; jobs with equal values are sorted by
+    id."""
     by = ORDERS[look.order]
     statement = select(*COLUMNS, by.label("by")).where(_jobs.tenant_id == tenant_id, *_conditions(look))
     if cursor is not None:

@@ -1,4 +1,5 @@
-"""What SQLite and PostgreSQL say where they cannot serve, as one error. It knows their codes, and no table."""
+"""Translates the errors of SQLite and PostgreSQL that mean an outage into one error. It knows their codes, and no
+table."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _UNKNOWN_TABLE = ("42P01", "42703")
 
 
 class DatabaseDownError(C2BError):
-    """The database does not answer, is locked or cannot write. `retry_after`: seconds until it is worth a try."""
+    """The database does not answer, is locked or cannot write. `retry_after`: seconds until a retry is worthwhile."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
@@ -41,7 +42,8 @@ class SchemaError(InputError):
 
 @contextmanager
 def named(is_sqlite: bool) -> Iterator[None]:
-    """Errors of the database inside by their names here. Other errors of statements (a constraint) pass."""
+    """Translates the errors that the database raises in the block. Other errors of statements, such as a constraint's,
+    pass."""
     try:
         yield
     except exc.TimeoutError as error:
@@ -58,16 +60,16 @@ def _first_line(error: exc.DBAPIError) -> str:
 
 
 def _sqlite(error: exc.DBAPIError) -> C2BError | None:
-    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the rest says more of the same
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the higher bits only refine the code
     text = _first_line(error)
     if code in _SQLITE_BUSY:
         return DatabaseDownError(f"the database is busy: {text}", BUSY_SECONDS)
     if code in _SQLITE_DOWN:
         return DatabaseDownError(f"the database cannot be written or read: {text}", DOWN_SECONDS)
     if code in _SQLITE_DAMAGED:
-        return StorageError(f"the database is damaged or is none: {text}; restore a backup of it")
+        return StorageError(f"the file is damaged or not a database: {text}; restore a backup of it")
     if text.startswith(("no such table", "no such column")):
-        return SchemaError(f"the database is no ledger of this version ({text}); {MIGRATE}")
+        return SchemaError(f"the database is not a ledger of this version ({text}); {MIGRATE}")
     return None
 
 
@@ -80,5 +82,5 @@ def _postgres(error: exc.DBAPIError) -> C2BError | None:
     if lost or error.connection_invalidated or state.startswith(_POSTGRES_DOWN):
         return DatabaseDownError(f"the database does not answer: {text}", DOWN_SECONDS)
     if state in _UNKNOWN_TABLE:
-        return SchemaError(f"the database is no ledger of this version ({text}); {MIGRATE}")
+        return SchemaError(f"the database is not a ledger of this version ({text}); {MIGRATE}")
     return None

@@ -1,6 +1,6 @@
-"""Jobs as the dispatcher sees them: those that wait, those that run, and whose turn it is.
+"""Jobs as the dispatcher sees them: which wait, which run, and which may run next.
 
-What it decides counts only while it is the leader: each change names the lease that it holds. It knows no fairness.
+Its decisions count only while it leads: each change names the lease that it holds. It knows no fairness.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from c2b_ray.endpoint.ledger.running import ATTEMPTS, ended, lapsed
 _jobs = tables.jobs.c
 LOST = Failure(
     "The job ended its runner",
-    "Every runner that took this job died of it, most likely for want of memory. Make the job smaller, or ask the "
+    "Every runner that took this job died, most likely because memory ran out. Make the job smaller, or ask the "
     "operator what the runners' logs say.",
 )
 
 
 def waiting(db: Database, per_tenant: int = 20) -> list[Job]:
-    """Jobs that wait for their turn and may run by now, of each tenant the oldest `per_tenant`; the oldest first."""
+    """Returns the jobs that wait for their turn and may start by now: the oldest `per_tenant` of each tenant, oldest
+    first."""
     with db.reading() as tx:
         due = or_(_jobs.not_before.is_(None), _jobs.not_before <= db.clock())
         turn = func.row_number().over(partition_by=_jobs.tenant_id, order_by=(_jobs.created, _jobs.id)).label("turn")
@@ -36,28 +37,30 @@ def waiting(db: Database, per_tenant: int = 20) -> list[Job]:
 
 
 def granted(db: Database) -> list[Job]:
-    """Jobs whose turn it is, and which no runner has taken yet."""
+    """Returns the jobs that were granted a turn and that no runner has claimed yet."""
     return _every(db, _jobs.state == "queued", _jobs.granted.is_not(None))
 
 
 def running(db: Database) -> list[Job]:
-    """Jobs that runners hold or held."""
+    """Returns the jobs in the state running, also those whose runner is gone."""
     return _every(db, _jobs.state == "running")
 
 
 def grant(db: Database, job_id: str, leader: leases.Lease) -> bool:
-    """Gives a waiting job its turn; False where it waits no more, or where `leader` leads no more."""
+    """Grants a waiting job its turn. Returns False if it no longer waits, or `leader` no longer leads."""
     return _ordered(db, leader, {"granted": db.clock()}, _jobs.id == job_id, _jobs.state == "queued", _NOT_GRANTED)
 
 
 def ask_to_yield(db: Database, job_id: str, leader: leases.Lease) -> bool:
-    """Asks a running job to end its slice; False where it does not run, or where `leader` leads no more."""
+    """Asks a running job to end its slice. Returns False if it does not run, or `leader` no longer leads."""
     return _ordered(db, leader, {"yield_requested": True}, _jobs.id == job_id, _jobs.state == "running")
 
 
 def sweep(db: Database, attempts: int = ATTEMPTS) -> list[Job]:
-    """Ends jobs whose runner is gone and that nobody is to take over: those whose cancellation was requested, and those
-    that `attempts` runners died of. The jobs that it ended."""
+    """Ends the jobs whose runner is gone and that nobody should take over, and returns them.
+
+    These are jobs whose cancellation was requested, and jobs that `attempts` runners died of.
+    """
     with db.transaction() as tx:
         orphaned = and_(_jobs.state == "running", lapsed(tx.now))
         values: dict[str, Any] = {"ended": tx.now, "owner": None, "lease_until": None, "fence": _jobs.fence + 1}

@@ -1,7 +1,7 @@
-"""What a tenant may use, checked against what it uses: jobs at once, images and model seconds a day, bytes, requests.
+"""Checks a tenant's use against its quotas: concurrent jobs, images and model seconds a day, bytes, requests.
 
-The ledger is the one place that counts, so that any number of replicas of the API keep one limit. Two submissions of
-one tenant at once are checked one after the other.
+Only the ledger counts, so all replicas of the API share one limit. Concurrent submissions of one tenant are checked one
+after the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from c2b_ray.errors import C2BError, InputError
 Quota = Literal["concurrent_jobs", "images_per_day", "model_seconds_per_day", "storage_bytes", "requests"]
 ANY_MODEL = "*"
 JOB_SECONDS = 30.0
-"""After what time it is worth another try where a job must end first, of which nobody knows when."""
+"""`retry_after` where a job must end first: a guess, since nobody knows when it will."""
 STORAGE_SECONDS = 3600.0
 _COUNTED = "jobs and bytes"
 
@@ -40,8 +40,8 @@ _HELD = _held_statement()
 
 
 class Denied(C2BError):
-    """A quota is used up. `retry_after`: seconds until it is worth another try; `limit` and `remaining` in the quota's
-    own unit."""
+    """A quota is used up. `retry_after`: seconds until a retry is worthwhile. `limit`, `remaining`: in the quota's
+    unit."""
 
     def __init__(self, message: str, quota: Quota, *, retry_after: float, limit: float, remaining: float) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Denied(C2BError):
 
 
 def locked_limits(tx: Transaction, tenant_id: str, defaults: Quotas) -> Quotas:
-    """What the tenant may use. Until the transaction ends, no other one of this tenant gets here."""
+    """Returns the tenant's quotas, and locks them: other transactions of this tenant wait here until this one ends."""
     if (known := tx.known.get(tenant_id)) is not None:
         tx.now = known[1]
         limits: Quotas = known[0]
@@ -65,13 +65,13 @@ def locked_limits(tx: Transaction, tenant_id: str, defaults: Quotas) -> Quotas:
 
 @lru_cache(maxsize=16)
 def _limits_statement(clock: ColumnElement[float], locks: bool) -> Select[Any]:
-    """Built once: to build a statement takes as long as to execute it."""
+    """Builds the statement once, because building it takes as long as executing it."""
     statement = select(*tenant_columns(), clock).where(tables.tenants.c.id == bindparam("tenant_id"))
     return statement.with_for_update(key_share=True) if locks else statement
 
 
 def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quotas) -> None:
-    """Denied where one more job is too many, or what a job uses is used up."""
+    """Raises Denied if the tenant may not submit one more job, or has used up what the job needs."""
     if _COUNTED not in tx.known:
         tx.known[_COUNTED] = held(tx, tenant_id)
     open_jobs, bytes_ = tx.known[_COUNTED]
@@ -85,14 +85,16 @@ def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quota
 
 
 def submitted(tx: Transaction) -> None:
-    """A job was written: the next submission in the transaction counts it."""
+    """Counts a job that was written, for the next submission in this transaction."""
     open_jobs, bytes_ = tx.known[_COUNTED]
     tx.known[_COUNTED] = open_jobs + 1, bytes_
 
 
 def check_use(tx: Transaction, tenant_id: str, limits: Quotas, models: Iterable[str] = (), images: int = 0) -> None:
-    """Denied where today's images, with `images` more, or today's seconds of one of `models` are used up. Without
-    `models`, every model that the tenant used today counts."""
+    """Raises Denied if today's images, with `images` more, or today's seconds of one of `models` are used up.
+
+    Without `models`, it checks every model that the tenant used today.
+    """
     if limits.images_per_day is None and not limits.model_seconds_per_day:
         return
     used = usage.by_model(tx, tenant_id, usage.day_of(tx.now))
@@ -103,7 +105,7 @@ def check_use(tx: Transaction, tenant_id: str, limits: Quotas, models: Iterable[
         seconds = used.get(model, (0, 0.0))[1]
         if limit is not None and seconds >= limit:
             raise Denied(
-                f"{model}: {seconds:g} of {limit:g} seconds of today are used; they begin anew at midnight UTC",
+                f"{model}: {seconds:g} of {limit:g} seconds of today are used; counts restart at midnight UTC",
                 "model_seconds_per_day", retry_after=tomorrow, limit=limit, remaining=0,
             )  # fmt: skip
 
@@ -112,13 +114,13 @@ def _check_images(used: int, more: int, limit: int | None, tomorrow: float) -> N
     if limit is None or used + max(1, more) <= limit:
         return
     raise Denied(
-        f"{used} of {limit} images of today are used, {more or 'more'} would follow; they begin anew at midnight UTC",
+        f"{used} of {limit} images of today are used, {more or 'more'} would follow; counts restart at midnight UTC",
         "images_per_day", retry_after=tomorrow, limit=limit, remaining=max(0, limit - used),
     )  # fmt: skip
 
 
 def check_storage(used: int, limits: Quotas, more: int = 1) -> None:
-    """Denied where `used` bytes of uploads and runs, and `more`, are more than the tenant may keep."""
+    """Raises Denied if `used` bytes of uploads and runs plus `more` exceed what the tenant may store."""
     if used + more > limits.storage_bytes:
         raise Denied(
             f"{used} of {limits.storage_bytes} bytes are stored; delete uploads or runs",
@@ -128,13 +130,14 @@ def check_storage(used: int, limits: Quotas, more: int = 1) -> None:
 
 
 def held(tx: Transaction, tenant_id: str) -> tuple[int, int]:
-    """Jobs of a tenant that wait or run, and bytes of its uploads and runs."""
+    """Returns a tenant's number of queued and running jobs, and the bytes of its uploads and runs."""
     row: Any = tx.execute(_HELD, {"tenant_id": tenant_id}).one()
     return int(row[0]), int(row[1]) + int(row[2])
 
 
 def exceeded(db: Database, tenant_id: str, defaults: Quotas, models: Iterable[str] = ()) -> Denied | None:
-    """What of a running job's tenant is used up, for its runner to end the slice; None where nothing is."""
+    """Returns the quota that a running job's tenant has used up, for which its runner ends the slice; None if there is
+    none."""
     with db.reading() as tx:
         row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).first()
         if row is None:
@@ -149,7 +152,7 @@ def exceeded(db: Database, tenant_id: str, defaults: Quotas, models: Iterable[st
 
 
 def standing(db: Database, tenant_id: str, defaults: Quotas) -> dict[str, dict[str, Any]]:
-    """Each quota's `limit` and `used`, for people: limits are null where there are none."""
+    """Returns `limit` and `used` of each quota, for people. A limit of None means no limit."""
     with db.reading() as tx:
         row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()
         limits = record(Tenant, row).limits(defaults)

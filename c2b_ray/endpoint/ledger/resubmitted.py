@@ -1,7 +1,7 @@
-"""A job that is submitted again after it was cancelled takes over its earlier run: which run belongs to which job.
+"""Lets a job that is submitted again after a cancellation continue the earlier run.
 
-Same tenant, same kind, same config as it runs. A run belongs to one job: the ledger gives it from one to the other in
-one transaction, and notes where it still lies until it was moved. It moves no files.
+Tenant, kind and resolved config must be equal. A run belongs to one job: one transaction passes it on, and notes the
+path where it lies until it is moved. This module moves no files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from c2b_ray.endpoint.ledger.job import COLUMNS, FencedError, Job
 _jobs = tables.jobs.c
 _LATEST = 50
 NOTE = "run"
-"""The kind of the events that say so."""
+"""The kind of the events that record a take-over."""
 
 
 def predecessor(db: Database, job: Job) -> tuple[str, str] | None:
-    """The latest cancelled job with this config and a run, and where that run lies."""
+    """Returns the latest cancelled job with this config and a run, as (job id, path of the run); None if there is
+    none."""
     where = (
         _jobs.tenant_id == job.tenant_id, _jobs.kind == job.kind, _jobs.state == "cancelled", _jobs.id != job.id,
         _jobs.deleted.is_(None), _jobs.run_path.is_not(None),
@@ -31,9 +32,11 @@ def predecessor(db: Database, job: Job) -> tuple[str, str] | None:
 
 
 def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
-    """Gives the run of `before` to the job that runs, and its count of images, which were booked then and are not
-    booked again; the job as it is now. None where the run was deleted or taken meanwhile. FencedError where the job is
-    held no more."""
+    """Passes the run of `before` on to a running job, and returns the job as it is now.
+
+    The count of images moves with it; they were booked then and are not booked again. Returns None if the run was
+    deleted or taken meanwhile; raises FencedError if the job is no longer held.
+    """
     old, path = before
     with db.transaction() as tx:
         has_it = _jobs.id == old, _jobs.run_path == path, _jobs.state == "cancelled", _jobs.deleted.is_(None)
@@ -45,7 +48,7 @@ def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
         takes = update(tables.jobs).where(*mine).values(run_path=path, images=_jobs.images + earlier.images)
         row = tx.execute(takes.returning(*COLUMNS)).first()
         if row is None:
-            raise FencedError(f"{job.id}: another runner has it")
-        events.add(tx, old, NOTE, {"message": "its run was taken over", "reason": f"{job.id} goes on with it"})
-        events.add(tx, job.id, NOTE, {"message": "goes on with an earlier run", "reason": f"that of {old}"})
+            raise FencedError(f"{job.id}: another runner has it, or it has ended")
+        events.add(tx, old, NOTE, {"message": "its run was taken over", "reason": f"{job.id} continues it"})
+        events.add(tx, job.id, NOTE, {"message": "continues an earlier run", "reason": f"that of {old}"})
     return record(Job, row)

@@ -1,8 +1,8 @@
 """Jobs as runners see them: claimed under a lease, renewed, reported on, ended.
 
-A claim raises the job's fence; every change that a runner makes names its fence in the WHERE clause, so that one whose
-job was taken over changes nothing and learns it (`FencedError`). Which jobs may be claimed the dispatcher grants
-(`queue`). Callers never see another's tenant here: runners are trusted.
+A claim raises the job's fence. Every change that a runner makes names its fence in the WHERE clause, so a runner whose
+job was taken over changes nothing, and gets a `FencedError`. The dispatcher decides which jobs may be claimed
+(`queue`). Runners are trusted: these functions do not check tenants.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from c2b_ray.endpoint.ledger.webhooks import announce
 
 _jobs = tables.jobs.c
 ATTEMPTS = 5
-"""Runners that may die of one job; see `queue.sweep`."""
+"""The number of runners that may die of one job; see `queue.sweep`."""
 AHEAD = 1.5
-"""A lease that ends further ahead than so many of its lengths was written before the clock was set back."""
+"""A lease that ends more than this multiple of its length ahead was written before the clock was set back."""
 
 
 def lapsed(now: float) -> ColumnElement[bool]:
-    """Whose lease has passed, or ends further ahead than a lease can."""
+    """Returns the condition that a job's lease has passed, or ends further ahead than a lease can."""
     too_far = _jobs.lease_until > now + AHEAD * _jobs.lease_seconds
     return or_(_jobs.lease_until.is_(None), _jobs.lease_until <= now, too_far)
 
 
 def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) -> Claim | None:
-    """The next job to run, under a lease of `seconds`: one that was granted, or whose runner is gone. Else None.
+    """Claims the next job under a lease of `seconds`; returns None if there is none.
 
-    Of two that claim at once, each gets another job. A job that `attempts` runners have died of is left alone.
+    That is a job that was granted, or one whose runner is gone. Concurrent claims get different jobs. A job that
+    `attempts` runners have died of is not claimed.
     """
     with db.transaction() as tx:
         now = tx.now
@@ -59,7 +60,8 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
 
 
 def renew(db: Database, job_id: str, fence: int, seconds: float) -> Orders:
-    """Holds the job for another `seconds`, and says what is wanted of it. FencedError where it is held no more."""
+    """Extends the lease to `seconds` from now, and returns the orders for the job. Raises FencedError if it is no
+    longer held."""
     with db.transaction() as tx:
         values = {"lease_until": tx.now + seconds, "lease_seconds": seconds}
         row = _changed(tx, job_id, fence, values)
@@ -67,8 +69,8 @@ def renew(db: Database, job_id: str, fence: int, seconds: float) -> Orders:
 
 
 def check_fence(db: Database, job_id: str, fence: int) -> Orders:
-    """As `renew`, without renewing: the check before a commit to the store. FencedError also where the lease has
-    passed."""
+    """Like `renew`, but does not extend the lease: the check before a commit to the store. Raises FencedError also if
+    the lease has passed."""
     with db.reading() as tx:
         where = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == "running", _jobs.lease_until > db.clock()
         row = tx.execute(select(_jobs.cancel_requested, _jobs.yield_requested).where(*where)).first()
@@ -78,11 +80,12 @@ def check_fence(db: Database, job_id: str, fence: int) -> Orders:
 
 
 def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders:
-    """Writes the run's progress, adds its use to the job and to its key's usage, and notifies those who watch."""
+    """Writes the run's progress, adds its use to the job and to its key's usage, and adds an event for watchers."""
     values: dict[str, Any] = {
         name: getattr(report_, name)
         for name in ("stage", "done", "total", "rate", "seconds_left", "bytes")
-        if getattr(report_, name) is not None or (report_.stage is not None and name != "bytes")  # of this stage
+        if getattr(report_, name) is not None
+        or (report_.stage is not None and name != "bytes")  # a new stage resets its counts
     }
     values["images"] = _jobs.images + sum(report_.images.values())
     values["model_seconds"] = _jobs.model_seconds + sum(report_.model_seconds.values())
@@ -99,16 +102,18 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders
 
 
 def report(db: Database, job_id: str, fence: int, kind: str, data: dict[str, Any]) -> int:
-    """An event of the run, such as a step that ended; its id."""
+    """Adds an event of the run, such as the end of a step; returns its id."""
     with db.transaction() as tx:
         _changed(tx, job_id, fence, {"fence": fence})  # locks the row, too
         return events.add(tx, job_id, kind, data)
 
 
 def release(db: Database, job_id: str, fence: int, not_before: float | None = None, run_path: str | None = None) -> Job:
-    """The slice ended: the job waits for its next turn, at the earliest at `not_before`. One whose cancellation was
-    requested meanwhile is cancelled. `run_path`: what it has made so far, which is found there should it be cancelled
-    while it waits."""
+    """Ends the slice: the job waits for its next turn, not before `not_before`. It is cancelled if that was requested
+    meanwhile.
+
+    `run_path`: the path of its run so far, which is kept if the job is cancelled while it waits.
+    """
     with db.transaction() as tx:
         values = {"attempt": 0, "slices": _jobs.slices + 1, "not_before": not_before}
         values |= {"run_path": run_path} if run_path else {}
@@ -116,8 +121,8 @@ def release(db: Database, job_id: str, fence: int, not_before: float | None = No
 
 
 def retry(db: Database, job_id: str, fence: int, delay: float, reason: str) -> Job:
-    """The slice ended by a failure that may pass: the job waits `delay` seconds, then for its next turn. It counts as
-    a death of a runner does."""
+    """Ends the slice after a failure that may pass: the job waits `delay` seconds, then for its next turn. It counts
+    like the death of a runner."""
     with db.transaction() as tx:
         values = {"attempt": _jobs.attempt + 1, "not_before": tx.now + delay}
         return _queued_again(tx, job_id, fence, values, f"it is tried again: {reason}")
@@ -126,7 +131,7 @@ def retry(db: Database, job_id: str, fence: int, delay: float, reason: str) -> J
 def finish(
     db: Database, job_id: str, fence: int, run_path: str | None = None, classifier_hash: str | None = None
 ) -> Job:
-    """Also where its cancellation was requested too late."""
+    """Ends the job as finished, also if its cancellation was requested too late."""
     values = {"state": "finished", "run_path": run_path, "classifier_hash": classifier_hash, "seconds_left": 0.0}
     with db.transaction() as tx:
         return _end(tx, job_id, fence, values)
@@ -139,7 +144,7 @@ def fail(db: Database, job_id: str, fence: int, failure: Failure, run_path: str 
 
 
 def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None, reason: Failure | None = None) -> Job:
-    """The runner has stopped a job: its cancellation was requested, or there is another `reason`."""
+    """Ends the job as cancelled: its cancellation was requested, or there is another `reason`."""
     failure = None if reason is None else asdict(reason)
     values = {"state": "cancelled", "run_path": run_path, "seconds_left": None, "failure": failure}
     with db.transaction() as tx:
@@ -147,7 +152,7 @@ def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None
 
 
 def ended(tx: Transaction, row: Row[Any]) -> Job:
-    """Notifies those who watch and webhooks that the job of this row has ended, in the transaction that ended it."""
+    """Adds the event and the webhook deliveries of a job's end, in the transaction that ended it."""
     data = {"state": row.state} | ({"failure": row.failure} if row.failure else {})
     announce(tx, row.tenant_id, row.id, events.add(tx, row.id, "state", data))
     title = (row.failure or {}).get("title")
@@ -156,7 +161,7 @@ def ended(tx: Transaction, row: Row[Any]) -> Job:
 
 
 def _queued_again(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], reason: str) -> Job:
-    """Also the end of a job whose cancellation was requested meanwhile."""
+    """Queues the job again, or ends it if its cancellation was requested meanwhile."""
     waits = {"state": "queued", "owner": None, "lease_until": None, "granted": None, "yield_requested": False}
     row = _changed(tx, job_id, fence, waits | values)
     if row.cancel_requested:

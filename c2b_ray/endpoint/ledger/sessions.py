@@ -1,6 +1,6 @@
-"""Sessions of the pages that were signed out before their time: their cookies, wherever they are, work no more.
+"""Sessions of the web pages that were signed out early: copies of their cookies no longer work.
 
-A session that goes on leaves no row. Rows are of hashes, so that no copy of the ledger holds what a cookie is made of.
+Other sessions have no row. Rows hold hashes, so a copy of the ledger does not hold what a cookie is made of.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _ended = tables.ended_sessions.c
 
 
 def end(db: Database, session: str, until: float) -> None:
-    """`session`: its secret name. `until`: when it would have ended by itself; twice is as once."""
+    """Ends a session. `session`: its secret name. `until`: when it would have ended by itself. A second call has no
+    effect."""
     with db.transaction() as tx:
         insert = postgresql.insert if tx.locks_rows else sqlite.insert
         values = {"id": _hash(session), "until": until}
@@ -25,13 +26,13 @@ def end(db: Database, session: str, until: float) -> None:
 
 
 def has_ended(db: Database, session: str) -> bool:
-    """Whether it was signed out, here or in any other process of the endpoint."""
+    """Returns whether the session was signed out, in this or any other process of the endpoint."""
     with db.reading() as tx:
         return tx.scalar(select(_ended.until).where(_ended.id == _hash(session))) is not None
 
 
 def forget(db: Database, before: float) -> int:
-    """Forgets sessions that would have ended by then anyway; how many."""
+    """Deletes the rows of sessions that would have ended before this time anyway; returns how many."""
     with db.transaction() as tx:
         return tx.execute(delete(tables.ended_sessions).where(_ended.until < before)).rowcount
 

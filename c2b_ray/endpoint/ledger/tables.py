@@ -1,7 +1,7 @@
-"""The tables of the ledger. It knows columns and indexes; what changes them from revision to revision are `migrations`.
+"""The tables of the ledger: columns and indexes. `migrations` changes a database from one revision to another.
 
-Ids are random texts with a prefix (job_…, key_…, tenant_…). Times are seconds since 1970 in UTC, by the clock of the
-database. A day is the text YYYY-MM-DD, in UTC.
+Ids are random texts with a prefix (job_…, key_…, tenant_…). Times are seconds since 1970 in UTC, by the database's
+clock. A day is the text YYYY-MM-DD, in UTC.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ metadata = MetaData(
 )
 _NO, _ZERO = text("false"), text("0")
 _COUNTED = BigInteger().with_variant(Integer, "sqlite")
-"""A key that counts up by itself: in SQLite only INTEGER does."""
+"""A key that the database counts up; SQLite does so for INTEGER only."""
 
 tenants = Table(
     "tenants",
@@ -100,8 +100,8 @@ Index("ix_jobs_tenant_created", jobs.c.tenant_id, jobs.c.created, jobs.c.id)
 Index("ix_jobs_tenant_classifier", jobs.c.tenant_id, jobs.c.classifier_hash, jobs.c.created)
 OPEN = text("state IN ('queued', 'running')")
 Index("ix_jobs_open", jobs.c.tenant_id, jobs.c.state, postgresql_where=OPEN, sqlite_where=OPEN)
-"""Only the few that wait or run: what runners and the dispatcher look through each second. Queries name `OPEN` besides
-what they ask, for a database takes such an index only where its condition stands in the query as it is."""
+"""An index of the few jobs that wait or run, which runners and the dispatcher read each second. A database uses such an
+index only if its condition stands literally in the query, so queries add `OPEN` to their conditions."""
 
 STORED = text("bytes > 0")
 Index("ix_jobs_stored", jobs.c.tenant_id, jobs.c.bytes, postgresql_where=STORED, sqlite_where=STORED)
@@ -227,4 +227,4 @@ audit_head = Table(
     Column("seq", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
 )
-"""One row: the end of the audit log, whose lock puts those who append one after the other."""
+"""One row: the head of the audit log. Its lock makes transactions append one after the other."""

@@ -1,4 +1,4 @@
-"""Tenants: who has jobs, keys and uploads of their own. It knows what they may use only as their own numbers."""
+"""Tenants: who has jobs, keys and uploads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Tenant:
-    """`weight`: the share of the machines, against other tenants' weights. `quotas`: fields that replace defaults."""
+    """A tenant. `weight`: its share of the machines relative to other tenants' weights. `quotas`: fields that replace
+    defaults."""
 
     id: str
     name: str
@@ -28,7 +29,7 @@ class Tenant:
     created: float
 
     def limits(self, defaults: Quotas) -> Quotas:
-        """What it may use, where `defaults` are the endpoint's."""
+        """Returns the tenant's quotas; `defaults` are the endpoint's."""
         if not self.quotas:
             return defaults
         return defaults.model_copy(update=_valid(self.quotas).model_dump(include=set(self.quotas)))
@@ -38,14 +39,14 @@ _COLUMNS = [tables.tenants.c[field.name] for field in fields(Tenant)]
 
 
 def tenant_columns() -> list[Column[Any]]:
-    """In the order of `Tenant`'s fields."""
+    """Returns the columns in the order of `Tenant`'s fields."""
     return list(_COLUMNS)
 
 
 def create(
     db: Database, name: str, *, weight: float = 1.0, quotas: dict[str, Any] | None = None, actor: str = "operator"
 ) -> Tenant:
-    """InputError where the name is taken, ConfigError where name, weight or quotas cannot be."""
+    """Creates a tenant. Raises InputError if the name is taken, ConfigError for an invalid name, weight or quota."""
     check_name(name)
     _check_weight(weight)
     _valid(quotas or {})
@@ -60,9 +61,11 @@ def create(
 
 
 def check_name(name: str) -> None:
-    """ConfigError where a tenant cannot be called so."""
+    """Raises ConfigError if the text is no valid name of a tenant."""
     if not _NAME.fullmatch(name):
-        raise ConfigError("name", f"{name[:100]!r} is no name of a tenant: a-z, 0-9, '.', '_', '-', at most 64")
+        raise ConfigError(
+            "name", f"{name[:100]!r} is not a valid name of a tenant: expected at most 64 of a-z, 0-9, '.', '_', '-'"
+        )
 
 
 def change(
@@ -73,7 +76,7 @@ def change(
     quotas: dict[str, Any] | None = None,
     actor: str = "operator",
 ) -> Tenant | None:
-    """Replaces what is not None; None where there is no such tenant."""
+    """Changes the values that are not None. Returns None if there is no such tenant."""
     values: dict[str, Any] = {}
     if weight is not None:
         _check_weight(weight)
@@ -92,8 +95,11 @@ def change(
 
 
 def remove(db: Database, tenant_id: str, actor: str = "operator") -> bool:
-    """Deletes a tenant and all rows of it, for ever; whether there was one. The audit log keeps its entries, which name
-    ids, not contents. RunError while jobs of it wait or run. Its files on the store are the caller's to delete."""
+    """Deletes a tenant and all its rows for good; returns whether it existed.
+
+    The audit log keeps its entries, which hold ids and no contents. Raises RunError while jobs of the tenant wait or
+    run. The caller deletes the tenant's files on the store.
+    """
     jobs, hooks = tables.jobs.c, tables.webhooks.c
     with db.transaction() as tx:
         row = tx.execute(locked(tx, select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id))).first()
@@ -121,7 +127,7 @@ def by_name(db: Database, name: str) -> Tenant | None:
 
 
 def every(db: Database) -> list[Tenant]:
-    """By name. For operators."""
+    """Returns all tenants by name, for operators."""
     with db.reading() as tx:
         return [record(Tenant, row) for row in tx.execute(select(*_COLUMNS).order_by(tables.tenants.c.name))]
 
@@ -134,7 +140,7 @@ def _one(db: Database, condition: ColumnElement[bool]) -> Tenant | None:
 
 def _check_weight(weight: float) -> None:
     if not 0 < weight <= 1000:
-        raise ConfigError("weight", f"{weight:g} is not above 0 and at most 1000")
+        raise ConfigError("weight", f"{weight:g} is out of range: expected above 0 and at most 1000")
 
 
 def _valid(quotas: dict[str, Any]) -> Quotas:

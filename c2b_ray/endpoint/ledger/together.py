@@ -1,10 +1,10 @@
-"""Writes of one process that would wait for each other share one commit, which costs more than the writes.
+"""Combines writes of one process that would wait for each other into one transaction: a commit costs more than a write.
 
-One that may be refused after it wrote something is in a savepoint of its own, so that it leaves no trace and disturbs
-no other; what one has read under the transaction's locks the next need not read (`Transaction.known`), and what each
-leaves for the end (`Transaction.at_end`) is written at once. Where the commit itself fails, none was kept, and each of
-them fails. Only writes of one name, such as a tenant's, share a transaction: they lock the same rows in the same
-order, so that two processes cannot wait for each other.
+A write that may be refused after it has written something runs in its own savepoint, so that it leaves no trace and
+does not disturb the others. What one write read under the transaction's locks the next need not read
+(`Transaction.known`); rows registered for the end (`Transaction.at_end`) are written at once. If the commit fails,
+nothing was kept and every write fails. Only writes with the same name, such as a tenant's, share a transaction: they
+lock the same rows in the same order, so two processes cannot wait for each other.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ _groups: dict[tuple[int, str], _Group] = {}
 _lock = threading.Lock()
 
 
-def together(db: Database, name: str, work: Callable[[Transaction], T], undoes: bool = True) -> T:
-    """What `work` returns, once it is committed, alone or with others of this `name` that wait in this process.
+def together(db: Database, name: str, work: Callable[[Transaction], T], savepoint: bool = True) -> T:
+    """Runs `work` in a transaction, alone or with others of this `name` that wait in this process; returns its result.
 
-    `undoes`: whether it may have written something when it raises, which is then undone; work that refuses before it
-    writes needs no savepoint, and so two messages to the server fewer, while all others wait.
-    Raises what `work` raises, of which nothing is kept then; DatabaseDownError as `Database.transaction`.
+    `savepoint`: True where `work` may have written something when it raises, which is then rolled back. Work that
+    refuses before it writes needs no savepoint, which saves two messages to the server while all others wait.
+
+    Raises what `work` raises, after undoing its writes, and DatabaseDownError like `Database.transaction`.
     """
     group = _entered(db, name)
-    call = _Call(work, undoes)
+    call = _Call(work, savepoint)
     try:
         group.waiting.append(call)
         if not group.leading.acquire(timeout=PATIENCE_SECONDS):
             with group.taking:
                 if call in group.waiting:
                     group.waiting.remove(call)
-                    raise DatabaseDownError("too many wait to write", BUSY_SECONDS)
+                    raise DatabaseDownError("too many requests wait to write to the database", BUSY_SECONDS)
             call.done.wait()
             return call.result()
         try:
@@ -55,10 +56,10 @@ def together(db: Database, name: str, work: Callable[[Transaction], T], undoes: 
 
 
 class _Call(Generic[T]):
-    """One write, and what came of it."""
+    """One write, and its result or error."""
 
-    def __init__(self, work: Callable[[Transaction], T], undoes: bool) -> None:
-        self.work, self.undoes, self.done = work, undoes, threading.Event()
+    def __init__(self, work: Callable[[Transaction], T], savepoint: bool) -> None:
+        self.work, self.savepoint, self.done = work, savepoint, threading.Event()
         self.value: T | None = None
         self.error: BaseException | None = None
 
@@ -68,15 +69,15 @@ class _Call(Generic[T]):
         return self.value  # type: ignore[return-value]
 
     def run(self, tx: Transaction) -> None:
-        """What the database itself refuses ends the whole transaction, but for a constraint."""
+        """Runs the write. An error of the database ends the whole transaction, except for a constraint's."""
         try:
             part = tx.part()
-            with tx.connection.begin_nested() if self.undoes else nullcontext():
+            with tx.connection.begin_nested() if self.savepoint else nullcontext():
                 self.value = self.work(part)
             tx.take(part)
         except exc.IntegrityError as error:
             self.error = error
-            if not self.undoes:
+            if not self.savepoint:
                 raise
         except exc.DBAPIError:
             raise
@@ -85,7 +86,7 @@ class _Call(Generic[T]):
 
 
 class _Group:
-    """Writes of one name. Who holds `leading` does those of all who wait."""
+    """The writes of one name. The thread that holds `leading` runs those of all that wait."""
 
     def __init__(self) -> None:
         self.leading, self.taking = threading.Lock(), threading.Lock()

@@ -1,4 +1,4 @@
-"""Uploads of tenants: rows about files that are stored under the SHA-256 of their content. It knows no file."""
+"""Uploads of tenants: rows about files that are stored under the SHA-256 of their content. It opens no file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Upload:
-    """`kind`: what the file is, such as onnx, safetensors or image. `meta`: what was read from it, JSON."""
+    """An upload. `kind`: the type of file, such as onnx, safetensors or image. `meta`: what was read from it, as
+    JSON."""
 
     tenant_id: str
     sha256: str
@@ -43,8 +44,10 @@ class NewUpload:
 
 
 def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaults: Quotas) -> tuple[Upload, bool]:
-    """The upload, and whether it is new: the same content again is the upload of then. quotas.Denied where it is more
-    than the tenant may keep."""
+    """Adds an upload; returns it and whether it is new. The same content again returns the earlier upload.
+
+    Raises quotas.Denied if the tenant may not store that much.
+    """
     insert = sqlite.insert(tables.uploads) if db.is_sqlite else postgresql.insert(tables.uploads)
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
@@ -60,14 +63,14 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
 
 
 def check_room(db: Database, tenant_id: str, more: int, defaults: Quotas) -> None:
-    """quotas.Denied where `more` bytes are too many: checked before a body is read."""
+    """Raises quotas.Denied if the tenant may not store `more` bytes. Called before a body is read."""
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
         quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, more)
 
 
 def get(db: Database, tenant_id: str, sha256: str) -> Upload | None:
-    """None where the tenant has no such upload."""
+    """Returns an upload; None if the tenant has no such upload."""
     if not _SHA256.fullmatch(sha256):
         return None
     with db.reading() as tx:
@@ -78,7 +81,7 @@ def get(db: Database, tenant_id: str, sha256: str) -> Upload | None:
 def page(
     db: Database, tenant_id: str, cursor: tuple[float, str] | None = None, limit: int = 50
 ) -> tuple[list[Upload], tuple[float, str] | None]:
-    """The latest first, and what to ask with for those that follow."""
+    """Returns a page of uploads, latest first, and the cursor of the next page; None at the end."""
     statement = select(*COLUMNS).where(_uploads.tenant_id == tenant_id)
     if cursor is not None:
         statement = statement.where(tuple_(_uploads.created, _uploads.sha256) < tuple_(*cursor))
@@ -90,7 +93,7 @@ def page(
 
 
 def remove(db: Database, tenant_id: str, sha256: str, actor: str = "operator") -> bool:
-    """Forgets the row; whether there was one. The file is the caller's to delete, after this."""
+    """Deletes the row; returns whether it existed. The caller deletes the file afterwards."""
     if not _SHA256.fullmatch(sha256):
         return False
     with db.transaction() as tx:

@@ -1,4 +1,4 @@
-"""What tenants used: images and seconds of each model, by key and UTC day. It knows no prices and no limits."""
+"""The use of tenants: images and seconds of each model, by key and UTC day. It knows no prices and no limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Spend:
-    """What a key used of a model on a day (YYYY-MM-DD). `requests`: reports of use that were added up."""
+    """A key's use of a model on a day (YYYY-MM-DD). `requests`: the number of reports that were added up."""
 
     tenant_id: str
     key_id: str
@@ -36,7 +36,7 @@ def day_of(now: float) -> str:
 
 
 def add(tx: Transaction, tenant_id: str, key_id: str | None, model: str, images: int, seconds: float) -> None:
-    """Adds to today's, in the caller's transaction."""
+    """Adds to today's use, in the caller's transaction."""
     insert = postgresql.insert(tables.usage) if tx.locks_rows else sqlite.insert(tables.usage)
     values: dict[str, Any] = {"tenant_id": tenant_id, "key_id": key_id or "", "model": model, "day": day_of(tx.now)}
     values |= {"images": images, "model_seconds": seconds, "requests": 1}
@@ -45,14 +45,14 @@ def add(tx: Transaction, tenant_id: str, key_id: str | None, model: str, images:
 
 
 def add_of_job(tx: Transaction, job: Job, used: Progress) -> None:
-    """In the order of models' names: two transactions that lock several rows lock them in one order."""
+    """Adds a job's use, in the order of models' names, so that transactions lock several rows in the same order."""
     for model in sorted({*used.images, *used.model_seconds}):
         add(tx, job.tenant_id, job.key_id, model, used.images.get(model, 0), used.model_seconds.get(model, 0.0))
 
 
 def spend(db: Database, tenant_id: str | None, first_day: str, last_day: str, key_id: str | None = None) -> list[Spend]:
-    """By day, tenant, key and model; both days are included. `tenant_id` None is every tenant, for operators, `key_id`
-    None every key."""
+    """Returns use by day, tenant, key and model, first and last day included. `tenant_id` None: all tenants, for
+    operators. `key_id` None: all keys."""
     names = ("tenant_id", "key_id", "model", "day", "images", "model_seconds", "requests")
     statement = select(*(_usage[name] for name in names)).where(_usage.day.between(first_day, last_day))
     if tenant_id is not None:
@@ -65,7 +65,7 @@ def spend(db: Database, tenant_id: str | None, first_day: str, last_day: str, ke
 
 
 def by_model(tx: Transaction, tenant_id: str, day: str) -> dict[str, tuple[int, float]]:
-    """Images and seconds of a tenant's models on a day."""
+    """Returns the images and seconds of each of a tenant's models on a day."""
     sums = func.sum(_usage.images), func.sum(_usage.model_seconds)
     where = _usage.tenant_id == tenant_id, _usage.day == day
     rows: Iterable[Any] = tx.execute(select(_usage.model, *sums).where(*where).group_by(_usage.model))
@@ -73,7 +73,8 @@ def by_model(tx: Transaction, tenant_id: str, day: str) -> dict[str, tuple[int, 
 
 
 def seconds_by_tenant(db: Database, days: int = 2) -> dict[str, float]:
-    """Model seconds of each tenant, today and `days` - 1 days before: what a fair choice goes by."""
+    """Returns the model seconds of each tenant, today and the `days` - 1 days before. The fair choice of jobs uses
+    them."""
     with db.reading() as tx:
         since = day_of(db.now(tx.connection) - (days - 1) * DAY)
         sums = select(_usage.tenant_id, func.sum(_usage.model_seconds)).where(_usage.day >= since)

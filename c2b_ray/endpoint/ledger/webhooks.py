@@ -1,7 +1,7 @@
-"""Webhooks of tenants, and what is still to be delivered to them. It sends nothing.
+"""Webhooks of tenants, and their pending deliveries. It sends nothing.
 
-A delivery is written in the transaction that ends its job: no end is forgotten after a crash. A sender takes what is
-due under a lease of its own, so that two senders do not send the same twice unless one of them dies before it says so.
+A delivery is written in the transaction that ends its job, so a crash loses none. A sender takes due deliveries under a
+lease, so two senders send the same one only if the first dies before it records the outcome.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from c2b_ray.endpoint.ledger.ids import is_id, new_id
 _webhooks, _deliveries = tables.webhooks.c, tables.deliveries.c
 SENDING_SECONDS = 60.0
 LONGEST_WAIT = 86_400.0
-"""Between two attempts; what is due later was written before the clock was set back, and is due now."""
+"""The most seconds between two attempts. A later time was written before the clock was set back: it is due now."""
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """`secret` signs what is sent."""
+    """A webhook. `secret` signs its deliveries."""
 
     id: str
     tenant_id: str
@@ -34,7 +34,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Delivery:
-    """`state`: pending, delivered or given_up. `event_id`: the job's event that it reports."""
+    """A delivery. `state`: pending, delivered or given_up. `event_id`: the job's event that it reports."""
 
     id: str
     webhook_id: str
@@ -65,7 +65,7 @@ def listed(db: Database, tenant_id: str) -> list[Webhook]:
 
 
 def get(db: Database, tenant_id: str | None, webhook_id: str) -> Webhook | None:
-    """None where the tenant has no such webhook; `tenant_id` None is any tenant, for the sender."""
+    """Returns a webhook; None if the tenant has no such webhook. `tenant_id` None: any tenant, for the sender."""
     if not is_id(webhook_id):
         return None
     with db.reading() as tx:
@@ -74,7 +74,7 @@ def get(db: Database, tenant_id: str | None, webhook_id: str) -> Webhook | None:
 
 
 def remove(db: Database, tenant_id: str, webhook_id: str, actor: str = "operator") -> bool:
-    """With what was still to be delivered; whether there was one."""
+    """Deletes a webhook and its deliveries; returns whether it existed."""
     if not is_id(webhook_id):
         return False
     with db.transaction() as tx:
@@ -86,9 +86,9 @@ def remove(db: Database, tenant_id: str, webhook_id: str, actor: str = "operator
 
 
 def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> None:
-    """Part of the transaction that ended the job: a delivery for each webhook of its tenant."""
+    """Adds a delivery for each webhook of the tenant, in the transaction that ended the job."""
     statement = select(_webhooks.id).where(_webhooks.tenant_id == tenant_id)
-    if tx.locks_rows:  # none is removed before this is kept, which a delivery to it would not survive
+    if tx.locks_rows:  # a webhook removed before the commit would take its delivery with it
         statement = statement.with_for_update(read=True, key_share=True)
     hooks = tx.execute(statement).scalars().all()
     rows = [
@@ -101,8 +101,10 @@ def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> Non
 
 
 def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
-    """What is to be sent now, of each tenant's in turn: one whose receivers are slow holds up itself alone. Each is
-    another sender's, should this one die, after `SENDING_SECONDS`."""
+    """Returns the deliveries to send now, taking tenants in turn, so that slow receivers delay only their own tenant.
+
+    If this sender dies, another gets them after `SENDING_SECONDS`.
+    """
     with db.transaction() as tx:
         now = or_(_deliveries.next_at <= tx.now, _deliveries.next_at > tx.now + LONGEST_WAIT)
         pending = and_(_deliveries.state == "pending", now)
@@ -128,7 +130,7 @@ def delivered(db: Database, delivery_id: str) -> None:
 
 
 def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -> None:
-    """`retry_in`: seconds until the next attempt; None gives up."""
+    """Records a failed attempt. `retry_in`: seconds until the next one; None gives up."""
     with db.transaction() as tx:
         values: dict[str, Any] = {"attempts": _deliveries.attempts + 1, "last_error": error[:500]}
         values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + min(retry_in, LONGEST_WAIT)}
@@ -137,14 +139,14 @@ def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -
 
 
 def forget(db: Database, before: float) -> int:
-    """Deletes deliveries that were settled before then; how many."""
+    """Deletes deliveries that were delivered or given up before this time; returns how many."""
     with db.transaction() as tx:
         settled = _deliveries.state != "pending", _deliveries.next_at < before
         return tx.execute(delete(tables.deliveries).where(*settled)).rowcount
 
 
 def deliveries(db: Database, tenant_id: str, webhook_id: str, limit: int = 50) -> list[Delivery]:
-    """The latest of a tenant's webhook, for who wonders where they are."""
+    """Returns the latest deliveries of a tenant's webhook, for its owner."""
     where = _deliveries.webhook_id == webhook_id, _webhooks.tenant_id == tenant_id
     joined = select(*_DELIVERY).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id).where(*where)
     with db.reading() as tx:

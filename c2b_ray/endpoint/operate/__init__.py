@@ -1,1 +1,1 @@
-"""What an endpoint needs to be operated: measurements, webhooks, retention, backups."""
+"""Functions to operate an endpoint: metrics, webhooks, retention, backups."""

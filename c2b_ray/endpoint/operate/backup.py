@@ -1,11 +1,11 @@
-"""Copies of a ledger in a folder of JSON lines, one file a table, all of one moment; and the ledger made from one.
+"""Copies a ledger to a folder of JSON lines, one file per table, all of one moment; and restores a ledger from it.
 
-    manifest.json    written last: revision, rows and SHA-256 of each file, the end of the audit log, the storage
-    <table>.jsonl    a line with the names of columns, then one a row
-    storage/…        the storage's files, where they were to be copied; else the manifest names where they are
+    manifest.json    written last: revision, rows and SHA-256 of each file, the head of the audit log, the storage
+    <table>.jsonl    a line with the names of columns, then one line per row
+    storage/…        the storage's files, if they were copied; otherwise the manifest names their path
 
-A copy is of no database in particular: one of SQLite can be restored into PostgreSQL. It is taken while the endpoint
-works. It holds hashes of keys and the secrets of webhooks, and nobody but its owner may read the folder.
+A copy does not depend on the database: one of SQLite can be restored into PostgreSQL. It can be made while the endpoint
+runs. It contains hashes of keys and the secrets of webhooks, so only its owner may read the folder.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from c2b_ray.store import files
 FORMAT = 1
 MANIFEST = "manifest.json"
 FENCES = 1_000_000
-"""Added to the fences of open jobs: a runner of the lost ledger, which may have gone on since, is fenced off."""
+"""Added to the fences of open jobs, to fence off runners of the lost ledger that may still work."""
 _AT_ONCE = 2000
 _EMPTY = (tables.tenants, tables.jobs, tables.keys, tables.audit_log)
 
 
 def backup(db: Database, config: EndpointConfig, out: Path, *, with_storage: bool = False) -> dict[str, Any]:
-    """The manifest. `out` must not exist, or be empty: it appears once all of it is there.
+    """Makes a copy and returns its manifest. `out` must not exist, or be empty; it appears once it is complete.
 
-    The ledger is read first: of a run that ends meanwhile the storage may hold more than rows say, never less.
+    The ledger is read first, so that the storage never lacks files of a run that ends meanwhile; it may hold more than
+    the rows say.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out}: something is there; name a new folder")
+        raise InputError(f"{out} exists and is not an empty folder; name a new folder")
     migrations.require_current(db)
     partial = out.with_name(f"{out.name}.partial-{os.getpid()}")
     with files.refusals(out):
@@ -59,15 +60,15 @@ def backup(db: Database, config: EndpointConfig, out: Path, *, with_storage: boo
 
 
 def restore(db: Database, config: EndpointConfig, source: Path, *, with_storage: bool = False) -> dict[str, Any]:
-    """The manifest of what was restored. Every file is checked before anything is changed.
+    """Restores a copy and returns its manifest. It checks every file before it changes anything.
 
-    Jobs that ran are queued again, under fences that no earlier runner has. InputError where the folder is no whole
-    copy of this version's, or where the ledger, or with `with_storage` the storage, is not empty.
+    Jobs that ran are queued again, under fences that no earlier runner has. Raises InputError if the folder is no
+    complete copy of this version, or if the ledger, or with `with_storage` the storage, is not empty.
     """
     manifest = _checked(source)
     if with_storage:
         storage_copy.check(source, manifest["storage"], config.storage_root)
-        storage_copy.copy_in(source, config.storage_root)  # before the ledger, whose rows are the end of it all
+        storage_copy.copy_in(source, config.storage_root)  # before the ledger: its rows complete the restoration
     migrations.prepare(db)
     with db.transaction() as tx:
         _unhurried(tx)
@@ -113,7 +114,7 @@ def _lines(tx: Transaction, table: Table) -> Iterator[str]:
 
 
 def _write(path: Path, lines: Iterator[str] | list[str]) -> tuple[int, str]:
-    """How many lines, and the SHA-256 of the file."""
+    """Writes the lines; returns their number and the SHA-256 of the file."""
     digest, count = hashlib.sha256(), 0
     with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
         for line in lines:
@@ -128,7 +129,7 @@ def _write(path: Path, lines: Iterator[str] | list[str]) -> tuple[int, str]:
 
 def _checked(source: Path) -> dict[str, Any]:
     if not (source / MANIFEST).is_file():
-        raise InputError(f"{source}: no {MANIFEST} is there: it is no copy of a ledger, or one that was cut off")
+        raise InputError(f"{source}: there is no {MANIFEST}: it is not a copy of a ledger, or an incomplete one")
     manifest: dict[str, Any] = read_json(source / MANIFEST)
     if manifest.get("format") != FORMAT or manifest.get("revision") != migrations.newest():
         raise InputError(
@@ -139,7 +140,7 @@ def _checked(source: Path) -> dict[str, Any]:
         path, expected = source / f"{table.name}.jsonl", manifest["tables"].get(table.name, {})
         sha256 = files.sha256(path)[0] if path.is_file() else None
         if sha256 is None or sha256 != expected.get("sha256"):
-            raise InputError(f"{path}: it is not the file that was written; nothing was restored")
+            raise InputError(f"{path}: it differs from the file that was written; nothing was restored")
     return manifest
 
 
@@ -157,14 +158,14 @@ def _insert(tx: Transaction, table: Table, path: Path) -> None:
 
 
 def _take_up(tx: Transaction) -> None:
-    """What held before the copy holds no more: jobs wait for other runners, leases for other holders."""
+    """Releases what was held before the copy: jobs wait for new runners, leases for new holders."""
     jobs = tables.jobs.c
     waits = {"state": "queued", "owner": None, "lease_until": None, "granted": None, "yield_requested": False}
     tx.execute(update(tables.jobs).where(tables.OPEN).values(fence=jobs.fence + FENCES))
     tx.execute(update(tables.jobs).where(tables.OPEN).values(waits))
     fence = tables.leases.c.fence + FENCES
     tx.execute(update(tables.leases).values(owner="", until=0.0, fence=fence))
-    if tx.locks_rows:  # ids that were written beside the sequence
+    if tx.locks_rows:  # the ids were written without the sequence
         last = "(SELECT coalesce(max(id), 1) FROM events)"
         tx.execute(text(f"SELECT setval(pg_get_serial_sequence('events', 'id'), {last})"))
 

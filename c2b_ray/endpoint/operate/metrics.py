@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the counters of this process, and gauges of the ledger, read at each scrape.
 
-Several processes that share a ledger show the same gauges: take the `max` over processes, not the sum. A ledger that
-does not answer is `c2b_database_up 0`, and no gauge beside it shows an older value.
+Processes that share a ledger show the same gauges: take the `max` over processes, not the sum. If the ledger does not
+answer, `c2b_database_up` is 0 and the other gauges are absent.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _jobs, _deliveries, _events = tables.jobs.c, tables.deliveries.c, tables.events.
 
 @dataclass(frozen=True)
 class Reading:
-    """Of one moment. `queue_age`: seconds that the job has waited which waits longest; a job that has yielded waits
-    since then. `slots`: of runners that are alive. `deliveries`: those that are pending, and those settled today."""
+    """The ledger at one moment. `queue_age`: the longest time in seconds that a job has waited; a job that yielded
+    waits since then. `slots`: slots of runners that are alive. `deliveries`: pending ones, and those settled today."""
 
     jobs: dict[str, int]
     queue_age: float
@@ -46,7 +46,8 @@ class Reading:
 
 
 class Gauges:
-    """A collector of a ledger's gauges. Threads share it; the ledger is read once in `seconds` at the most."""
+    """Collects a ledger's gauges. It is safe to use from several threads, and reads the ledger at most once in
+    `seconds`."""
 
     def __init__(
         self, db: Database, seconds: float = REMEMBERED_S, clock: Callable[[], float] = time.monotonic
@@ -57,7 +58,7 @@ class Gauges:
         self._read = float("-inf")
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would else read the ledger when this is registered."""
+        """Returns nothing, so that registering the collector does not read the ledger."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -95,7 +96,7 @@ def read(db: Database) -> Reading:
 
 
 def registry(db: Database) -> CollectorRegistry:
-    """Of everything that a process shows."""
+    """Returns the registry of all metrics of a process."""
     made = CollectorRegistry()
     for counter in counters.EVERY:
         made.register(counter)
@@ -105,13 +106,13 @@ def registry(db: Database) -> CollectorRegistry:
 
 
 def exposed(shown: CollectorRegistry) -> bytes:
-    """In Prometheus' text format."""
+    """Returns the metrics in Prometheus' text format."""
     return generate_latest(shown)
 
 
 @contextmanager
 def served(db: Database, listen: str | None) -> Iterator[None]:
-    """Answers GET /metrics at HOST:PORT, of a process that is no API; None: nowhere."""
+    """Answers GET /metrics at HOST:PORT, for a process without an API. None: no server."""
     if listen is None:
         yield
         return
@@ -131,7 +132,7 @@ def served(db: Database, listen: str | None) -> Iterator[None]:
 
 
 def _waiting_since(now: float) -> Select[tuple[float]]:
-    """The earliest moment since which a job waits that may run."""
+    """Selects the earliest time since which a job that may run has waited."""
     last = select(func.max(_events.at)).where(_events.job_id == _jobs.id).correlate(tables.jobs).scalar_subquery()
     began = case((and_(_jobs.slices == 0, _jobs.attempt == 0), _jobs.created), else_=func.coalesce(last, _jobs.created))
     since = case((and_(_jobs.not_before.is_not(None), _jobs.not_before > began), _jobs.not_before), else_=began)

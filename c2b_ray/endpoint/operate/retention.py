@@ -1,8 +1,8 @@
-"""Deletes expired runs, uploads, events and Idempotency-Keys, and all data of a tenant who leaves.
+"""Deletes expired runs, uploads, events and Idempotency-Keys, and all data of a removed tenant.
 
-The ledger goes first: nobody reads half of a run, and a job that is not ended is refused there. Files follow. Where a
-process dies in between, the next pass finds what the ledger or its audit log says was deleted and still lies in the
-storage. A file that neither mentions is never deleted: the database may be a wrong one.
+Rows of the ledger are deleted first, then files, so that nobody reads half of a run; the ledger refuses a job that has
+not ended. If a process dies in between, the next pass deletes files that the ledger or its audit log says were deleted.
+A file that neither mentions is never deleted, because the database may be the wrong one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from c2b_ray.store import files
 ACTOR = "retention"
 EVERY_S = 900.0
 CLOCK_S = 3600.0
-"""How far the database's clock may move against this process's between two passes: setting it ahead deletes nothing."""
+"""Seconds that the database's clock may gain or lose between two passes, so that setting it ahead deletes nothing."""
 DAY_S, HOUR_S = 86_400.0, 3600.0
 AT_ONCE = 200
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Deleted:
-    """What a pass deleted; `leftovers`: what an earlier one had begun."""
+    """Counts what a pass deleted. `leftovers`: what an earlier, interrupted pass had begun to delete."""
 
     runs: int = 0
     uploads: int = 0
@@ -55,7 +55,7 @@ class Deleted:
 
 
 class Retention:
-    """Passes every quarter of an hour; of several processes one, by a lease."""
+    """Runs a pass every quarter of an hour, in one of several processes, by a lease."""
 
     def __init__(self, db: Database, config: EndpointConfig, owner: str) -> None:
         self._db, self._config, self._owner = db, config, owner
@@ -63,7 +63,7 @@ class Retention:
         self._waits_until = float("-inf")
 
     def run(self, stop: threading.Event, every: float = EVERY_S) -> None:
-        """Until `stop`. The first pass is a while after the start, when the clock has been watched for so long."""
+        """Runs until `stop` is set. The first pass waits until the clock has been watched for `every` seconds."""
         while True:
             try:
                 if self.clock_is_steady() and leases.take(self._db, ACTOR, self._owner, every / 2) is not None:
@@ -78,7 +78,8 @@ class Retention:
                 return
 
     def clock_is_steady(self) -> bool:
-        """Whether the database's clock has gone as this process's for a day, or since the first look; not at that."""
+        """Returns whether the database's clock ran like this process's for a day, or since the first call; the first
+        call returns False."""
         with self._db.reading() as tx:
             now = self._db.now(tx.connection), time.monotonic()
         before, self._clocks = self._clocks, now
@@ -92,7 +93,7 @@ class Retention:
 
 
 def purge(db: Database, config: EndpointConfig) -> Deleted:
-    """One pass."""
+    """Runs one pass."""
     kept, deleted = config.retention, Deleted()
     with db.reading() as tx:
         now = db.now(tx.connection)
@@ -108,15 +109,15 @@ def purge(db: Database, config: EndpointConfig) -> Deleted:
     for root in _roots(config):
         try:
             deleted.leftovers += _leftovers(db, config, root)
-        except C2BError as error:  # one tenant's folder must not keep others' from being looked at
+        except C2BError as error:  # an error in one tenant's folder must not stop the others
             deleted.failures.append(str(error))
     return deleted
 
 
 def remove_tenant(db: Database, config: EndpointConfig, name: str, actor: str = "operator") -> str:
-    """Deletes all of a tenant, for ever: rows, keys, runs, uploads, data; its id. The audit log keeps ids.
+    """Deletes all of a tenant for good: rows, keys, runs, uploads, data. Returns its id. The audit log keeps ids.
 
-    InputError where there is no such tenant; RunError while jobs of it wait or run.
+    Raises InputError if there is no such tenant; RunError while jobs of it wait or run.
     """
     tenant = tenants.by_name(db, name)
     if tenant is None or not tenants.remove(db, tenant.id, actor):
@@ -145,7 +146,7 @@ def _purge_uploads(db: Database, config: EndpointConfig, before: float) -> int:
 
 
 def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
-    """Of what was deleted before and still lies in a tenant's folder."""
+    """Deletes what was deleted in the ledger before and still lies in a tenant's folder; returns how many."""
     root = _root(config, tenant_id)
     if aged.tenant_was_removed(db, tenant_id):
         _remove_folder(root)
@@ -162,7 +163,7 @@ def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
 
 
 def _old_files(folder: str) -> Iterator[str]:
-    """SHA-256 of uploads that lie there for a day: one that arrives now gets its row in a moment."""
+    """Yields the SHA-256 of uploads that have been in the folder for a day. A newer one may not have its row yet."""
     filesystem, path = resolve(folder)
     with files.answers(folder):
         infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))

@@ -1,7 +1,7 @@
-"""Signed URLs of artifacts: anybody who has one may GET that path of that tenant until it expires, without a key.
+"""Signed URLs of artifacts: whoever has one may GET that path of that tenant until it expires, without a key.
 
-The signature binds method, path, tenant and expiry. It names no key: revoking one ends no URL that was made with it,
-so they live for minutes. It knows no route.
+The signature binds method, path, tenant and expiry. It names no key, so revoking the key does not end the URLs made
+with it; therefore they live only for minutes. This module knows no route.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _TEXT = re.compile(r"([0-9]{1,12})\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{43})")
 
 
 class UrlSigner:
-    """`secret`: the same in every replica of an endpoint. `clock`: seconds since 1970."""
+    """Signs URLs. `secret`: the same in all replicas of an endpoint. `clock`: returns seconds since 1970."""
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
         self._secret = hashlib.sha256(b"artifact" + secret).digest()
         self._clock = clock
 
     def url(self, path: str, tenant_id: str, seconds: float) -> tuple[str, int]:
-        """The path with its signature, and when that expires, in seconds since 1970."""
+        """Returns the path with its signature, and its expiry in seconds since 1970."""
         expires = int(self._clock() + seconds)
         return f"{quote(path)}?signature={expires}.{tenant_id}.{self._mac(path, tenant_id, expires)}", expires
 
     def tenant(self, path: str, signature: str) -> str | None:
-        """Whose artifact may be read at this path; None where the signature is not of it, or has expired."""
+        """Returns the tenant whose path was signed; None if the signature is wrong or has expired."""
         match = _TEXT.fullmatch(signature)
         if match is None:
             return None

@@ -1,4 +1,4 @@
-"""The storage of an endpoint, copied to a folder and back; each file with its SHA-256. It knows no ledger."""
+"""Copies the storage of an endpoint to a folder and back, with the SHA-256 of each file. It knows no ledger."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _PART = 2**20
 
 
 def copy_out(root: str, folder: Path) -> dict[str, Any]:
-    """All files below `root` into `folder`/storage; their number, their bytes and the SHA-256 of their list. A file
-    that is gone by the time that it is read, such as a temporary one, is left out."""
+    """Copies all files below `root` to `folder`/storage; returns their number, their bytes and the SHA-256 of their
+    list.
+
+    A file that disappears before it is read, such as a temporary one, is left out.
+    """
     filesystem = resolve(root)[0]
     listed, total = [], 0
     for name, path in _files(root):
@@ -35,23 +38,27 @@ def copy_out(root: str, folder: Path) -> dict[str, Any]:
 
 
 def check(folder: Path, record: dict[str, Any], root: str) -> None:
-    """InputError where the copy holds no storage, a file of it is not as it was, or `root` holds other files of tenants
-    than those of the copy, which a restoration that was cut off has left."""
+    """Raises InputError if the copy has no storage, a file of it has changed, or `root` holds other files of tenants.
+
+    Files of the copy itself may be there, from a restoration that was interrupted.
+    """
     if not record.get("copied"):
-        raise InputError(f"{folder}: it holds no storage, which is at {record.get('root')}; leave out --with-storage")
+        raise InputError(
+            f"{folder}: the copy has no storage, which is at {record.get('root')}; leave out --with-storage"
+        )
     if hashlib.sha256((folder / LIST).read_bytes()).hexdigest() != record.get("sha256"):
-        raise InputError(f"{folder / LIST}: it is not the file that was written; nothing was restored")
+        raise InputError(f"{folder / LIST}: it differs from the file that was written; nothing was restored")
     others = {name for name, _ in _files(root)} - {name for name, _, _ in _listed(folder)}
     if any(name.startswith("tenants/") for name in others):
         raise InputError(f"{root}: other files of tenants are there; restore into an empty storage")
     for name, _, sha256 in _listed(folder):
         path = folder / FOLDER / name
         if not path.is_file() or files.sha256(path)[0] != sha256:
-            raise InputError(f"{path}: it is not the file that was copied; nothing was restored")
+            raise InputError(f"{path}: it differs from the file that was copied; nothing was restored")
 
 
 def copy_in(folder: Path, root: str) -> None:
-    """As `check` has seen it."""
+    """Copies the files back, after `check`."""
     filesystem, base = resolve(root)
     with files.refusals(root):
         for name, _, _ in _listed(folder):
@@ -59,7 +66,7 @@ def copy_in(folder: Path, root: str) -> None:
 
 
 def _files(root: str) -> list[tuple[str, str]]:
-    """Name below `root`, and path, of each file there."""
+    """Returns (name below `root`, path) of each file there."""
     filesystem, base = resolve(root)
     with files.answers(root):
         infos = filesystem.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
@@ -71,12 +78,12 @@ def _listed(folder: Path) -> list[tuple[str, int, str]]:
     listed = [tuple(json.loads(line)) for line in (folder / LIST).read_text(encoding="utf-8").splitlines()]
     for name, _, _ in listed:
         if name.startswith("/") or ".." in name.split("/"):
-            raise InputError(f"{folder / LIST}: {name[:200]!r} is no name below a storage")
+            raise InputError(f"{folder / LIST}: {name[:200]!r} is not a path below a storage")
     return listed
 
 
 def _copied(source: fs.FileSystem, path: str, target: fs.FileSystem, to: str) -> tuple[int, str]:
-    """Bytes and SHA-256."""
+    """Copies a file; returns its bytes and SHA-256."""
     digest, size = hashlib.sha256(), 0
     with source.open_input_stream(path) as stream:
         if isinstance(target, fs.LocalFileSystem):

@@ -1,8 +1,9 @@
-"""The sender of webhooks: notifies each URL that a tenant named when a job of that tenant has ended.
+"""The sender of webhooks: notifies each URL that a tenant registered when a job of that tenant has ended.
 
-Any number of senders share a ledger; each attempt is one sender's. An event is sent until the receiver answers 2xx, so
-twice where a sender dies between answer and ledger: receivers recognise it by its id. Only URLs that the policy lists
-are called, at checked addresses; each redirect is checked like a new request. No secret and no answer is logged.
+Several senders can share a ledger; each attempt is made by one. An event is sent until the receiver answers 2xx. If a
+sender dies after the answer and before it records it, the event is sent twice; receivers recognise it by its id. The
+sender calls only URLs that the policy lists, at checked addresses, and checks each redirect like a new request. No
+secret and no answer is logged.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from c2b_ray.text import visible
 EVERY_S = 1.0
 AT_ONCE = 8
 SECONDS = 10.0
-"""Of a request with its answer. All redirects included, an attempt ends within `ledger.webhooks.SENDING_SECONDS`."""
+"""Of a request with its answer. An attempt with all redirects ends within `ledger.webhooks.SENDING_SECONDS`."""
 REDIRECTS = 2
 ATTEMPTS = 12
 FIRST_S, FACTOR, LONGEST_S = 10.0, 4.0, 6 * 3600.0
@@ -43,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sender:
-    """`client`: of HTTP; by default the one that the policy of the endpoint allows."""
+    """Sends due deliveries. `client`: an HTTP client; by default the one that the endpoint's policy allows."""
 
     def __init__(self, db: Database, config: EndpointConfig, client: httpx.Client | None = None) -> None:
         self._db, self._url = db, config.url
@@ -52,7 +53,7 @@ class Sender:
         self._sending: set[Future[None]] = set()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`; while the database is down it waits."""
+        """Runs until `stop` is set; waits while the database is down."""
         try:
             while not stop.wait(EVERY_S):
                 try:
@@ -63,7 +64,7 @@ class Sender:
             self.close()
 
     def step(self) -> int:
-        """Begins to send what is due, as far as there is room; how many."""
+        """Starts to send the due deliveries that there is room for; returns how many."""
         self._sending = {future for future in self._sending if not future.done()}
         room = AT_ONCE - len(self._sending)
         due = webhooks.due(self._db, room) if room else []
@@ -71,7 +72,7 @@ class Sender:
         return len(due)
 
     def wait(self) -> None:
-        """Until what was begun has ended."""
+        """Waits until all started deliveries have ended."""
         for future in self._sending:
             future.result()
 
@@ -95,7 +96,7 @@ class Sender:
             _log.exception("%s to %s is sent again", delivery.id, hook.id)
 
     def _attempt(self, delivery: Delivery, hook: Webhook) -> tuple[str | None, bool]:
-        """Why it was not delivered, None where it was; whether another attempt may help."""
+        """Tries to deliver. Returns the error, or None, and whether another attempt may help."""
         body = self._body(delivery)
         if body is None:
             return "the job was deleted", False
@@ -126,14 +127,14 @@ class Sender:
 
 
 def retry_in(tried: int, chance: Callable[[], float] = random.random) -> float:
-    """Seconds until the next attempt after `tried` of them: growing, and spread, so that receivers which come back are
-    not met by all at once."""
+    """Returns the seconds until the next attempt after `tried` of them. They grow, and are random, so that receivers
+    that come back do not get all requests at once."""
     return float(min(LONGEST_S, FIRST_S * FACTOR ** (tried - 1)) * (0.5 + chance() / 2))
 
 
 def _post(client: httpx.Client, hook: Webhook, delivery_id: str, body: bytes) -> int:
-    """The status. Only redirects that keep method and body are followed: after others nothing would have been
-    delivered."""
+    """Sends the request and returns the status. It follows only redirects that keep method and body, since others would
+    deliver nothing."""
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"c2b-ray/{__version__}",

@@ -1,15 +1,17 @@
-"""What strangers may name, upload and reach: everything that a tenant sends is checked here before it is used.
+"""What tenants may name, upload and reach: everything that a tenant sends is checked here before it is used.
 
 fields      what each field of each kind's config names; an unclassified field is refused
-schemes     what a model spec may say, scheme by scheme and option by option
-paths       where a name leads: below the tenant's own root, or nowhere
+schemes     what a model spec may contain, scheme by scheme and option by option
+paths       resolves a name to a path below the tenant's root, or refuses it
 specs       a submitted config → the config that runs
-contents    what the named files say in turn
-at_start    the same once more, in the job's own process, before it reads anything
+contents    checks the names inside the files that a config names
+at_start    repeats these checks in the job's process, before it reads anything
 addresses   which URLs jobs and webhooks may call
-uploads     a stream → a file at its content address
-weights     ONNX and safetensors, looked at by a process of its own
-pictures    images, by their headers
+uploads     a stream → a file named by the hash of its content
+weights     ONNX and safetensors, checked in a separate process
+pictures    images, checked by their headers
 archives    zip and tar archives of images
-isolation   the cell that a job's process runs in
+isolation   limits a job's process: network, memory, file size, environment
+landlock    limits the files and ports that a job's process may access
+launch      the program that applies these limits to itself and then becomes the job's process
 """

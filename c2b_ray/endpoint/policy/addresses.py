@@ -1,7 +1,6 @@
-"""Which URLs this endpoint calls: models' for jobs, webhooks' for itself. `models.url_guard` decides which may be
-called.
+"""Which URLs this endpoint calls: those of models for jobs, those of webhooks itself. `models.url_guard` checks them.
 
-A job's process keeps to the models' list by itself: `isolation` puts it into its environment.
+A job's process applies the list for models itself: `isolation` puts it into the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from c2b_ray.models.url_guard import Target, UrlPolicy, check_url
 __all__ = ["check_webhook", "url_policy", "webhook_client", "webhook_policy"]
 
 ANSWER_BYTES = 65_536
-"""Of the answer to a webhook, which nobody reads."""
+"""The most bytes that are read of the answer to a webhook, which nobody uses."""
 
 
 def webhook_policy(policy: Policy, seconds: float = 10.0) -> UrlPolicy:
@@ -24,12 +23,14 @@ def webhook_policy(policy: Policy, seconds: float = 10.0) -> UrlPolicy:
 
 
 def check_webhook(url: str, policy: Policy) -> Target:
-    """AddressError where a webhook may not be sent there; its name is resolved when it is sent."""
+    """Raises AddressError if a webhook may not have this URL. Its host name is resolved only when it is called."""
     return check_url(url, webhook_policy(policy))
 
 
 def webhook_client(policy: Policy, seconds: float = 10.0, resolver: Resolver = resolved) -> httpx.Client:
-    """A client that reaches listed URLs at public addresses alone, each redirect checked like a new request;
-    it raises AddressError besides httpx's own errors."""
+    """Returns a client that reaches only listed URLs at public addresses, and checks each redirect like a new request.
+
+    It raises AddressError besides httpx's errors.
+    """
     transport = GuardedTransport(webhook_policy(policy, seconds), resolver=resolver)
     return httpx.Client(transport=transport, timeout=seconds, follow_redirects=True, max_redirects=3)

@@ -1,7 +1,7 @@
-"""The members of a zip or tar archive of images, one after the other, and their way onto a disk.
+"""Reads the members of a zip or tar archive of images one by one, checks them, and writes them to disk.
 
-The sizes that an archive states are not trusted: bytes are counted as they come out, by a separate process with limits
-(`python -m c2b_ray.endpoint.policy.archives`). It knows archives and paths; what an image is, `pictures` knows.
+The sizes that an archive states are not trusted: bytes are counted while unpacking, in a separate process with limits
+(`python -m c2b_ray.endpoint.policy.archives`). This module knows archives and paths; `pictures` knows images.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MINUTES = 30
 
 
 class Member(NamedTuple):
-    """`packed`: the bytes that it takes in the archive, where that is known."""
+    """A file of an archive. `packed`: its compressed size in bytes; None if the format does not state it."""
 
     name: str
     packed: int | None
@@ -39,8 +39,10 @@ class Member(NamedTuple):
 
 
 def members(file: IO[bytes], policy: Policy) -> Iterator[Member]:
-    """The regular files of the archive, each to be read before the next. SourceError for links, devices and encrypted
-    files; of what is damaged, whatever Python's readers raise."""
+    """Yields the regular files of the archive; read each before the next.
+
+    Raises SourceError for links, devices and encrypted files. Damaged archives raise what Python's readers raise.
+    """
     zipped = file.read(4) == b"PK\x03\x04"
     file.seek(0)
     return _of_zip(file, policy) if zipped else _of_tar(file, policy)
@@ -59,7 +61,7 @@ def _of_zip(file: IO[bytes], policy: Policy) -> Iterator[Member]:
             if info.flag_bits & 0x1:
                 raise SourceError(f"{info.filename[:200]!r} is encrypted")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise SourceError(f"{info.filename[:200]!r} is packed in a way that is not read here; expected deflate")
+                raise SourceError(f"{info.filename[:200]!r} has an unsupported compression; expected deflate")
             with archive.open(info) as stream:
                 yield Member(info.filename, info.compress_size, stream)
 
@@ -82,7 +84,7 @@ def _check_count(count: int, policy: Policy) -> None:
 
 
 def write(archived: Iterator[Member], folder: str, policy: Policy) -> int:
-    """Writes each image, which was checked before, below the new `folder`; how many. SourceError names a member."""
+    """Checks each image, writes it below the new `folder`, and returns how many. SourceError names a member."""
     os.mkdir(folder, 0o700)
     try:
         return _written(archived, folder, policy)
@@ -99,13 +101,13 @@ def _written(archived: Iterator[Member], folder: str, policy: Policy) -> int:
             continue
         name = "/".join(steps)
         if name.casefold() in seen:
-            raise SourceError(f"{name!r} is there twice")
+            raise SourceError(f"{name!r} occurs twice")
         seen.add(name.casefold())
         is_metadata = name in METADATA
         data = _read(member, _LARGEST_METADATA if is_metadata else policy.image_bytes, policy)
         total += len(data)
         if total > policy.archives.total_bytes:
-            raise SourceError(f"unpacked it has more than {policy.archives.total_bytes} bytes")
+            raise SourceError(f"it unpacks to more than {policy.archives.total_bytes} bytes")
         if not is_metadata:
             _check(name, data, policy)
             images += 1
@@ -126,7 +128,7 @@ def _check(name: str, data: bytes, policy: Policy) -> None:
 
 
 def _steps(name: str) -> tuple[str, ...]:
-    """The folders and the name of a member; none for what operating systems put beside images."""
+    """Returns the folders and the name of a member; () for files that operating systems add beside images."""
     steps = PurePosixPath(name).parts
     if name.startswith("/") or ".." in steps or "\\" in name or not name.isprintable() or ":" in name:
         raise SourceError(f"{name[:200]!a} leads out of the archive; expected folder/name.jpg")
@@ -150,9 +152,9 @@ def _read(member: Member, most: int, policy: Policy) -> bytes:
 
 
 def unpack(path: str, folder: str, policy: Policy) -> int:
-    """The images of the archive at `path`, each checked, below the new `folder`; how many there are.
+    """Unpacks the archive at `path` below the new `folder`, checks each image, and returns how many there are.
 
-    SourceError says why an archive is refused; the folder may then hold some of it, and is its caller's to delete.
+    SourceError says why an archive is refused. The folder may then hold part of it; the caller deletes it.
     """
     argv = (sys.executable, "-m", "c2b_ray.endpoint.policy.archives", path, folder, policy.model_dump_json())
     bounds = {"AS": 4 * GIB, "CPU": MINUTES * 60, "CORE": 0, "FSIZE": max(policy.image_bytes, 64 * 2**20)}
@@ -165,7 +167,9 @@ def unpack(path: str, folder: str, policy: Policy) -> int:
     except subprocess.TimeoutExpired as error:
         raise SourceError(f"the archive was not unpacked within {MINUTES} minutes; it is refused") from error
     if result.returncode != 0:
-        raise SourceError("the archive ended the process that unpacked it, of memory or of damage; it is refused")
+        raise SourceError(
+            "the archive is refused: the process that unpacked it died: memory ran out, or the archive is damaged"
+        )
     answer: dict[str, Any] = json.loads(result.stdout)
     if "error" in answer:
         raise SourceError(f"the archive is refused: {answer['error']}")
@@ -173,12 +177,12 @@ def unpack(path: str, folder: str, policy: Policy) -> int:
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether 512 first bytes are those of a zip or tar archive, packed with gzip or not."""
+    """Returns whether the first 512 bytes are those of a zip or tar archive, the latter also gzipped."""
     return head.startswith((b"PK\x03\x04", b"\x1f\x8b")) or head[257:262] == b"ustar"
 
 
 def main(argv: list[str]) -> None:
-    """Unpacks, and writes how many images there are, or why none, as JSON."""
+    """Unpacks, and prints the number of images, or the error, as JSON."""
     path, folder, policy = argv[0], argv[1], Policy.model_validate_json(argv[2])
     answer: dict[str, Any]
     try:

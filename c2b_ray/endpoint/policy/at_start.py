@@ -1,6 +1,6 @@
-"""The policy in the job's own process: its config checked again, its files inspected, and those of a store fetched.
+"""Applies the policy in the job's process: checks the config again, checks its files, and downloads those of a store.
 
-The policy is in the process' environment (`isolation`), the tenant's root is the folder that its run lies in.
+The policy is in the process's environment (`isolation`); the tenant's root is the folder that contains its runs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from c2b_ray.filesystems import resolve
 from c2b_ray.store import files
 
 _FETCHED = (Names.HIERARCHY, Names.LABEL_MAP, *(names for names in SPECS if names is not Names.INDEX))
-"""What is read as a file of this machine; tables, indexes and runs are read from stores as they are."""
+"""Names of files that are read locally; tables, indexes and runs are read directly from stores."""
 
 
 def prepared(kind: str, resolved: Mapping[str, Any], tenant_root: str) -> dict[str, Any]:
-    """The config that the job runs with. ConfigError names the field that, by now, names what the tenant may not."""
+    """Returns the config that the job runs with. ConfigError names a field that by now names something the tenant may
+    not use."""
     tenancy = Tenancy(tenant_root, policy_of_environment())
     model = kind_named(kind).config_class
     check_again(kind, resolved, model, tenancy)
@@ -44,25 +45,27 @@ def prepared(kind: str, resolved: Mapping[str, Any], tenant_root: str) -> dict[s
 
 
 def policy_of_environment() -> Policy:
-    """The endpoint's; where a process was started without one, the default, which lists no URL and no store."""
+    """Returns the endpoint's policy; in a process started without one, the default, which allows no URL and no
+    store."""
     text = os.environ.get(POLICY_VARIABLE)
     try:
         return Policy() if text is None else Policy.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError("", f"{POLICY_VARIABLE} holds no policy: {error.errors()[0]['msg']}") from error
+        raise ConfigError("", f"{POLICY_VARIABLE} is not a valid policy: {error.errors()[0]['msg']}") from error
 
 
 def _folder() -> Path:
-    """The same in each slice of a job: where a file lies is part of what a run is called by."""
+    """Returns the folder for downloads, the same in each slice of a job, because a run's id depends on its files'
+    paths."""
     folder = Path(tempfile.gettempdir()) / f"c2b-job-files-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise ConfigError("", f"{folder} is somebody else's; remove it, or set TMPDIR")
+        raise ConfigError("", f"{folder} belongs to another user; remove it, or set TMPDIR")
     return folder
 
 
 def _fetched(names: Names, path: str, folder: Path) -> str:
-    """A file of this machine with the bytes of the one at `path`."""
+    """Returns the path of a local copy of the file at `path`; the path itself if no copy is needed."""
     if names not in _FETCHED or not path.startswith(STORE):
         return path
     target = folder / hashlib.sha256(path.encode()).hexdigest()[:32] / path.rstrip("/").rpartition("/")[2]

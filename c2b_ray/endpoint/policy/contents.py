@@ -1,7 +1,7 @@
 """Checks what the files of a config name in turn: a table's images, an index's folder and encoder, links in a folder.
 
-It is called in the job's own process, right before the job reads them: parsing a stranger's table is a risk that the
-API does not take. What it lets pass is confined once more where it is read (`filesystems.confined`).
+It runs in the job's process, right before the job reads the files, because the API should not parse files of strangers.
+Whatever passes is confined again when it is read (`filesystems.confined`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".bin")
 
 
 def check_contents(named_paths: list[tuple[Names, str, str]], config: Mapping[str, Any], tenancy: Tenancy) -> None:
-    """ConfigError names the field whose file names what this tenant may not. `named_paths`: `specs.paths_of` the
-    config."""
+    """Checks the files of a config. ConfigError names the field whose file names something this tenant may not use.
+
+    `named_paths`: the result of `specs.paths_of`.
+    """
     for names, field, path in named_paths:
         if os.path.isdir(path):
             _check_links(path, field, tenancy)
@@ -45,7 +47,7 @@ def check_contents(named_paths: list[tuple[Names, str, str]], config: Mapping[st
 
 
 def _check_links(folder: str, field: str, tenancy: Tenancy) -> None:
-    """Every link in it, or further in, leads to files of the same tenant."""
+    """Checks that every link in the folder and its subfolders leads to files of the same tenant."""
     for above, folders, names in os.walk(folder):
         for name in (*folders, *names):
             path = os.path.join(above, name)
@@ -59,13 +61,14 @@ def _is_tenants(path: str, tenancy: Tenancy) -> bool:
 
 
 def _image_column(config: Mapping[str, Any], field: str) -> str:
-    """What the table of a field calls its column of images."""
+    """Returns the name of the image column of a field's table."""
     section = _section_of(config, field) if field != "labelled" else None
     return str(((section or {}).get("columns") or {}).get(IMAGE) or IMAGE)
 
 
 def _section_of(section: Any, field: str) -> Mapping[str, Any] | None:
-    """The section that holds a field. Its steps are not split at dots alone: names of the user's own have dots, too."""
+    """Returns the section that contains a field. It does not just split at dots, because users' names may contain
+    dots."""
     if not isinstance(section, Mapping):
         return None
     if field in section:
@@ -77,7 +80,7 @@ def _section_of(section: Any, field: str) -> Mapping[str, Any] | None:
 def _check_table(path: str, field: str, column: str) -> None:
     rows = open_rows(path, field)
     if column not in rows.schema.names:
-        return  # which it is, and whether it is missing, the audit itself says
+        return  # the audit itself reports a missing column
     kind = rows.schema.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)):
         return
@@ -85,8 +88,8 @@ def _check_table(path: str, field: str, column: str) -> None:
         if isinstance(value, str) and _leads_out(value):
             raise ConfigError(
                 field,
-                f"row {row}: the image {value[:200]!r} is no path below the table's folder: it is absolute, a URL, or "
-                "has '..' in it",
+                f"row {row}: the image {value[:200]!r} is not a path below the table's folder: it is absolute, a URL, "
+                "or contains '..'",
             )
 
 
@@ -96,7 +99,7 @@ def _leads_out(name: str) -> bool:
 
 
 def _check_index(path: str, field: str, tenancy: Tenancy) -> None:
-    """Its manifest may name a folder of images and an encoder, which are read and loaded."""
+    """Checks the folder of images and the encoder that an index's manifest names, which are read and loaded."""
     try:
         manifest = parse_json(files.read_bytes(f"{path.rstrip('/')}/{_MANIFEST}"))
     except ValueError as error:
@@ -106,7 +109,7 @@ def _check_index(path: str, field: str, tenancy: Tenancy) -> None:
     )
     if root is not None:
         if not isinstance(root, str):
-            raise ConfigError(field, f"its {_MANIFEST} names a folder of images that is no text")
+            raise ConfigError(field, f"its {_MANIFEST} has an images_root that is not a text")
         _verified(root, f"{field}, the images_root of its {_MANIFEST}", tenancy)
     if not isinstance(encoder, str):
         raise ConfigError(field, f"its {_MANIFEST} names no encoder")
@@ -119,12 +122,12 @@ def _verified(path: str, field: str, tenancy: Tenancy) -> str:
         return verified(path, field, tenancy)
     except ConfigError as error:
         raise ConfigError(
-            field, "it leads out of the tenant's files; build the index anew from files below data/"
+            field, "it leads out of the tenant's files; rebuild the index from files below data/"
         ) from error
 
 
 def _check_model(path: str, field: str) -> None:
-    """Weights that were not uploaded are looked at as uploads are; a folder's shards are in it."""
+    """Checks weights that were not uploaded like uploads. In a folder it checks lists of shards and adapters."""
     if path.lower().endswith(_PICKLES):
         raise ConfigError(field, f"{Path(path).name}: pickles are not read; convert it to safetensors, or export ONNX")
     try:
@@ -140,10 +143,12 @@ def _check_model(path: str, field: str) -> None:
 
 
 def _check_adapter(config: Path, field: str) -> None:
-    """A library is imported by the name that an adapter's config gives."""
+    """Checks an adapter's config, which can name a library to import."""
     about = _document(config, field)
     if isinstance(about, dict) and (about.get("megatron_config") or about.get("megatron_core", MEGATRON) != MEGATRON):
-        raise ConfigError(field, f"{config.name} names a library in megatron_core; leave it and megatron_config out")
+        raise ConfigError(
+            field, f"{config.name} names a library in megatron_core; remove megatron_core and megatron_config"
+        )
 
 
 def _document(path: Path, field: str) -> Any:
@@ -159,7 +164,7 @@ def _check_heads(folder: str, field: str) -> None:
 
 
 def _check_shards(index: Path, field: str) -> None:
-    """The list of a sharded model's files, which are loaded from wherever it says."""
+    """Checks the list of a sharded model's files: a loader reads whatever files it names."""
     listed = _document(index, field)
     named = listed.get("weight_map") if isinstance(listed, dict) else None
     for name in named.values() if isinstance(named, dict) else ():

@@ -1,7 +1,7 @@
-"""What each field of each kind's config names: a model, a file, or nothing but words and numbers.
+"""What each field of each kind's config names: a model, a file, or only words and numbers.
 
-A field that is not in this table is refused, so a new one cannot name anything before somebody has thought about it. It
-knows fields and what they mean, not what may be named.
+A field that is missing from this table is refused, so a new field cannot name anything before somebody has classified
+it. This module knows the meaning of fields, not what may be named.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SPECS = (
     Names.CAPTIONER, Names.SENTENCE_ENCODER, Names.INDEX,
 )  # fmt: skip
 FILLED_IN = {"classifier": "world:clip"}
-"""The fields of an audit that an evaluation gives, with what stands for them where a method's fields are checked."""
+"""The fields of an audit that an evaluation fills in, with placeholders for the check of a method's fields."""
 Leaf = Callable[[Names, Any, str], Any]
 
 _AUDIT = {
@@ -192,15 +192,15 @@ FIELDS: dict[str, dict[str, Names]] = {
     "evaluate": _table(_EVALUATE, _EVALUATE_WORDS),
     "question": _table({"run": Names.RUN}, ("sentence", "n", "classifier", "target_class", "target")),
 }
-"""Kind → dotted field → what it names; of a mapping or list of sections, the field without the section's own name or
+"""Kind → dotted field → what it names. In a mapping or list of sections, the field leaves out the section's name or
 number. The generator and classifier of one of `problems`, and `associations.generators`, are names that the config
-gives elsewhere. `question.classifier` is one of a run's names, by which nothing is loaded."""
+defines elsewhere. `question.classifier` is a name in a run, which loads nothing."""
 
 
 def replaced(kind: str, config: BaseModel, raw: Mapping[str, Any], leaf: Leaf) -> dict[str, Any]:
-    """`raw` with the value of each field that names something replaced by `leaf(names, value, field)`.
+    """Returns `raw` with the value of each field that names something replaced by `leaf(names, value, field)`.
 
-    `config` is what `raw` was validated to: values are taken from there, where spaces around them are gone. ConfigError
+    `config` is `raw` after validation; values are taken from it, because validation strips spaces. Raises ConfigError
     for a field that is not classified.
     """
     return _section(FIELDS.get(kind, {}), config, raw, ("", ""), leaf)
@@ -209,7 +209,7 @@ def replaced(kind: str, config: BaseModel, raw: Mapping[str, Any], leaf: Leaf) -
 def _section(
     known: Mapping[str, Names], config: BaseModel, raw: Mapping[str, Any], above: tuple[str, str], leaf: Leaf
 ) -> dict[str, Any]:
-    """`above`: what stands before a field's name, in the table and where it is shown."""
+    """Does `replaced` for a section. `above`: the prefix of its fields' names, in the table and in messages."""
     result: dict[str, Any] = {}
     for name, written in raw.items():
         field, shown, value = f"{above[0]}{name}", f"{above[1]}{name}", getattr(config, name)
@@ -221,9 +221,9 @@ def _section(
         elif isinstance(value, list) and _has_sections(value):
             result[name] = [_inner(known, one, field, f"{shown}.{at}", leaf) for at, one in enumerate(value)]
         elif not value and any(one.startswith(f"{field}.") for one in known):
-            result[name] = written  # a section that is left out, or none of several
+            result[name] = written  # an omitted section, or an empty list of sections
         elif field not in known:
-            raise ConfigError(shown, "this endpoint does not take the field: what it names is not classified")
+            raise ConfigError(shown, "this endpoint does not accept the field, because its meaning is not classified")
         elif known[field] is Names.NOTHING or value is None:
             result[name] = written
         elif known[field] is Names.METHODS:
@@ -238,19 +238,21 @@ def _has_sections(values: Iterable[Any]) -> bool:
 
 
 def _inner(known: Mapping[str, Names], config: Any, field: str, shown: str, leaf: Leaf) -> dict[str, Any]:
-    """One of several sections, as it was validated: what was written may be shorter."""
+    """Returns one of several sections, as validated, because the submitted form may be shorter."""
     if not isinstance(config, BaseModel):
-        raise ConfigError(shown, "this endpoint does not take a section beside what is none")
+        raise ConfigError(shown, "expected a section, like the others in this list or mapping")
     return _section(known, config, config.model_dump(exclude_unset=True), (f"{field}.", f"{shown}."), leaf)
 
 
 def _method(written: Any, shown: str, leaf: Leaf) -> Any:
-    """A method of an evaluation: a finished audit, or an audit's fields. What the evaluation fills in stands in only
-    while they are checked."""
+    """Returns a method of an evaluation: a finished audit, or an audit's fields.
+
+    The fields that the evaluation fills in have placeholder values while the others are checked.
+    """
     if not isinstance(written, Mapping):
         return leaf(Names.RUN, written, shown)
     if taken := [name for name in FILLED_IN if name in written]:
-        raise ConfigError(shown, f"{', '.join(taken)} is the evaluation's; leave it out here")
+        raise ConfigError(shown, f"{', '.join(taken)} is set by the evaluation; remove it here")
     try:
         audit = AuditConfig.model_validate({"task": "-", "classes": ["-"], **written, **FILLED_IN})
     except ValidationError as error:
@@ -260,7 +262,7 @@ def _method(written: Any, shown: str, leaf: Leaf) -> Any:
 
 
 def fields_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """The dotted name of every field of a config that is no section, in sections too."""
+    """Yields the dotted name of every field of a config, in sections too; sections themselves are left out."""
     for name, field in model.model_fields.items():
         sections = list(_sections(field.annotation))
         for section in sections:

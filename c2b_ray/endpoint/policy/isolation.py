@@ -1,7 +1,7 @@
-"""The cell of a job's process: no way to the network where its weights are a stranger's, limits, and the policy.
+"""Isolates a job's process: no network where its weights are a stranger's, limits, and the policy in its environment.
 
-`isolated_command` wraps a command; nothing is started here but a trial of what the kernel allows. What a process finds
-in its environment is its runner's choice (`work.environment`); what must never be there is taken out here.
+`isolated_command` only wraps a command; nothing is started here except a test of what the kernel allows. The runner
+chooses the process's environment (`work.environment`); variables that must never be there are removed here.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ POLICY_VARIABLE = "C2B_POLICY"
 """The whole policy as JSON, for the checks in the job's process."""
 LAUNCHER = str(Path(__file__).with_name("launch.py"))
 NOT_CUT = (
-    "uploaded weights ran with the network within reach: this machine's kernel does not let a process have a network "
-    "of its own (user namespaces); the endpoint's NetworkPolicy or firewall is then what holds them"
+    "uploaded weights ran with network access: this machine's kernel cannot give a process its own network (user "
+    "namespaces); only the endpoint's NetworkPolicy or firewall limits them"
 )
 _NEVER = ("C2B_DATABASE_URL", "C2B_ENDPOINT_SECRET", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 
 
 class Command(NamedTuple):
-    """What is started. `note`: what its record should say of its isolation; empty where there is nothing to say."""
+    """A command to start. `note`: what its record should say about its isolation; empty for nothing."""
 
     argv: tuple[str, ...]
     environment: dict[str, str]
@@ -41,9 +41,9 @@ class Command(NamedTuple):
 def isolated_command(
     argv: Sequence[str], environment: Mapping[str, str], network: bool, policy: Policy | None = None
 ) -> Command:
-    """The command as it is to be started. ServiceError where the policy wants more isolation than there is.
+    """Returns the command with its isolation. Raises ServiceError if the policy requires more than this machine offers.
 
-    `network`: whether it may reach any; a process that loads uploaded weights may not.
+    `network`: whether the process may use the network; one that loads uploaded weights may not.
     """
     policy = policy or Policy()
     possible = network or can_cut_off()
@@ -52,7 +52,7 @@ def isolated_command(
             "uploaded weights are not run: policy.require_isolation is set, and this machine's kernel does not let a "
             "process be cut off from the network; allow user namespaces, or run them elsewhere"
         )
-    limits: dict[str, int] = {"CORE": 0}  # memory that is written to a disk may hold what others sent
+    limits: dict[str, int] = {"CORE": 0}  # a core dump may contain data of others
     if policy.job_memory_bytes is not None:
         limits["AS"] = policy.job_memory_bytes
     if policy.job_file_bytes is not None:
@@ -64,14 +64,14 @@ def isolated_command(
 
 
 def launched(argv: Sequence[str], limits: Mapping[str, int], *, cut: bool, required: bool = True) -> tuple[str, ...]:
-    """`argv` behind the launcher; `limits`: of `resource.setrlimit`, such as AS or CPU."""
+    """Returns `argv` with the launcher in front. `limits`: of `resource.setrlimit`, such as AS or CPU."""
     options = json.dumps({"cut": cut, "required": required, "limits": dict(limits)})
     return (sys.executable, "-I", LAUNCHER, options, "--", *argv)
 
 
 @cache
 def can_cut_off() -> bool:
-    """Whether this machine's kernel lets a process have a network of its own."""
+    """Returns whether this machine's kernel can give a process its own, empty network."""
     command = launched((sys.executable, "-I", "-c", ""), {}, cut=True)
     result = subprocess.run(command, check=False, capture_output=True, timeout=60, env={})  # noqa: S603  (our own)
     return result.returncode == 0

@@ -1,8 +1,8 @@
-"""The first thing that an isolated process does: it cuts itself off, limits itself, and becomes the program.
+"""The launcher of an isolated process: leaves the network, sets limits, and then becomes the program.
 
-Run by its path, with Python's own library alone: `python -I launch.py OPTIONS -- PROGRAM ARGUMENTS…`, OPTIONS a JSON
-object of `cut` (from the network), `required` (else it ends with status 78 where it cannot) and `limits` (name of an
-RLIMIT → value).
+Run by its path, with only Python's standard library: `python -I launch.py OPTIONS -- PROGRAM ARGUMENTS…`. OPTIONS is a
+JSON object: `cut` (leave the network), `required` (exit with status 78 if that fails) and `limits` (name of an RLIMIT →
+value).
 """
 
 import contextlib
@@ -22,11 +22,11 @@ _FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
 
 
 def cut_off() -> bool:
-    """Moves this process into a network of its own, which has nothing but a loopback; whether the kernel let it."""
+    """Moves this process into its own network with only a loopback; returns whether the kernel allowed it."""
     libc = ctypes.CDLL(None, use_errno=True)
     uid, gid = os.getuid(), os.getgid()
     if libc.unshare(_NEWUSER | _NEWNET) == 0:
-        with contextlib.suppress(OSError):  # without a map it is nobody, who may read what all may read
+        with contextlib.suppress(OSError):  # without a map its user is nobody, who may read what everyone may read
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{uid} {uid} 1")
             _write("/proc/self/gid_map", f"{gid} {gid} 1")
@@ -34,7 +34,7 @@ def cut_off() -> bool:
     else:
         alone = libc.unshare(_NEWNET) == 0
     if alone:
-        with contextlib.suppress(OSError):  # Ray and others talk to themselves
+        with contextlib.suppress(OSError):  # Ray and others connect to their own host
             _raise_loopback()
     return alone
 
@@ -52,7 +52,7 @@ def _raise_loopback() -> None:
 
 
 def give_up_privileges() -> None:
-    """No program that it starts gains any right that it has not itself, nor can it make networks anew."""
+    """Gives up the means to gain rights: programs that it starts get none that it lacks, and cannot create networks."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     for capability in range(64):

@@ -1,11 +1,11 @@
-"""Where a name in a submitted config leads: below the tenant's own root, below a listed prefix of a store, or nowhere.
+"""Resolves names in a submitted config: to a path below the tenant's root or below a listed prefix of a store.
 
     data/photos/table.csv      below the tenant's folder `data`
     upload:<sha256>            a file that the tenant has uploaded
-    run:<id>                   a run of the tenant's own
+    run:<id>                   one of the tenant's runs
     s3://bucket/path           below a prefix that the policy lists
 
-Nothing is expanded: neither `~` nor `$HOME` nor `%2e`. It knows paths and links, not what is in files.
+Nothing is expanded: neither `~` nor `$HOME` nor `%2e`. This module knows paths and links, not the contents of files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from c2b_ray.errors import ConfigError
 UPLOAD, RUN, STORE = "upload:", "run:", "s3://"
 DATA, UPLOADS, RUNS = "data", "uploads", "runs"
 SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "image": "", "images": "", "table": ".parquet"}
-"""Kind of an upload → the end of its file's name, by which loaders recognise what they read; `images` is a folder."""
+"""Kind of an upload → the suffix of its file, by which loaders recognise the format; `images` is a folder."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -33,7 +33,8 @@ _EXPECTED = "expected a path below data/, such as data/photos.csv, upload:<sha25
 
 @dataclass(frozen=True)
 class Tenancy:
-    """One tenant's part of the endpoint. `root`: its folder, local or s3://. `uploads`: sha256 → kind of each."""
+    """One tenant's part of the endpoint. `root`: its folder, local or s3://. `uploads`: the kind of each upload, by
+    sha256."""
 
     root: str
     policy: Policy = field(default_factory=Policy)
@@ -45,26 +46,27 @@ class Tenancy:
 
 
 def upload_path(root: str, sha256: str, kind: str) -> str:
-    """Where an upload lies, below a tenant's root."""
+    """Returns the path of an upload below a tenant's root."""
     return f"{root.rstrip('/')}/{UPLOADS}/{sha256}{SUFFIXES[kind]}"
 
 
 def looks_like_path(text: str) -> bool:
-    """Whether a name that may also be a model's on a hub is meant as one of files."""
+    """Returns whether a name is meant as a path rather than as a model on a hub."""
     return text.startswith((f"{DATA}/", UPLOAD, RUN, STORE, "/", "./", "../", "~", "\\")) or "://" in text
 
 
 def located(text: str, name: str, tenancy: Tenancy, kinds: tuple[str, ...] = ()) -> str:
-    """The path or URI that `text` of the field `name` means. ConfigError where it may not be named, or is not there.
+    """Returns the path or URI that `text` in the field `name` means. Raises ConfigError if it is not allowed or not
+    there.
 
-    `kinds`: of uploads that may stand here.
+    `kinds`: the kinds of uploads that the field accepts.
     """
     if len(text) > LONGEST or not text.isprintable():
         raise ConfigError(name, f"{text[:100]!a}: expected a path of at most {LONGEST} characters, all printable")
     if text.startswith(UPLOAD):
         return _upload(text, name, tenancy, kinds)
     if text.startswith(RUN):
-        return _run(text, name, tenancy) if "run" in kinds else _refuse(name, text, "a run is not what is read here")
+        return _run(text, name, tenancy) if "run" in kinds else _refuse(name, text, "a run cannot be used here")
     if text.startswith(STORE):
         return _object(text, name, tenancy)
     steps = text.removesuffix("/").split("/")
@@ -73,13 +75,15 @@ def located(text: str, name: str, tenancy: Tenancy, kinds: tuple[str, ...] = ())
     for step in steps:
         if not _STEP.fullmatch(step) or step.endswith((" ", ".")):
             _refuse(
-                name, text, f"{step[:60]!r} may not be part of it: letters, digits and any of . _ - + = @ , ( ) [ ]"
+                name,
+                text,
+                f"{step[:60]!r} is not allowed in a path; use letters, digits and any of . _ - + = @ , ( ) [ ]",
             )
     return _below(f"{tenancy.root.rstrip('/')}/{'/'.join(steps)}", DATA, name, text, tenancy)
 
 
 def verified(path: str, name: str, tenancy: Tenancy) -> str:
-    """A path that `located` gave, looked at again before it is read: it must still lead where it did."""
+    """Checks a path that `located` returned again, before it is read: it must still lead to the tenant's files."""
     if path.startswith(STORE):
         root = tenancy.root.rstrip("/")
         inside = path.startswith(tuple(f"{root}/{part}/" for part in (DATA, UPLOADS, RUNS))) and not tenancy.is_local
@@ -87,11 +91,13 @@ def verified(path: str, name: str, tenancy: Tenancy) -> str:
     for part in (DATA, UPLOADS, RUNS):
         if tenancy.is_local and is_inside(path, f"{tenancy.root.rstrip('/')}/{part}"):
             return path
-    raise ConfigError(name, "the path no longer leads to this tenant's files; it was changed after it was submitted")
+    raise ConfigError(
+        name, "the path no longer leads to this tenant's files; it changed after the config was submitted"
+    )
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a local path is a folder or lies below it, wherever links on the way to either lead."""
+    """Returns whether a local path is the folder or lies below it, after resolving all links."""
     if not os.path.isabs(path) or "\0" in path:
         return False
     base, real = os.path.realpath(folder), os.path.realpath(path)
@@ -101,7 +107,7 @@ def is_inside(path: str, folder: str) -> bool:
 def _upload(text: str, name: str, tenancy: Tenancy, kinds: tuple[str, ...]) -> str:
     sha256 = text.removeprefix(UPLOAD)
     if not _SHA256.fullmatch(sha256):
-        _refuse(name, text, "expected upload: and the 64 hexadecimal digits of its sha256, in small letters")
+        _refuse(name, text, "expected upload: and the 64 hexadecimal digits of its sha256, in lower case")
     kind = tenancy.uploads.get(sha256)
     if kind is None:
         _refuse(name, text, "there is no such upload; POST /v1/uploads first")
@@ -120,11 +126,11 @@ def _run(text: str, name: str, tenancy: Tenancy) -> str:
 
 
 def _below(path: str, part: str, name: str, text: str, tenancy: Tenancy) -> str:
-    """The path without links, which must not lead out of the tenant's folder `part`."""
+    """Returns the path with links resolved; it must not lead out of the tenant's folder `part`."""
     if not tenancy.is_local:
         return path
     if not is_inside(path, f"{tenancy.root.rstrip('/')}/{part}"):
-        # The same words as for what is absent: they say nothing of what lies outside.
+        # The same message as for a missing file, so that it reveals nothing about files outside.
         _refuse(name, text, "no such file or folder of this tenant")
     if not os.path.exists(path):
         _refuse(name, text, "no such file or folder of this tenant")

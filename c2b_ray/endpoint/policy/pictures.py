@@ -1,4 +1,4 @@
-"""Images of strangers: recognised by their first bytes, measured by their headers, and no pixel decoded here."""
+"""Checks images of strangers by their first bytes and headers, and decodes no pixel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FORMATS: tuple[tuple[str, bytes, type[ImageFile.ImageFile]], ...] = (
 
 @dataclass(frozen=True)
 class Picture:
-    """What the header of an image says."""
+    """The facts in an image's header."""
 
     format: str
     width: int
@@ -29,7 +29,7 @@ class Picture:
 
 
 def format_of(head: bytes) -> str:
-    """JPEG, PNG or WebP by its first twelve bytes; ImageError for anything else."""
+    """Returns JPEG, PNG or WebP by the first twelve bytes. Raises ImageError for anything else."""
     for name, magic, _ in _FORMATS:
         if head.startswith(magic) and (name != "WebP" or head[8:12] == b"WEBP"):
             return name
@@ -37,7 +37,8 @@ def format_of(head: bytes) -> str:
 
 
 def check_picture(data: bytes, policy: Policy) -> Picture:
-    """What an image is; ImageError where it is too large, has too many pixels or frames, or is none."""
+    """Returns the facts in an image's header. Raises ImageError if it is no image, too large, or has too many pixels or
+    frames."""
     if len(data) > policy.image_bytes:
         raise ImageError(f"too large: more than {policy.image_bytes} bytes")
     name = format_of(data[:12])
@@ -47,7 +48,7 @@ def check_picture(data: bytes, policy: Policy) -> Picture:
             warnings.simplefilter("ignore")
             with reader(BytesIO(data), "") as image:
                 picture = Picture(name, *image.size, frames=getattr(image, "n_frames", 1))
-    except Exception as error:  # Pillow's readers answer malformed files with whatever the malformation causes
+    except Exception as error:  # Pillow's readers raise many kinds of errors for malformed files
         raise ImageError(f"damaged: {str(error)[:200] or type(error).__name__}") from error
     if picture.width * picture.height > policy.image_pixels:
         pixels = f"{picture.width} × {picture.height} pixels"
@@ -58,6 +59,6 @@ def check_picture(data: bytes, policy: Policy) -> Picture:
 
 
 def check_picture_file(path: str, policy: Policy) -> Picture:
-    """As `check_picture`, of a file, of which no more is read than may be."""
+    """Does `check_picture` for a file, and reads no more of it than an image may have."""
     with open(path, "rb") as file:
         return check_picture(file.read(policy.image_bytes + 1), policy)

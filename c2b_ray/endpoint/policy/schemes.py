@@ -1,7 +1,7 @@
-"""What a submitted model spec may say: role by role, scheme by scheme, option by option.
+"""What a submitted model spec may contain, by role, scheme and option.
 
-A scheme or an option that is not in these tables is refused, an installed third party's too, whatever the policy
-lists. A spec is taken apart as the catalogue takes it apart, and put together anew from the parts that were checked.
+A scheme or option that is not in these tables is refused, also an installed third party's, whatever the policy lists. A
+spec is parsed like in the catalogue, and rebuilt from its checked parts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from c2b_ray.models.url_guard import UrlPolicy, check_url
 from c2b_ray.world import zoo
 
 Locate = Callable[[str, tuple[str, ...]], str]
-"""From a name, and the kinds of uploads that fit, to a path; raises where it may not be named."""
+"""Maps a name, and the kinds of uploads that fit, to a path; raises if the name is not allowed."""
 
 
 class Part(Enum):
-    """What a name or an option is made of."""
+    """The type of a name or an option's value."""
 
     WORD = "letters, digits and any of . _ - +"
     NUMBERS = "numbers with commas between"
@@ -48,7 +48,8 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Grammar:
-    """`name`: of the model. `hub`: what stands before a plain name where hub names are compared with the policy's."""
+    """What the specs of a scheme contain. `name`: the type of the model's name. `hub`: the prefix that a plain name
+    gets before it is compared with the policy's hub names."""
 
     name: Part
     options: Mapping[str, Part]
@@ -114,10 +115,10 @@ SCHEMES: dict[tuple[str, str], Grammar | None] = {
     ("latent_generator", "world"): Grammar(Part.WORD, _NOISE),
     **{("latent_generator", kind): Grammar(Part.LOCAL, {"device": Part.DEVICE}) for kind in ("gan", "style", "vae")},
     ("group_guesser", "bert"): Grammar(Part.MODEL, _BERT),
-    # The packaged ones alone: a word is no path.
+    # Only packaged ones: a word cannot be a path.
     ("sentence_encoder", "sentence-transformers"): Grammar(Part.WORD, {"device": Part.DEVICE, "batch": Part.NUMBERS}),
 }
-"""(Role, scheme) → what its specs say; None: never from outside."""
+"""(Role, scheme) → what its specs contain; None: refused in submitted configs."""
 
 _PATTERNS = {
     Part.WORD: re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}"),
@@ -139,7 +140,8 @@ _UPLOADS = {
 
 
 def checked_spec(text: str, role: Role, field: str, policy: Policy, locate: Locate) -> str:
-    """The spec with its paths located. ConfigError names the `field` and what of the spec is refused."""
+    """Returns the spec with its paths resolved. ConfigError names the `field` and the part of the spec that is
+    refused."""
     if role == "index" and not text.startswith("faiss:"):
         return locate(text, ())
     try:
@@ -150,7 +152,8 @@ def checked_spec(text: str, role: Role, field: str, policy: Policy, locate: Loca
     allowed = [scheme for scheme in policy.schemes_of(role) if SCHEMES.get((role, scheme)) is not None]
     if grammar is None or spec.scheme not in allowed:
         raise ConfigError(
-            field, f"{spec.scheme[:60]!r} is no scheme that this endpoint takes here; {nearest(spec.scheme, allowed)}"
+            field,
+            f"{spec.scheme[:60]!r} is not a scheme that this endpoint accepts here; {nearest(spec.scheme, allowed)}",
         )
     if grammar.name in (Part.URL, Part.SERVED):
         return _service(text, spec.name, grammar.name, field, policy)
@@ -163,14 +166,14 @@ def checked_spec(text: str, role: Role, field: str, policy: Policy, locate: Loca
 
 
 def url_policy(policy: Policy) -> UrlPolicy:
-    """What models of a job may ask."""
+    """Returns the rules for URLs that a job's models may call."""
     return UrlPolicy(tuple(policy.urls), tuple(policy.networks), policy.answer_bytes, policy.answer_seconds)
 
 
 def _service(text: str, name: str, part: Part, field: str, policy: Policy) -> str:
     url, mark, model = name.partition("#") if part is Part.SERVED else (text, "", "")
     if mark and not _SERVED_NAME.fullmatch(model):
-        raise ConfigError(field, f"{model[:100]!a} is no name of a served model")
+        raise ConfigError(field, f"{model[:100]!a} is not the name of a served model")
     check_url(url, url_policy(policy))
     return text
 
@@ -186,15 +189,19 @@ def _name(name: str, grammar: Grammar, field: str, policy: Policy, locate: Locat
     if folder != name or looks_like_path(folder):
         if not policy.local_models:
             raise ConfigError(field, f"{name[:100]!r}: this endpoint reads no models from folders; upload its weights")
-        # Only some loaders know the prefix; without it the others would look for a folder of that name.
+        # Keep the prefix only where there was one: some loaders would take it as part of a folder's name.
         return name[: len(name) - len(folder)] + locate(folder, ())
     match = _HUB.fullmatch(name)
     if match is None or ".." in name:
-        raise ConfigError(field, f"{name[:100]!r} is no name of a model: expected name, org/name or a path below data/")
-    # Of a plain name (`resnet50.a1_in1k`, `ViT-B-32/laion2b`) the library says where it is from.
+        raise ConfigError(
+            field, f"{name[:100]!r} is not the name of a model: expected name, org/name or a path below data/"
+        )
+    # The library decides where a plain name (`resnet50.a1_in1k`, `ViT-B-32/laion2b`) is downloaded from.
     named = match[1] if not grammar.hub or name.startswith("hf-hub:") else f"{grammar.hub}{match[1]}"
     if not any(fnmatchcase(named, pattern) for pattern in policy.hub):
-        raise ConfigError(field, f"{named!r} is not among the models that this endpoint takes: {', '.join(policy.hub)}")
+        raise ConfigError(
+            field, f"{named!r} is not among the models that this endpoint accepts: {', '.join(policy.hub)}"
+        )
     return name
 
 
@@ -218,7 +225,7 @@ def _option(key: str, value: str, grammar: Grammar, field: str, locate: Locate) 
 
 
 def _is_no_file(value: str, part: Part) -> bool:
-    """Whether the value of an option that may be a path is another thing that it may be."""
+    """Returns whether the value of an option that may be a path is one of its other allowed values."""
     if part is Part.LABELS:
         return "," in value and _NAMES.fullmatch(value) is not None
     if part is Part.WEIGHTS:

@@ -1,7 +1,7 @@
-"""A submitted config → the config that runs: every name in it allowed, located, and nothing else in it.
+"""Turns a submitted config into the config that runs: every name in it checked and resolved, and nothing else added.
 
-`check` is for the API, before a job is kept; `check_again` for the job's own process, right before anything is read,
-since files and links may have changed since. It reads none of the files (`contents` does).
+The API calls `check` before a job is stored. The job's process calls `check_again` right before it reads anything,
+because files and links may have changed since. This module reads none of the files (`contents` does).
 """
 
 from __future__ import annotations
@@ -37,26 +37,27 @@ LONGEST_NAME = 200
 _ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 Find = Callable[[str, str, tuple[str, ...]], str]
-"""From a name, its field and the uploads that fit, to a path."""
+"""Maps a name, its field and the kinds of uploads that fit to a path."""
 
 
 def check(kind: str, config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> dict[str, Any]:
-    """The config that runs: `config` with every path absolute and every upload located.
+    """Returns the config that runs: `config` with every path absolute and every upload resolved.
 
-    `model`: the kind's. ConfigError names the field that is wrong, or that names what this tenant may not.
+    `model`: the kind's config class. ConfigError names a field that is wrong, or that names something this tenant may
+    not use.
     """
     return _walked(kind, config, model, tenancy, lambda text, field, kinds: located(text, field, tenancy, kinds))
 
 
 def check_again(kind: str, resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> None:
-    """ConfigError where a config that `check` gave names, by now, what the tenant may not."""
+    """Raises ConfigError if a config from `check` by now names something the tenant may not use."""
     _walked(kind, resolved, model, tenancy, lambda text, field, kinds: verified(text, field, tenancy))
 
 
 def paths_of(
     kind: str, resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy
 ) -> list[tuple[Names, str, str]]:
-    """(What names it, field, path) of every path in a config that `check` gave."""
+    """Returns (type of name, field, path) of every path in a config from `check`."""
     result: list[tuple[Names, str, str]] = []
 
     def leaf(names: Names, value: Any, field: str) -> Any:
@@ -77,7 +78,7 @@ def relocated(
     tenancy: Tenancy,
     move: Callable[[Names, str], str],
 ) -> dict[str, Any]:
-    """A config that `check` gave with each path replaced by what `move` makes of it."""
+    """Returns a config from `check` with each path replaced by the result of `move`."""
 
     def leaf(names: Names, value: Any, field: str) -> Any:
         return _leaf(names, value, field, tenancy, lambda text, field, kinds: move(names, text))
@@ -106,15 +107,16 @@ def _validated(config: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:
 
 
 def _leaf(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> Any:
-    """The value of one field with every name in it located; a classifier keeps the name that the config wrote."""
-    if isinstance(value, dict) and names is Names.LABEL_MAP:  # in the config itself: it names nothing
+    """Returns the value of a field with every name in it resolved. A classifier keeps its submitted spec as its
+    name."""
+    if isinstance(value, dict) and names is Names.LABEL_MAP:  # the map itself, which names no file
         return value
-    if isinstance(value, dict):  # names of the user's own → specs
+    if isinstance(value, dict):  # the user's names → specs
         return {name: _one(names, item, field, tenancy, find) for name, item in value.items()}
     written = value if isinstance(value, list) else [value]
     result = [_one(names, item, field, tenancy, find) for item in written]
     if names is Names.CLASSIFIER and written != result and _can_be_names(written):
-        # A spec without a name is its own: tables and pages would name the server's folders.
+        # A spec without a name is shown as its name: tables and pages would show the server's folders.
         return dict(zip(written, result, strict=True))
     return result if isinstance(value, list) else result[0]
 
@@ -143,7 +145,7 @@ def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> 
 
 
 def _refuse_odd(config: Mapping[str, Any]) -> None:
-    """ConfigError for text that no file holds and no page shows: NUL and other controls, halves of surrogates."""
+    """Raises ConfigError for control characters such as NUL and for lone surrogates."""
     for count, (field, text) in enumerate(_texts(config, "", 0)):
         if count > _MOST:
             raise ConfigError("", f"more than {_MOST} texts")

@@ -1,10 +1,10 @@
-"""An upload: a stream → a file of the tenant's, whole and checked, at the address of its content; or nothing at all.
+"""Uploads: a stream becomes a checked file of the tenant, named by the hash of its content, or leaves nothing.
 
-    <root>/uploads/.incoming/<random>       while it arrives, and where it is refused
-    <root>/uploads/<sha256>.onnx            once it is checked (`paths.upload_path`)
+    <root>/uploads/.incoming/<random>       while it arrives; removed if it is refused
+    <root>/uploads/<sha256>.onnx            after the checks (`paths.upload_path`)
 
-The same bytes twice are one file. What was interrupted is removed by its receiver, or by `sweep` where that has died.
-It knows streams and files; the ledger's rows and a tenant's quota are its caller's.
+The same bytes twice are stored once. The receiver removes an interrupted upload; if the receiver died, `sweep` does.
+This module knows streams and files; the caller handles the ledger's rows and a tenant's quota.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ INCOMING = ".incoming"
 
 
 class TooLargeError(InputError):
-    """A body of more bytes than are taken; it was not read to its end."""
+    """The body exceeds the most bytes that are accepted; it was not read to its end."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An upload that is kept. `bytes`: that it takes. `new`: whether it was not there before. `meta`: what was seen."""
+    """A stored upload. `bytes`: its size on the store. `new`: whether it was not there before. `meta`: facts read from
+    it."""
 
     sha256: str
     kind: Kind
@@ -55,9 +56,9 @@ class Stored:
 
 
 class Receiver:
-    """One upload as it arrives; used as a context, after which nothing unfinished is left.
+    """Receives one upload. Use it as a context manager, which removes unfinished files at the end.
 
-    `root`: the tenant's, local or s3://. `most`: bytes that are taken, such as what is left of the tenant's storage.
+    `root`: the tenant's root, local or s3://. `most`: the most bytes to accept, such as the rest of the tenant's quota.
     """
 
     def __init__(self, root: str, policy: Policy, most: int | None = None) -> None:
@@ -81,22 +82,23 @@ class Receiver:
         self.abort()
 
     def write(self, part: bytes) -> None:
-        """TooLargeError as soon as there is more than may be; StorageError where the disk is full."""
+        """Writes a part. Raises TooLargeError as soon as there are too many bytes, StorageError if the disk is full."""
         self._size += len(part)
         if self._size > self._most:
-            raise TooLargeError(f"the body has more than {self._most} bytes, which is all that is taken")
+            raise TooLargeError(f"the body is larger than the {self._most} bytes that are accepted")
         self._digest.update(part)
         with _storage(self._path):
             self._file.write(part)
 
     def finish(self, kind: Kind, sha256: str | None = None) -> Stored:
-        """The upload where it stays. WeightsError, ImageError or SourceError where it is not of its `kind`.
+        """Checks the upload and moves it to its final path. Raises WeightsError, ImageError or SourceError if it is not
+        of its `kind`.
 
-        `sha256`: what the client says that it sent; SourceError where something else arrived.
+        `sha256`: the hash that the client expects; raises SourceError if something else arrived.
         """
         digest = self._digest.hexdigest()
         if sha256 is not None and sha256.lower() != digest:
-            raise SourceError(f"the body has the sha256 {digest}, not {sha256[:64]!r}; it was damaged on its way")
+            raise SourceError(f"the body has the sha256 {digest}, not {sha256[:64]!r}; it was damaged in transit")
         with _storage(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -107,11 +109,11 @@ class Receiver:
         meta = _seen(self._path, kind, self._policy, kept)
         size = _bytes(kept, self._size)
         if size > self._most:
-            raise TooLargeError(f"unpacked it has {size} bytes, more than {self._most}, which is all that is taken")
+            raise TooLargeError(f"it unpacks to {size} bytes, more than the {self._most} that are accepted")
         return Stored(digest, kind, size, target, _kept(kept, target), meta)
 
     def abort(self) -> None:
-        """Removes what has not been kept; without effect after that, or after `finish`."""
+        """Removes unfinished files. It has no effect after `finish` or a second time."""
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -121,7 +123,7 @@ class Receiver:
 
 
 def remove(root: str, sha256: str, kind: str) -> None:
-    """Deletes the file or folder of an upload; without effect where there is none. `kind`: one of `KINDS`."""
+    """Deletes the file or folder of an upload, if there is one. `kind`: one of `KINDS`."""
     path = upload_path(root, sha256, kind)
     witness = _witness(path, kind)
     if not files.exists(witness):
@@ -135,7 +137,7 @@ def remove(root: str, sha256: str, kind: str) -> None:
 
 
 def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
-    """Removes what interrupted uploads of a local root left behind; how many. For a store nothing is left there."""
+    """Removes what interrupted uploads left below a local root; returns how many. On a store they leave nothing."""
     if "://" in root:
         return 0
     folder, removed = f"{root.rstrip('/')}/{UPLOADS}/{INCOMING}", 0
@@ -149,12 +151,13 @@ def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
 
 
 def _witness(path: str, kind: str) -> str:
-    """What is there where the whole of an upload is: of a folder on a store, an object that is put last."""
+    """Returns the path that exists if and only if the whole upload is there. For a folder on a store that is an object
+    written last."""
     return f"{path}.whole" if kind == "images" and "://" in path else path
 
 
 def _seen(path: str, kind: Kind, policy: Policy, kept: str) -> dict[str, Any]:
-    """What a file of this kind holds, in a few words for its row; an archive is unpacked to `kept`."""
+    """Returns facts about a file of this kind, for its row. An archive is unpacked to `kept`."""
     if kind == "images":
         return {"images": unpack(path, kept, policy)}
     if kind == "image":
@@ -170,16 +173,18 @@ def _seen(path: str, kind: Kind, policy: Policy, kept: str) -> dict[str, Any]:
 
 
 def _check_parquet(path: str) -> None:
-    """By its ends: what is between is read by the job's own process."""
+    """Checks the first and last bytes only; the job's process reads the rest."""
     with open(path, "rb") as file:
         head, size = file.read(4), os.path.getsize(path)
         file.seek(max(size - 4, 0))
         if size < 12 or head != b"PAR1" or file.read(4) != b"PAR1":
-            raise SourceError("the file is no Parquet table by its first and last bytes; other tables are not taken")
+            raise SourceError(
+                "the first and last bytes are not those of a Parquet table; other formats are not accepted"
+            )
 
 
 def _kept(path: str, target: str) -> bool:
-    """Moves a file or folder to its address; whether nothing was there."""
+    """Moves a file or folder to its final path; returns whether nothing was there."""
     if "://" in target:
         filesystem, within = resolve(target)
         with files.refusals(target):
@@ -192,7 +197,7 @@ def _kept(path: str, target: str) -> bool:
     with _storage(target):
         try:
             os.rename(path, target)
-        except OSError as error:  # the same folder of images, uploaded at the same time
+        except OSError as error:  # another request uploaded the same folder of images
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             return False
@@ -205,7 +210,7 @@ def _kept(path: str, target: str) -> bool:
 
 
 def _bytes(path: str, whole: int) -> int:
-    """That a kept upload takes: `whole`, but for a folder."""
+    """Returns the bytes of a stored upload: `whole` for a file, the sum over its files for a folder."""
     if "://" in path or not os.path.isdir(path):
         return whole
     names = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
@@ -218,4 +223,4 @@ def _storage(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else (error.strerror or str(error))
-        raise StorageError(f"the upload cannot be kept: {what}; nothing of it is left", location=path) from error
+        raise StorageError(f"the upload cannot be stored: {what}; nothing of it was kept", location=path) from error

@@ -1,8 +1,8 @@
-"""Uploaded weights: ONNX or safetensors, by what is in the file and not by its name, and checked before they are kept.
+"""Checks uploaded weights before they are stored: ONNX or safetensors, by content and not by name.
 
-A file is looked at by a process of its own (`python -m c2b_ray.endpoint.policy.weights`), which has no credentials, no
-network where the kernel allows that, and limits of memory and time: what reads a stranger's file can be attacked, and
-it may end badly without ending the endpoint.
+A separate process reads the file (`python -m c2b_ray.endpoint.policy.weights`), without credentials, without network
+where the kernel allows that, and with limits of memory and time. An attack on the parser, or a crash of it, then does
+not reach the endpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from c2b_ray.endpoint.policy.isolation import can_cut_off, launched
 from c2b_ray.errors import C2BError, WeightsError
 
 Kind = Literal["onnx", "safetensors"]
-_ONLY = "only ONNX and safetensors are taken"
+_ONLY = "only ONNX and safetensors are accepted"
 _CONVERT = "it runs code when it is read; convert it with safetensors.torch.save_file, or export it as ONNX"
 _KNOWN: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PK\x03\x04", f"a zip archive, as PyTorch, TorchScript and Keras write: {_CONVERT}"),
@@ -48,7 +48,7 @@ _HEADER = 512
 
 @dataclass(frozen=True)
 class WeightsSummary:
-    """What was seen: how many `nodes` (0 of safetensors) and `tensors`, and the `opset` of an ONNX graph."""
+    """The number of `nodes` (0 for safetensors) and `tensors`, and the `opset` of an ONNX graph."""
 
     kind: Kind
     tensors: int
@@ -57,8 +57,9 @@ class WeightsSummary:
 
 
 def kind_of(head: bytes) -> Kind:
-    """What the first bytes of a file make it; 512 of them are enough. WeightsError names what is refused."""
-    # Before all others: the length of a safetensors header may begin like anything.
+    """Returns the kind of a file by its first bytes, of which 512 are enough. WeightsError names a kind that is
+    refused."""
+    # First of all, because the length of a safetensors header may look like any other magic number.
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 2**32:
         return "safetensors"
     for at, magic, what in _KNOWN:
@@ -71,7 +72,7 @@ def kind_of(head: bytes) -> Kind:
 
 
 def check_weights(path: str, limits: Weights | None = None) -> WeightsSummary:
-    """What a file holds, seen by a process of its own. WeightsError says why it is refused."""
+    """Returns what a file contains, read in a separate process. WeightsError says why it is refused."""
     limits = limits or Weights()
     with open(path, "rb") as file:
         kind = kind_of(file.read(_HEADER))
@@ -85,9 +86,11 @@ def check_weights(path: str, limits: Weights | None = None) -> WeightsSummary:
             command, env=environment, capture_output=True, timeout=limits.seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise WeightsError(f"the {kind} file was not understood within {limits.seconds:g} s; it is refused") from error
+        raise WeightsError(f"the {kind} file could not be read within {limits.seconds:g} s; it is refused") from error
     if result.returncode != 0:
-        raise WeightsError(f"the {kind} file ended the process that read it, of memory or of damage; it is refused")
+        raise WeightsError(
+            f"the {kind} file is refused: the process that read it died: memory ran out, or the file is damaged"
+        )
     answer: dict[str, Any] = json.loads(result.stdout)
     if "error" in answer:
         raise WeightsError(f"the {kind} file is refused: {answer['error']}")
@@ -106,7 +109,7 @@ def _seen(kind: str, path: str, limits: Weights) -> WeightsSummary:
 
 
 def main(argv: list[str]) -> None:
-    """Writes what it saw, or why not, as JSON."""
+    """Prints what the file contains, or the error, as JSON."""
     kind, path, limits = argv
     try:
         answer: dict[str, Any] = asdict(_seen(kind, path, Weights.model_validate_json(limits)))

@@ -1,11 +1,12 @@
-"""The endpoint's pages, made on the server: they read and write through the functions that the API's routes use.
+"""The endpoint's pages, rendered on the server. They read and write through the functions of the API's routes.
 
-mount       everything put together: `mount(app)` puts the pages below /ui
-session     who is signed in: a signed cookie, which holds no key; a token for every form
-visit       a request of a page: its session, its key, its form; and errors as pages
-rendering   templates, and how numbers and times are written in them
-signing     sign in and out
-home, submit, forms, job, tables, slices, compare, history, plots, uploads, keys, usage    the pages
+    mount       puts the pages below /ui: `mount(app)`
+    session     the signed-in visitor: a signed cookie, which contains no key, and a token for every form
+    visit       a request for a page: its session, its key, its form
+    routing     runs pages, checks sessions, and shows errors as pages
+    rendering   templates, and the format of numbers and times
+    signing     sign in and out
+    home, submit, forms, job, tables, slices, captions, gallery, compare, history, plots, uploads, keys, usage
 
-Nothing here needs a script: static/pages.js follows a job's events and checks a form as one types.
+No page needs a script: static/pages.js only follows a job's events and checks a form during typing.
 """

@@ -1,6 +1,6 @@
-"""The captions of a failures run with their failure rates, and the failures of one that the run kept, with images.
+"""Pages of a failures run: its captions with their failure rates, and the stored images of one caption's failures.
 
-Rates are shown as the run wrote them; nothing is computed anew. Images stand in its rounds, by their numbers there.
+Rates are shown as the run wrote them. An image is addressed by the number of its round and its position there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DRAWN = ("caption_id", "classifier", "generator")
 
 @dataclass(frozen=True)
 class Look:
-    """Which hypotheses, in which order. Empty is any."""
+    """Filters and order of hypotheses. An empty text means any."""
 
     classifier: str
     label: str
@@ -68,7 +68,7 @@ def captions_page(visit: Visit) -> Response:
 
 
 def caption_page(visit: Visit) -> Response:
-    """A caption's rate, and its failures: those of confirmation first."""
+    """Shows a caption's rate and its failures, those of confirmation first."""
     made = _made(visit)
     number = visit.number("number", 0, 100_000_000)
     hypotheses = made.table("hypotheses")
@@ -84,7 +84,7 @@ def caption_page(visit: Visit) -> Response:
 
 
 def example(visit: Visit) -> Response:
-    """The image of a failure, as it was encoded."""
+    """Returns the encoded image of a failure."""
     made = _made(visit)
     number, position = (_whole(visit.part(name)) for name in ("round", "position"))
     kept: Sequence[Mapping[str, Any]] = ()
@@ -98,7 +98,7 @@ def example(visit: Visit) -> Response:
 
 
 def _failures(made: Made, drawn: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Of a caption, classifier and generator; images of a sample need not be failures."""
+    """Yields the failures of a caption, classifier and generator. Samples are left out: they need not be failures."""
     light = _run(made).read("rounds", [*_DRAWN, "part", "stage", "first"])
     here = pc.not_equal(light["part"], SAMPLE)
     for name in _DRAWN:

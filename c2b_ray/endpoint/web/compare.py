@@ -1,4 +1,4 @@
-"""Two finished audits side by side: what changed from the first to the second, on the images that both saw."""
+"""The page of two finished audits side by side: what changed from the first to the second, on the images of both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHOICES = 100
 
 
 def compare_page(visit: Visit) -> Response:
-    """Without two audits, the choice of them."""
+    """Shows the comparison of two audits, or a form to choose them."""
     chosen = _chosen(visit)
     finished = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished"), limit=_CHOICES).items
     values = {
@@ -37,7 +37,7 @@ def compare_page(visit: Visit) -> Response:
 
 
 def compare_report(visit: Visit) -> Response:
-    """The page that `c2b compare` writes, in a sandbox."""
+    """Returns the page that `c2b compare` writes, in a sandbox."""
     page = _comparison(visit, _chosen(visit)).page().encode()
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
 
@@ -48,7 +48,7 @@ def comparison_names(comparison: Comparison) -> dict[str, str]:
 
 
 def _chosen(visit: Visit) -> list[str]:
-    """The two audits, from a=…&b=… or from two ticked boxes of the list, the older first."""
+    """Returns the two audits, from a=…&b=… or from two ticked boxes of the list, the older first."""
     ticked = visit.request.query_params.getlist("job")
     named = [visit.query(name) for name in ("a", "b") if visit.query(name)]
     if not ticked:

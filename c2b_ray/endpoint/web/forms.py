@@ -1,7 +1,7 @@
-"""The fields of each kind's form, and the config that they and the YAML beside them make.
+"""The fields of each kind's form, and the config made from the fields and the YAML beside them.
 
-What the fields hold goes into the config; what the YAML names is added, and wins where both name a field. The policy
-decides whether the config is valid, not the form.
+Fields of the YAML are added, and win where the form names the same field. The policy, not the form, decides whether the
+config is valid.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MOST_DIGITS = 15
 
 @dataclass(frozen=True)
 class Field:
-    """`name`: the config's field, with dots. `options`: of a choice, or which of `submit`'s suggestions a text has.
-    `only`: a field and its value without which this one is left out."""
+    """A field of a form. `name`: the config's field, with dots. `options`: the values of a choice, or the name of the
+    suggestions in `submit` for a text. `only`: a field and the value that it must have for this field to be used."""
 
     name: str
     label: str
@@ -106,7 +106,8 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
 
 
 def config_of(kind: str, sent: Mapping[str, str], yaml_text: str) -> dict[str, Any]:
-    """422 names the field that is no number or no list of attributes; 400 where the YAML is none."""
+    """Returns the config of a form. Raises 422, which names the field with a wrong number or list of attributes, or 400
+    for invalid YAML."""
     config: dict[str, Any] = {}
     for field in FIELDS[kind]:
         text = sent.get(field.name, "")
@@ -138,7 +139,7 @@ def _value(field: Field, text: str) -> Any:
     names = [name.strip() for name, _, _ in pairs]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
-        raise _wrong(field.name, f"{twice!r} is there twice")
+        raise _wrong(field.name, f"{twice!r} occurs twice")
     return {name.strip(): _words(rest) if field.type == "mapping" else rest.strip() for name, _, rest in pairs}
 
 
@@ -153,7 +154,7 @@ def _put(config: dict[str, Any], steps: list[str], value: Any) -> None:
 
 
 def _merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """A mapping in both is merged field by field."""
+    """Merges two configs. Mappings in both are merged field by field."""
     merged = dict(config)
     for name, value in more.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict) and name != "attributes"

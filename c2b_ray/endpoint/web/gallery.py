@@ -1,7 +1,7 @@
-"""The images of a dataset of failures, by label, what they were taken for, and caption: a page of them at a time.
+"""The page of a failure dataset's images, by label, wrong answer and caption.
 
-Choices are counted where that reads little; of more rows than `MOST_ROWS` only the images in their order are shown. It
-reads the columns that it filters by, and the rows that it shows.
+Filters and their counts are offered for up to `MOST_ROWS` rows; larger datasets are only shown in order. The page reads
+the columns that it filters by, and the rows that it shows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNDECIDED = "several labels alike"
 
 @dataclass(frozen=True)
 class Choice:
-    """Which images; empty is any."""
+    """Filters of images. An empty text means any."""
 
     label: str
     predicted: str
@@ -41,7 +41,7 @@ class Choice:
 def gallery_page(visit: Visit) -> Response:
     made = read(visit.context, visit.caller, visit.part("job_id"))
     if made.dataset is None:
-        raise ProblemError(409, "no_dataset", "only a dataset that was built has such images")
+        raise ProblemError(409, "no_dataset", "only a finished dataset has a gallery")
     total, start = made.rows(ROWS), visit.number("start", 0, 1_000_000_000)
     choice = Choice(*(visit.query(name) for name in NAMES))
     choices: dict[str, list[tuple[str, int]]] = {}
@@ -55,9 +55,7 @@ def gallery_page(visit: Visit) -> Response:
                 kept &= np.array([text == wanted for text in values[name]], bool)
         rows = np.flatnonzero(kept).tolist()
     elif any(vars(choice).values()):
-        detail = (
-            f"the images of a dataset of {total} rows are shown in their order only; export it to choose among them"
-        )
+        detail = f"the images of a dataset of {total} rows cannot be filtered here; export it to filter them"
         raise ProblemError(422, "too_many_rows", detail)
     images = made.rows_at(ROWS, rows[start : start + PAGE]).to_pylist()
     return shown(visit, "gallery.html.j2", {

@@ -1,8 +1,8 @@
-"""A classifier over time: the φ of each of its cells, from audit to audit.
+"""The pages of a classifier over time: the φ of each of its cells, from audit to audit.
 
-A classifier goes by the name that its audits give it, so that one which is trained anew keeps its history; where its
-weights changed, the pages say so. Or it goes by the hash of its weights (`classifier_hash` of a job), so that one file
-keeps its history under any name. Scores are read as the audits wrote them.
+A classifier is identified by the name that its audits give it, so a retrained one keeps its history; the pages say
+where its weights changed. It may also be identified by the hash of its weights (`classifier_hash` of a job), so one
+file keeps its history under any name. Scores are read as the audits wrote them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LATEST, AUDITS, PANELS = 200, 24, 60
 
 @dataclass(frozen=True)
 class Series:
-    """One cell over the audits, the oldest first; a point is None where the audit has no φ of it. `classifier`: where
-    the page is of several."""
+    """The φ of one cell over the audits, oldest first; None where an audit has no φ. `classifier`: empty unless the
+    page shows several."""
 
     classifier: str
     target_class: str
@@ -49,7 +49,7 @@ class Series:
 
 
 def classifiers_page(visit: Visit) -> Response:
-    """Every classifier that the latest audits name."""
+    """Lists the classifiers of the latest audits."""
     by_name: dict[str, list[Job]] = defaultdict(list)
     for job in _audits(visit):
         for name in classifiers_of(job.resolved):
@@ -85,11 +85,11 @@ def history_page(visit: Visit) -> Response:
 
 
 def classifiers_of(config: Mapping[str, Any]) -> list[str]:
-    """The names that an audit's scores give its classifiers."""
+    """Returns the names that an audit's scores give its classifiers."""
     value = config.get("classifier") or []
     if isinstance(value, str):
         return [value]
-    return [str(one) for one in value]  # of a mapping its keys
+    return [str(one) for one in value]  # the keys of a mapping
 
 
 def _audits(visit: Visit, weights: str | None = None) -> list[Job]:
@@ -98,14 +98,16 @@ def _audits(visit: Visit, weights: str | None = None) -> list[Job]:
 
 
 def _series(visit: Visit, audits: Iterable[Job], name: str) -> tuple[list[Series], int]:
-    """By class, attribute and value; and how many audits could not be read. Without a name, of every classifier of the
-    audits; one that an audit has alone is the same in all of them."""
+    """Returns the series by class, attribute and value, and how many audits could not be read.
+
+    Without a name, it returns those of every classifier. Audits with a single classifier then count as one series.
+    """
     points: dict[tuple[str, str, str, str], dict[int, Point]] = defaultdict(dict)
     number, missing = 0, 0
     for number, job in enumerate(audits):
         try:
             rows = _scores(visit, job, name)
-        except (C2BError, ProblemError):  # deleted by retention, or damaged: the others still have a history
+        except (C2BError, ProblemError):  # deleted by retention, or damaged: show the history of the others
             missing += 1
             continue
         for row in rows:
@@ -128,6 +130,6 @@ def _scores(visit: Visit, job: Job, name: str) -> list[dict[str, Any]]:
     names = {row["classifier"] for row in rows}
     if not name:
         return rows
-    # The table may hold the spec without what should not leave the machine.
+    # The table may contain the spec without the parts that must not leave the machine.
     known = name if name in names else clean_setting(name)
     return [row for row in rows if row["classifier"] == known]

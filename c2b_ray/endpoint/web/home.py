@@ -1,4 +1,4 @@
-"""The list of audits: filtered, sorted, paged, and a choice of two to compare."""
+"""The list of audits: filtered, sorted, by pages, with a choice of two to compare."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _look(visit: Visit) -> Look:
 
 
 def _sorts(look: Look) -> list[dict[str, str]]:
-    """The columns' headings: where each leads, and how the list is sorted by it now."""
+    """Returns the columns' headings: the link of each, and how the list is sorted by it now."""
     sorts = []
     for name in ("name", "kind", "state", "images", "created", "ended"):
         current = name == look.order

@@ -1,4 +1,4 @@
-"""A job's page: its state and progress, what it made, its failure with what to do; cancel, delete, ask."""
+"""A job's page: its state, progress, results, and failure; forms to cancel it, delete it, and ask a question."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def job_page(visit: Visit) -> Response:
 
 
 def job_events(visit: Visit) -> Response:
-    """As the API's stream; the browser says what it saw last."""
+    """Returns the API's stream of events. The browser says which event it saw last."""
     job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
     last = visit.request.headers.get("last-event-id", "")
     seen = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
@@ -71,7 +71,7 @@ def delete(visit: Visit) -> Response:
 
 
 def ask(visit: Visit) -> Response:
-    """A question to a finished run: a job of its own."""
+    """Submits a question to a finished run as a new job."""
     context, caller, job_id = visit.context, visit.caller, visit.part("job_id")
     refuse_unanswering(finished(read(context, caller, job_id)))
     sentence, n = visit.sent("sentence"), visit.sent("n")
@@ -101,14 +101,14 @@ def _question(fields: dict[str, Any]) -> Question:
 
 
 def _made(visit: Visit, job: Job) -> Made | None:
-    """None before there is anything to read."""
+    """Returns the results of a job; None if there are none yet."""
     try:
         return read(visit.context, visit.caller, job.id)
     except ProblemError as error:
         if error.status == _NO_ANSWER_YET:
             return None
         raise
-    except C2BError:  # its run is damaged or gone: the job's own page still says what it knows
+    except C2BError:  # its run is damaged or gone: the page still shows the job
         return None
 
 
@@ -137,7 +137,7 @@ def _log(visit: Visit, job: Job) -> list[dict[str, Any]]:
 
 
 def _event_row(event: events.Event) -> dict[str, Any]:
-    """An event in words."""
+    """Returns an event in words."""
     data = event.data
     words = data.get("state") or data.get("step") or data.get("name") or data.get("message") or event.kind
     return {"at": event.at, "what": str(words), "why": str(data.get("reason") or "")}

@@ -1,4 +1,4 @@
-"""Keys, for admins: made (the text is shown this once), rotated, revoked."""
+"""The page of keys, for admins: creates, rotates and revokes them. A new key's text is shown only once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def revoke(visit: Visit) -> Response:
 
 
 def _shown(visit: Visit, new: NewKey | None, status: int = 200) -> Response:
-    """`new`: whose text this answer alone shows; it is in no cookie and no address."""
+    """Shows the page. `new`: a key whose text only this answer shows; no cookie and no URL contains it."""
     db = visit.context.db
     with db.reading() as tx:
         now = tx.now

@@ -1,4 +1,4 @@
-"""The pages as an application of their own below /ui, beside the API on one port: `mount(app)`."""
+"""The pages as a separate application below /ui, beside the API on one port: `mount(app)`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _JOB = "/audits/{job_id}"
 
 
 def mount(app: Starlette) -> None:
-    """Puts the pages below /ui of an application that has a `Context`, and leads / there."""
+    """Adds the pages below /ui to an application with a `Context`, and redirects / to them."""
     pages = Starlette(routes=routes(), exception_handlers={HTTPException: failed})
     pages.state.context = app.state.context
     pages.router.redirect_slashes = False

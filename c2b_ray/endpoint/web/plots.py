@@ -1,6 +1,6 @@
-"""One cell's φ from audit to audit as a small inline SVG, made here: points with their intervals around zero.
+"""Draws one cell's φ from audit to audit as a small inline SVG: points with their intervals around zero.
 
-Colours come from the style sheet by class, so that the pictures follow light and dark. It knows no audit.
+Colours come from the style sheet by class, so the pictures follow light and dark mode. This module knows no audit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARKS = {"against": "against", "for": "for", "none": "none"}
 
 @dataclass(frozen=True)
 class Point:
-    """φ and its interval; `verdict`: against, for, none, undetermined. `n`: images."""
+    """φ with its interval. `verdict`: against, for, none, undetermined. `n`: the number of images."""
 
     phi: float
     low: float | None
@@ -28,7 +28,7 @@ class Point:
 
 
 def sparkline(points: Sequence[Point | None], title: str, audits: int) -> str:
-    """All on one scale from −1 to +1, so that small multiples can be compared by eye."""
+    """Returns the SVG. All share one scale from −1 to +1, so that small multiples can be compared by eye."""
     words = escape(_words(points, title))
     parts = [
         f'<svg class="history" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" role="img" aria-label="{words}">',

@@ -1,7 +1,8 @@
-"""Templates as answers, and how times, numbers and sizes are written in them.
+"""Renders templates as answers, and formats times, numbers and sizes.
 
-Every text is escaped, and what would turn or hide the text beside it is shown as its escape; only the plots, made here,
-are not. The policy of each page allows its own script and style sheet and nothing else. It knows no page's content.
+Every text is escaped, and characters that would reverse or hide the text beside them are shown as escapes; only the
+plots, made here, are not. The policy of each page allows only its own script and style sheet. This module knows no
+page's content.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class MenuItem:
 
 
 def shown(visit: Visit, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-    """A page; a visitor without a session gets one with it, so that its forms can be sent."""
+    """Renders a page. A visitor without a session gets one, so that its forms can be sent."""
     base = {
         "token": sessions.token(visit.context.signer, visit.session),
         "menu": _menu(visit),
@@ -60,7 +61,7 @@ def shown(visit: Visit, template: str, values: Mapping[str, Any], status: int = 
 
 
 def problem_page(request: Request, problem: ProblemError) -> Response:
-    """An error for people: what is wrong, in which field, what to do, and the request's id."""
+    """Renders an error for people: what is wrong, in which field, what to do, and the request's id."""
     request_id = request.scope["state"]["request_id"]
     body = body_of(problem, request_id)
     values = {**body, "menu": [], "here": "", "key": None, "token": "", "title": body["title"]}
@@ -70,12 +71,12 @@ def problem_page(request: Request, problem: ProblemError) -> Response:
 
 
 def trusted(markup: str) -> Markup:
-    """For the plots, which escape their labels themselves."""
+    """Marks markup as safe; for the plots, which escape their labels themselves."""
     return Markup(markup)  # noqa: S704
 
 
 def epoch(seconds: float | None) -> Markup | str:
-    """A time for people and for programs; the pages' script shows nothing else."""
+    """Formats a time for people and for programs. The pages' script uses the same format."""
     if seconds is None:
         return UNKNOWN
     at = datetime.fromtimestamp(seconds, UTC)
@@ -85,7 +86,7 @@ def epoch(seconds: float | None) -> Markup | str:
 
 
 def size(bytes_: float | None) -> str:
-    """20 GiB; three digits."""
+    """Formats bytes with three digits, such as 20 GiB."""
     if bytes_ is None:
         return UNKNOWN
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -94,7 +95,7 @@ def size(bytes_: float | None) -> str:
 
 
 def number(value: Any) -> str:
-    """A cell of a table: numbers short, lists as words, nothing as a dash."""
+    """Formats a cell of a table: numbers short, lists as words, missing values as a dash."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return UNKNOWN
     if isinstance(value, bool):

@@ -1,6 +1,7 @@
-"""Routes of pages: a function of a `Visit`, run in a thread, with the session checked before it and errors as pages.
+"""Routes of pages: each runs a function of a `Visit` in a thread, after checking the session, and shows errors as
+pages.
 
-A form is taken only with its session's token. It knows no page by name.
+A form is accepted only with its session's token. This module knows no page by name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def page(function: Page, scope: Scope | None = "read") -> Endpoint:
-    """`scope`: what the visitor's key must allow; None is a page for everyone."""
+    """Wraps the function of a page. `scope`: the scope that the visitor's key needs; None for a page for everyone."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -47,7 +48,7 @@ def page(function: Page, scope: Scope | None = "read") -> Endpoint:
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """The error as a page; who is not signed in is sent to where one does that."""
+    """Shows an error as a page, or redirects a visitor who is not signed in to the sign-in page."""
     problem = problem_of(error)
     if problem is None:
         request_id = request.scope["state"]["request_id"]
@@ -64,7 +65,8 @@ def _here(request: Request) -> str:
 
 
 def _entered(request: Request, scope: Scope | None) -> Visit:
-    """401 without a session whose key works, 403 where it has not the scope, 429 where its tenant asks too often."""
+    """Returns the visit. Raises 401 without a session whose key works, 403 if the key lacks the scope, and 429 if its
+    tenant sends too many requests."""
     context = context_of(request)
     session = sessions.read(request, context.signer)
     caller = None

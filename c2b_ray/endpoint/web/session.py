@@ -1,7 +1,7 @@
-"""Who is signed in on a page: a cookie that names a key by its id, signed, and never the key's text.
+"""The session of a page's visitor: a signed cookie that contains the id of a key, never the key's text.
 
-A session ends when its key is revoked or has expired, `SECONDS` after it began, or when it is signed out. Each form
-holds a token of its session, so that no other site's form is taken for one of ours. It knows no page.
+A session ends when its key is revoked or expires, `SECONDS` after it began, or when the visitor signs out. Each form
+contains a token of its session, so that forms of other sites are refused. This module knows no page.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SECONDS = 12 * 3600.0
 
 @dataclass(frozen=True)
 class Session:
-    """`key_id`: empty until someone signs in. `nonce`: what this session's tokens are made of. `begun`: seconds since
-    1970."""
+    """A session. `key_id`: empty until the visitor signs in. `nonce`: the secret of the session's tokens. `begun`:
+    seconds since 1970."""
 
     key_id: str
     nonce: str
@@ -37,7 +37,7 @@ def begin(key_id: str = "") -> Session:
 
 
 def read(request: Request, signer: Signer) -> Session | None:
-    """None without a cookie, with one that was not made here, and with one that is too old."""
+    """Returns the session of a request; None without a cookie, or with a forged or expired one."""
     try:
         values = signer.open(request.cookies.get(COOKIE), "session")
     except ProblemError:
@@ -49,19 +49,21 @@ def read(request: Request, signer: Signer) -> Session | None:
 
 
 def keep(response: Response, context: Context, session: Session) -> None:
-    """Only the endpoint's own pages are sent the cookie, and no script sees it."""
+    """Sets the session's cookie. Browsers send it only to the endpoint's pages, and scripts cannot read it."""
     value = context.signer.seal([session.key_id, session.nonce, session.begun], "session")
     secure = context.config.url.startswith("https://")
     response.set_cookie(COOKIE, value, max_age=int(SECONDS), path=PATH, secure=secure, httponly=True, samesite="lax")
 
 
 def token(signer: Signer, session: Session) -> str:
-    """For the forms of a session."""
+    """Returns the token for the forms of a session."""
     return signer.seal(session.nonce, TOKEN)
 
 
 def check_token(signer: Signer, session: Session, sent: object) -> None:
-    """403 where a form was not made for this session."""
+    """Raises 403 if a form was not made for this session."""
     if not isinstance(sent, str) or not hmac.compare_digest(sent.encode(), token(signer, session).encode()):
-        detail = "this form is not of your session, or your session has ended; open the page again and repeat it"
+        detail = (
+            "this form does not belong to your session, or the session has ended; open the page again and repeat it"
+        )
         raise ProblemError(403, "bad_token", detail)

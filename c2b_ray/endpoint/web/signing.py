@@ -1,4 +1,4 @@
-"""Sign in by pasting a key, and sign out."""
+"""Pages to sign in by pasting a key, and to sign out."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ _OURS = re.compile(r"/ui/[A-Za-z0-9_.~/-]*(\?[A-Za-z0-9_.~%&=+:,/-]*)?")
 
 
 def form(visit: Visit) -> Response:
-    """Where one pastes a key."""
+    """Shows the form to paste a key."""
     if visit.key is not None:
         return goto(_after(visit.query("next")))
     return shown(visit, "signin.html.j2", {"next": _after(visit.query("next")), "wrong": ""})
 
 
 def sign_in(visit: Visit) -> Response:
-    """A new session, never the one of before, which ends: somebody who knew the old one learns nothing of it."""
+    """Starts a new session and ends the old one, so that knowing the old one is of no use."""
     after = _after(visit.sent("next"))
     key = verified(visit.request, visit.context, visit.sent("key"))
     if key is None:
         wrong = "This key is unknown, expired or revoked. Check that you pasted all of it: c2b_… with 45 characters."
         return shown(visit, "signin.html.j2", {"next": after, "wrong": wrong}, 401)
     if not key.allows("read"):
-        raise ProblemError(403, "missing_scope", "this key may not read, and so not use these pages; take another one")
+        raise ProblemError(
+            403, "missing_scope", "this key lacks the scope read, which these pages need; use another key"
+        )
     _end(visit)
     response = goto(after)
     sessions.keep(response, visit.context, sessions.begin(key.id))
@@ -40,7 +42,7 @@ def sign_in(visit: Visit) -> Response:
 
 
 def sign_out(visit: Visit) -> Response:
-    """The cookie is dead at once, also where somebody kept it."""
+    """Ends the session. Copies of its cookie stop working at once."""
     _end(visit)
     response = goto(f"{sessions.PATH}/signin")
     response.delete_cookie(sessions.COOKIE, path=sessions.PATH)
@@ -53,5 +55,5 @@ def _end(visit: Visit) -> None:
 
 
 def _after(path: str) -> str:
-    """Where to go next: one of these pages, never another site."""
+    """Returns where to go next: one of these pages, never another site."""
     return path if _OURS.fullmatch(path) else HOME

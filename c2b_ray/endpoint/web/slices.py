@@ -1,6 +1,6 @@
-"""The slices of an audit — a class at a value of an attribute — with their scores, and the images of one.
+"""Pages of an audit's slices — a class at a value of an attribute — with their scores, and of the images of one.
 
-Scores are read as the audit wrote them; nothing is computed anew.
+Scores are shown as the audit wrote them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMES = ("classifier", "target_class", "attribute", "bias_class")
 
 @dataclass(frozen=True)
 class Look:
-    """Which slices, in which order. Empty is any."""
+    """Filters and order of slices. An empty text means any."""
 
     classifier: str
     target_class: str
@@ -64,7 +64,7 @@ def slices_page(visit: Visit) -> Response:
 
 
 def slice_page(visit: Visit) -> Response:
-    """The images of a slice, the wrong ones first or alone, with what the classifier answered."""
+    """Shows the images of a slice with the classifier's answers, wrong ones first or only one kind."""
     run = _run(visit)
     wanted = {name: visit.query(name) for name in _NAMES}
     cell = next((row for row in run.scores.to_pylist() if all(row[name] == wanted[name] for name in _NAMES)), None)
@@ -92,7 +92,7 @@ def _link(row: Mapping[str, Any]) -> str:
 
 
 def _images(run: C2BRun, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Wrong answers first, then by how near the images are to their captions."""
+    """Returns the images of a slice: wrong answers first, then by their rank for their caption."""
     captions = run.read("captions").filter(
         (pc.field("target_class") == cell["target_class"])
         & (pc.field("attribute") == cell["attribute"])

@@ -1,4 +1,4 @@
-"""The form that submits an audit: one for each kind, checked while one types, and again when it is sent."""
+"""The form that submits an audit, one for each kind. It is checked during typing, and again when it is sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def form(visit: Visit) -> Response:
 
 
 def send(visit: Visit) -> Response:
-    """The same form sent twice is one job; what is wrong is shown beside its field, with all that was typed."""
+    """Submits the form. The same form sent twice creates one job. Errors are shown beside their fields, and the input
+    is kept."""
     kind = _kind(visit.sent("kind"))
     values = _sent(visit, kind)
     try:
@@ -55,7 +56,7 @@ def send(visit: Visit) -> Response:
 
 
 def check(visit: Visit) -> Response:
-    """For the script: what `send` would say, and how many images it would take; nothing is kept."""
+    """Checks the form for the script: returns the errors of `send`, and the number of images. Nothing is stored."""
     kind = _kind(visit.sent("kind"))
     values = _sent(visit, kind)
     try:
@@ -104,13 +105,13 @@ def _name(text: str) -> str | None:
 
 
 def _by_field(problem: ProblemError) -> dict[str, str]:
-    """What is wrong by the form's names: of config.images.generator, images.generator."""
+    """Returns the errors by the form's field names: images.generator for config.images.generator."""
     field_errors = body_of(problem, "")["errors"] or [{"field": "yaml", "message": body_of(problem, "")["detail"]}]
     return {one["field"].removeprefix("config.") or "yaml": one["message"] for one in field_errors}
 
 
 def _suggestions(visit: Visit) -> dict[str, list[Any]]:
-    """What the texts of the form suggest, of this release and of this tenant."""
+    """Returns the suggestions for the form's texts: models of this release, and the tenant's uploads and runs."""
     db, tenant_id = visit.context.db, visit.tenant_id
     stored = [upload_body(one) for one in uploads.page(db, tenant_id, None, _LATEST)[0]]
     failures, audits = (

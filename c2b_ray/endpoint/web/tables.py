@@ -1,4 +1,4 @@
-"""What a job has made, on pages: its tables, paged, filtered and sorted by a column; images; the report; exports."""
+"""Pages of a job's results: its tables by pages, filtered and sorted by a column; images; the report; exports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from c2b_ray.endpoint.web.visit import Visit
 
 PAGE = 50
 MOST_ROWS = 1_000_000
-"""Larger tables are shown in their own order only: to sort or filter one reads all of a column."""
+"""The most rows of a table that can be sorted or filtered, which reads a whole column."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Rows whose `column` holds `text`, in the order of `sort`; empty is all, as they are."""
+    """Filters rows whose `column` contains `text`, and sorts them by `sort`. Empty: all rows, as stored."""
 
     column: str
     text: str
@@ -55,7 +55,7 @@ def table_page(visit: Visit) -> Response:
 
 
 def report(visit: Visit) -> Response:
-    """In a sandbox: the page of an audit shares no cookie with these pages."""
+    """Returns the report in a sandbox, so that it shares no cookie with these pages."""
     page = _read(visit).document(REPORT)
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
 
@@ -92,13 +92,13 @@ def _choice(visit: Visit, columns: list[str]) -> Choice:
 
 
 def _rows(made: Made, name: str, choice: Choice) -> tuple[pa.Table, int]:
-    """A page of rows, and how many there are in all."""
+    """Returns a page of rows, and the number of all rows that match."""
     filtered = bool(choice.text and choice.column)
     total = made.rows(name)
     if not filtered and not choice.sort:
         return made.page(name, choice.page * PAGE, PAGE), total
     if total > MOST_ROWS:
-        detail = f"a table of {total} rows is shown in its own order only; export it to sort or filter it"
+        detail = f"a table of {total} rows cannot be sorted or filtered here; export it to do so"
         raise ProblemError(422, "too_many_rows", detail)
     table = made.table(name, sorted({one for one in (choice.column if filtered else "", choice.sort) if one}))
     rows = np.arange(table.num_rows)
@@ -114,7 +114,7 @@ def _rows(made: Made, name: str, choice: Choice) -> tuple[pa.Table, int]:
 
 
 def _order(column: pa.ChunkedArray, descending: bool) -> pa.Array:
-    """Missing values come last; what cannot be compared is sorted as text."""
+    """Returns the order of a column's rows. Missing values come last; nested values are sorted as text."""
     if pa.types.is_nested(column.type):
         column = pa.chunked_array([pa.array([str(value) for value in column.to_pylist()], pa.string())])
     way = "descending" if descending else "ascending"

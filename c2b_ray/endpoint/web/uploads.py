@@ -1,4 +1,4 @@
-"""A tenant's uploads: the list, a form to add one, and to delete one."""
+"""The page of a tenant's uploads: lists them, adds one, and deletes one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def uploads_page(visit: Visit) -> Response:
 
 
 def add(visit: Visit) -> Response:
-    """A file of a form, checked as one that is sent to the API."""
+    """Stores a file of a form, with the same checks as the API."""
     file, kind = visit.uploaded("file"), visit.sent("kind")
     if file is None:
         raise ProblemError(422, "invalid", "choose a file", [FieldError("file", "no file was chosen")])

@@ -1,5 +1,5 @@
-"""What a tenant may use and has used, the spend of the visitor's key by model; for admins that of each key, and the
-audit log."""
+"""Pages of quotas and use: the tenant's quotas, and the use of the visitor's key by model; for admins the use of every
+key, and the audit log."""
 
 from __future__ import annotations
 

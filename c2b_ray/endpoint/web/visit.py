@@ -1,4 +1,4 @@
-"""A request of a page: its visitor, and what it sent. It knows no page by name."""
+"""A request for a page: its visitor, and the values that it sent. It knows no page by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = ProblemError(401, "not_authenticated", "sign in with a key of this endp
 
 @dataclass(frozen=True)
 class Visit:
-    """`key`: whose session it is; None on pages that everyone sees. `form`: what a POST sent."""
+    """A request for a page. `key`: the session's key; None on pages for everyone. `form`: the fields of a POST."""
 
     request: Request
     context: Context
@@ -39,15 +39,15 @@ class Visit:
 
     @property
     def administered(self) -> str | None:
-        """The tenant that an admin's key administers; None for operators: every one."""
+        """The tenant that an admin's key administers; None for operators, who administer all."""
         return None if self.context.remembered.operates(self.tenant_id) else self.tenant_id
 
     def part(self, name: str) -> str:
-        """Of the path."""
+        """Returns a part of the path."""
         return str(self.request.path_params[name])
 
     def query(self, name: str) -> str:
-        """At most 200 characters; empty where it is left out."""
+        """Returns a parameter of the query, at most 200 characters; empty if it is left out."""
         return self.request.query_params.get(name, "").strip()[:_LONGEST_TEXT]
 
     def number(self, name: str, default: int, most: int) -> int:
@@ -60,7 +60,7 @@ class Visit:
         return int(text)
 
     def sent(self, name: str) -> str:
-        """A field of the form, with the line ends of this machine; empty where it was not sent."""
+        """Returns a field of the form, with LF line ends; empty if it was not sent."""
         value = self.form.get(name)
         return value.replace("\r\n", "\n").strip() if isinstance(value, str) else ""
 
@@ -70,5 +70,5 @@ class Visit:
 
 
 def goto(path: str) -> Response:
-    """To a page, by GET."""
+    """Redirects to a page, by GET."""
     return RedirectResponse(path, 303)

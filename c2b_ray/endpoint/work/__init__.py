@@ -1,6 +1,6 @@
-"""How jobs are run: a dispatcher shares the machines between tenants, runners start a process for each job.
+"""Runs jobs: a dispatcher shares the machines between tenants, and runners start a process for each job.
 
-    dispatcher ─ grants turns, asks for turns back ─ ledger ─ claims, renews, reports ─ runner ─ pipes ─ child
+    dispatcher ─ grants turns, asks jobs to yield ─ ledger ─ claims, renews, reports ─ runner ─ pipes ─ child
 
-A runner holds the lease of a job; its child, which knows neither ledger nor credentials, does the work.
+A runner holds the lease of a job. Its child does the work, and has no access to the ledger or to credentials.
 """

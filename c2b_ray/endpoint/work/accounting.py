@@ -1,7 +1,5 @@
-"""The use and the progress of a slice, as the ledger books it: each image and each second once.
-
-It adds up what the process reports and what it costs, and knows no database.
-"""
+"""Adds up the use and progress of a slice, so that the ledger books each image and each second once. It knows no
+database."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from c2b_ray.endpoint.work.protocol import Ended, StepReport
 from c2b_ray.filesystems import resolve
 
 LEAST_SECONDS = 1.0
-"""The least use that is booked by itself while nothing else changes."""
+"""The least seconds of use that are worth a booking while nothing else changes."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes in a run's directory: of all files, and of those with rows, which stay once they are written."""
+    """Bytes in a run's directory: of all files, and of the files of rows, which are never removed."""
 
     total: int
     rows: int
@@ -38,9 +36,12 @@ def measured(run_path: str) -> Held:
 
 @dataclass
 class Account:
-    """Of one slice. `models`: those that use is booked on, in equal parts. `held`: what lies in the run's
-    directory now, where that was looked at; `advanced`: whether it gained rows in this slice. `before`: as
-    `booked_before`."""
+    """The use and progress of one slice.
+
+    `models`: the models that the use is booked on, in equal parts. `held`: the last measured size of the run's
+    directory; None before. `advanced`: whether the run gained rows in this slice. `before`: the result of
+    `booked_before`.
+    """
 
     models: Sequence[str]
     images: int = 0
@@ -50,21 +51,21 @@ class Account:
     before: int | None = None
     _latest: StepReport = field(
         default=StepReport(step="start", kind="begin")
-    )  # libraries and models that load cost, too
+    )  # loading libraries and models is use, too
     _changed: bool = True
     _booked_images: int = 0
     _booked_seconds: float = 0.0
     _pending: tuple[int, float] = field(default=(0, 0.0))
 
     def tell(self, message: StepReport) -> None:
-        """Takes a report of the process that the work advances."""
+        """Takes a report of the process about the progress of its work."""
         self._count(message)
         if message.kind == "warning":
             return
         if message.kind == "end" and message.done is None and self._latest.step == message.step:
             self._latest = self._latest.model_copy(update={"rate": None})
         elif message.kind != "progress" or message.done is not None or self._latest.step != message.step:
-            self._latest = message  # else it tells of images alone
+            self._latest = message  # otherwise the report only counts images
         self._changed = True
 
     def end(self, ended: Ended) -> None:
@@ -75,27 +76,27 @@ class Account:
         self.images = max(self.images, message.images, unbooked)
 
     def measure(self, run_path: str) -> None:
-        """Looks at the run's directory."""
+        """Measures the run's directory."""
         before = self.held
-        with suppress(OSError):  # the process will say it better
+        with suppress(OSError):  # the process itself will report the error
             self.held = measured(run_path)
         if before is not None and self.held is not None and self.held.rows > before.rows:
             self.advanced = self._changed = True
 
     @property
     def worth_writing(self) -> bool:
-        """Whether those who watch would see something new, or much was used."""
+        """Whether there is news for watchers, or enough new use to book."""
         used = self.seconds - self._booked_seconds >= LEAST_SECONDS or self.images > self._booked_images
         return self._changed or used
 
     @property
     def complete(self) -> bool:
-        """Whether the ledger has it all."""
+        """Whether the ledger has booked everything."""
         all_booked = self.images <= self._booked_images and self.seconds <= self._booked_seconds
         return all_booked and not self._changed
 
     def progress(self) -> Progress:
-        """What is new since what was booked; `booked` is called once the ledger has it."""
+        """Returns the progress and the use since the last booking. Call `booked` once the ledger has it."""
         self._pending = (self.images, self.seconds)
         images = self.images - self._booked_images
         seconds = max(0.0, self.seconds - self._booked_seconds)
@@ -118,7 +119,7 @@ class Account:
         self._changed = False
 
     def booked_are(self, images: int, seconds: float) -> None:
-        """What the ledger has booked of this slice, where its answer to the last booking was lost."""
+        """Sets what the ledger has booked of this slice, when its answer to the last booking was lost."""
         self._booked_images, self._booked_seconds = images, seconds
 
     def _images(self, count: int) -> dict[str, int]:
@@ -131,22 +132,24 @@ class Account:
 
 
 def _seconds_left(message: StepReport) -> float | None:
-    """Of the stage, at its rate until now."""
+    """Returns the seconds left in the stage at its rate so far; None if that is unknown."""
     if message.total is None or message.done is None or not message.rate:
         return None
     return round(max(0, message.total - message.done) / message.rate, 1)
 
 
 def booked_before(claim: Claim) -> int | None:
-    """Images that the ledger has of the run that a claim goes on with: what the run holds beyond them was written by a
-    runner that was lost before it booked them. None where there was no such runner, and for a question, whose answers
-    may be those of the run that it asks."""
+    """Returns the images that the ledger has booked of the run that a claim continues.
+
+    Images that the run holds beyond them were written by a runner that was lost before it booked them. Returns None if
+    there was no such runner, and for a question, whose answers may be those of the run that it asks.
+    """
     job = claim.job
     begins = claim.fence == 1 and job.run_path is None
     return None if begins or job.kind == "question" else job.images
 
 
 def models_of(kind: str, config: Mapping[str, Any]) -> list[str]:
-    """The models that use of a job is booked on, each once; "" where its config names none, as a question does."""
+    """Returns the models that a job's use is booked on, each once; [""] if its config names none, as for a question."""
     known = KINDS.get(kind)
     return (known.models_of(config) if known is not None else []) or [""]

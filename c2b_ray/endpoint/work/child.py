@@ -1,8 +1,8 @@
-"""The process of one job: `python -m c2b_ray.endpoint.work.child`, started by a runner, and gone with the job.
+"""The process of one job: `python -m c2b_ray.endpoint.work.child`. A runner starts it, and it ends with its job.
 
-It waits for its job; with `--spare` it first imports what takes long. It has no credentials but what its environment
-holds, and ends when its runner does. Standard output is for messages alone; what libraries
-print goes to standard error, the runner's log.
+It waits for its job; with `--spare` it first imports the slow modules. It has no credentials except those in its
+environment, and ends when its runner ends. Standard output carries only messages to the runner; output of libraries
+goes to standard error, the runner's log.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ HEAVY = (
     "c2b_ray.models.index.faiss_index",
     "c2b_ray.pipelines.images",
 )
-"""Imported before there is a job; one that is not installed is not missed until a job needs it."""
+"""Modules that a spare process imports; one that is not installed matters only once a job needs it."""
 
 
 class Wire:
-    """Both directions to the runner, on file descriptors of their own."""
+    """The connection to the runner in both directions, on duplicates of standard input and output."""
 
     def __init__(self) -> None:
         self._in: BinaryIO = os.fdopen(os.dup(0), "rb", buffering=0)
@@ -63,12 +63,12 @@ class Wire:
                 end_fenced()  # the runner is gone
 
     def receive(self) -> bytes:
-        """A line; empty where the runner is gone."""
+        """Returns the next line; empty if the runner is gone."""
         return self._reader.readline()
 
 
 def main() -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the runner, which says how the job ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the runner, which decides how the job ends
     wire = Wire()
     for module in HEAVY if SPARE in sys.argv else ():
         with suppress(ImportError):
@@ -80,25 +80,30 @@ def main() -> NoReturn:
     assert isinstance(start, Start)
     _confine(start)
     leash = Leash(start.until, wire.send)
-    while leash.lapsed:  # on a busy machine it took longer to come so far; its runner renewed the lease, or ends it
+    while leash.lapsed:  # on a busy machine the start took longer than the lease; the runner renewed it, or ends it
         _obey(wire.receive(), leash)
     leash.start()
     threading.Thread(target=_listen, args=(wire, leash), daemon=True, name="runner").start()
     wire.send(_done(start, wire, leash))
     sys.stderr.flush()
-    os._exit(0)  # threads of libraries, and of batches that were under way, would be waited for
+    os._exit(0)  # a normal exit would wait for threads of libraries and of unfinished batches
 
 
 def _confine(start: Start) -> None:
-    """Before any other thread starts: what the process sees of the file system from now on, and all that it starts:
-    Ray's daemons, workers and replicas, where it starts a cluster of its own, which obeys no other job of this user.
-    Those of a shared cluster, which it joins, are not its children and not confined by it."""
+    """Limits what this process and its children may access in the file system. Runs before any other thread starts.
+
+    The children include Ray's daemons, workers and replicas, if the process starts its own cluster; that cluster gets
+    its own token, so other jobs of the same user cannot use it. The processes of a shared cluster are not children, and
+    are not confined here.
+    """
     from c2b_ray.endpoint.policy import landlock
     from c2b_ray.endpoint.policy.at_start import policy_of_environment
 
     shared = "RAY_ADDRESS" in os.environ
     if not shared:
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray's own, in the home folder, is every job's
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(
+            32
+        )  # Ray's default token, in the home folder, is shared by all jobs
     besides = policy_of_environment().job_reads
     if "/" in besides:
         return
@@ -111,7 +116,7 @@ def _confine(start: Start) -> None:
         *caches,
         *besides,
         *([start.placement] if start.placement else []),
-        *([os.path.expanduser("~/.ray")] if shared else []),  # the cluster's token, where no variable has it
+        *([os.path.expanduser("~/.ray")] if shared else []),  # the cluster's token, unless a variable holds it
     ]
     tenant = [] if is_remote(start.out) else [start.out.rpartition("/runs/")[0] or start.out]
     writes = [*tenant, *landlock.temporary(os.environ), *landlock.DEVICES, *(caches if fetches else [])]
@@ -120,7 +125,7 @@ def _confine(start: Start) -> None:
     if start.strange and is_remote(start.out):
         from c2b_ray.filesystems import s3
 
-        landlock.connect_only(s3.ports())  # its runner's note says where the kernel cannot
+        landlock.connect_only(s3.ports())  # if the kernel cannot, the runner's note says so
 
 
 def _listen(wire: Wire, leash: Leash) -> None:
@@ -129,7 +134,7 @@ def _listen(wire: Wire, leash: Leash) -> None:
 
 
 def _obey(data: bytes, leash: Leash) -> None:
-    """What the runner says; without a word where that is gone."""
+    """Handles a message of the runner. Empty data mean that the runner is gone, and end the process."""
     if not data:
         end_fenced()
     message = to_child(data)
@@ -142,7 +147,7 @@ def _obey(data: bytes, leash: Leash) -> None:
 
 
 def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
-    """Does the job, or what is left of it, and says how it ended."""
+    """Does the job, or what is left of it, and returns how it ended."""
     from c2b_ray.endpoint.kinds import kind_named
     from c2b_ray.endpoint.policy.at_start import prepared
     from c2b_ray.endpoint.work.telling import Telling, problem
@@ -162,7 +167,7 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     except Stopped as stopped:
         return Ended(how=stopped.how, images=telling.images, present=telling.present)
     except BaseException as error:
-        # The first that went wrong may be hidden: a stage's end can raise in the place of what ended it.
+        # The stop may be hidden: closing a stage can raise another error in its place.
         if (stop := _stop_behind(error)) is not None:
             return Ended(how=stop.how, images=telling.images, present=telling.present)
         traceback.print_exc()
@@ -172,7 +177,7 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
 
 
 def _own_answers(tenant_folder: str) -> None:
-    """Models that all tenants share give this job what they have kept for its own tenant, and for no other."""
+    """Makes models that all tenants share use only the answers that they kept for this job's tenant."""
     from c2b_ray.serving.answers import OWNER
 
     os.environ[OWNER] = tenant_folder.rpartition("/")[2]
@@ -187,7 +192,7 @@ def _stop_behind(error: BaseException | None) -> Stopped | None:
 
 
 def _classifier_hash(out: str) -> str | None:
-    """Of the classifiers that a run noted, by their revisions; None of what notes none."""
+    """Returns a hash of the revisions of a run's classifiers; None if the run names none, or is no run."""
     from c2b_ray.errors import C2BError
     from c2b_ray.schemas import content_id
     from c2b_ray.store.run import load_run

@@ -1,8 +1,8 @@
-"""The dispatcher: each half second it gives slots that are free to the tenants that were served least, and asks a job
-to yield where others wait. Of several dispatchers one leads, by a lease; another takes over when it is silent.
+"""The dispatcher. Twice a second it grants free slots to the tenants that were served least, and asks jobs to yield.
 
-What it decides is checked against that lease in the ledger, in the very transaction that changes a job: one that slept
-and woke up decides nothing. It knows the ledger and no runner; runners say by leases how many slots there are.
+One of several dispatchers leads, under a lease; another takes over when the leader stops renewing it. The ledger checks
+the lease in the transaction that changes a job, so a dispatcher that was suspended and wakes up decides nothing. It
+knows the ledger and no runner; runners announce their slots by leases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """`owner`: a name of this process that no other has."""
+    """Decides which jobs run next. `owner`: a unique name of this process."""
 
     def __init__(self, db: Database, config: EndpointConfig, owner: str) -> None:
         self._db, self._config, self._owner = db, config, owner
@@ -38,7 +38,7 @@ class Dispatcher:
         self._renewed = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`; while the database is down it waits."""
+        """Runs until `stop` is set; waits while the database is down."""
         down = False
         while not stop.wait(EVERY_S):
             try:
@@ -55,7 +55,7 @@ class Dispatcher:
                 leases.give_back(self._db, self._lease)
 
     def step(self) -> bool:
-        """One look at the jobs; whether this dispatcher leads."""
+        """Decides once which jobs run and which yield; returns whether this dispatcher leads."""
         lease = self._leading()
         if lease is None:
             return False
@@ -90,13 +90,13 @@ class Dispatcher:
         return self._lease
 
     def _begin(self) -> None:
-        """All begin alike: what a former leader knew of them, it has taken along."""
+        """Resets the state, so that every new leader starts alike: what the last leader knew is lost."""
         self._share = FairShare(self._config.runners.slice_seconds)
         self._used = None
         leases.forget(self._db, SLOT, FORGOTTEN_S)
 
     def _charge(self, weights: dict[str, float]) -> None:
-        """Model seconds since the last look: differences of sums that begin anew with a day."""
+        """Charges tenants for the model seconds since the last call, computed from daily sums."""
         now = usage.seconds_by_tenant(self._db)
         if self._used is not None:
             before = self._used
@@ -104,7 +104,7 @@ class Dispatcher:
         self._used = now
 
     def _running(self) -> list[Running]:
-        """Those that hold a slot, and those that are about to take one."""
+        """Returns the jobs that hold a slot, and those that were granted one."""
         now = time.monotonic()
         held = {(job.id, job.fence): job for job in jobs.running(self._db)}
         self._seen = {key: self._seen.get(key, now) for key in held}

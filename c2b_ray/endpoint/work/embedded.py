@@ -1,7 +1,4 @@
-"""A whole endpoint in one process, for one host: the API, a dispatcher and a runner, which starts a process per job.
-
-It composes them, and knows none of what they do.
-"""
+"""A whole endpoint in one process, for one host: the API, a dispatcher, and a runner that starts a process per job."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ LOG = "jobs.log"
 
 
 def prepared(config: EndpointConfig) -> Database:
-    """The ledger of the config, its tables made or brought up to date, and the folder for runs."""
+    """Returns the config's ledger with its tables at the newest revision, and creates the folder for runs."""
     Path(config.folder).mkdir(parents=True, exist_ok=True)
     db = Database(config.database_url)
     migrations.prepare(db)
@@ -29,7 +26,7 @@ def prepared(config: EndpointConfig) -> Database:
 
 
 def first_key(db: Database) -> str | None:
-    """A key of the tenant `default` that may do everything; None where there is a tenant, and so a key, already."""
+    """Creates the tenant `default` and returns a key with all scopes; None if there is a tenant already."""
     if tenants.every(db):
         return None
     tenant = tenants.create(db, FIRST_TENANT)
@@ -38,7 +35,7 @@ def first_key(db: Database) -> str | None:
 
 @contextmanager
 def working(db: Database, config: EndpointConfig) -> Iterator[None]:
-    """A dispatcher, its upkeep and a runner in threads, while the body runs; afterwards all that they started has
+    """Runs a dispatcher, its upkeep and a runner in threads during the block; afterwards all that they started has
     ended."""
     owner = name_of_this_process()
     runner = Runner(db, config, owner, Path(config.folder) / LOG)

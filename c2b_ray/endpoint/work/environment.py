@@ -1,6 +1,6 @@
-"""The environment of a job's process: what its libraries need, and no credentials but its store's.
+"""The environment of a job's process: the variables that its libraries need, and no credentials except its store's.
 
-It is a list of what may pass, so that a secret with a new name stays behind.
+It lists what may pass, so a secret with a new name does not.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ EXACT = frozenset(
 )  # fmt: skip
 BEGINNINGS = ("CUDA_", "NVIDIA_", "OPENBLAS_", "NVPL_")
 CLUSTER = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Only where jobs use a shared cluster: it may want a token."""
+"""Variables that pass only if jobs use a shared cluster, which may need a token."""
 
 
 def of_job(
     environment: Mapping[str, str], storage: str, cluster: str | None = None, keys: Collection[str] = ()
 ) -> dict[str, str]:
-    """`storage`: where runs are; `cluster`: the address of the one whose apps jobs use; `keys`: variables that the
-    operator lets jobs have, such as those of listed services."""
+    """Returns the variables for a job's process.
+
+    `storage`: where runs are. `cluster`: the address of the cluster whose apps jobs use. `keys`: further variables that
+    the operator allows, such as those of listed services.
+    """
     passes = {name for name in environment if name in EXACT or name.startswith(BEGINNINGS)}
     passes |= set(keys)
     if is_remote(storage):
@@ -37,6 +40,6 @@ def of_job(
         passes |= set(CLUSTER)
     chosen = {name: environment[name] for name in sorted(passes) if name in environment}
     if cluster is not None:
-        # Apps there are somebody's who deployed them: a job uses them, and starts and ends none.
+        # Somebody deployed the apps there: a job uses them, and neither starts nor ends any.
         chosen |= {"RAY_ADDRESS": cluster, "C2B_SERVE_APPS": "declared"}
     return chosen

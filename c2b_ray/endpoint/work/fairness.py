@@ -1,9 +1,10 @@
-"""Whose turn it is: a weighted fair choice between tenants, slice by slice. Pure: it knows no database and no clock.
+"""The fair choice of the next job: weighted by tenant, slice by slice. It knows no database and no clock.
 
-A tenant's virtual time is the model seconds that it used over its weight. The least one goes first; of a tenant's jobs,
-the one that was submitted first, each slice counted as if it had come a slice later. A tenant that was idle comes back
-with the least virtual time of those that are active, so that it neither owes nor hoards (start-time fair queueing,
-Goyal, Vin and Cheng 1996, section 2, with slices in place of packets and their length known afterwards).
+A tenant's virtual time is the model seconds that it used, divided by its weight. The tenant with the least virtual time
+goes first. Of its jobs, the one submitted first goes first, where each slice that a job has had counts as a later
+submission by the length of a slice. A tenant that was idle returns with the least virtual time of the active ones, so
+it neither owes nor saves time (start-time fair queueing, Goyal, Vin and Cheng 1996, section 2, with slices for packets,
+whose length is known only afterwards).
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 EXPRESS_S = 2.0
-"""How long a slice lasts at least, before it ends for a tenant that nothing runs of: its first slice comes soon."""
+"""The least seconds of a slice before it yields to a tenant without running jobs, so that those start soon."""
 MOST_SHORT = 5
-"""How often a job's slice may end so early before it gets a whole one: each new slice first loads and reads again."""
+"""Short slices in a row before a job gets a whole one: each slice first loads its models again."""
 MOST_LOADING = 8
-"""Slices that a job may take to its first answer at the most, before it yields all the same."""
+"""The most time that a job may take to its first answer before it must yield, in lengths of a slice."""
 FORGETS = 0.9
-"""What is left of a long loading time after each answer that came sooner."""
+"""The factor by which the expected loading time shrinks after each faster one."""
 LEAST_SECONDS = 0.01
-"""What a job that is granted is expected to use at least, so that of equals each gets a slot."""
+"""The least use that is expected of a granted job, so that equal tenants each get a slot."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A job that waits. `slices`: that it had."""
+    """A job that waits. `slices`: how many it has had."""
 
     job_id: str
     tenant_id: str
@@ -35,8 +36,8 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Running:
-    """A job that holds a slot, or is about to. `seconds`: of its slice so far; `ending`: whether that was asked for;
-    `images`: that its models have answered about, in all its slices."""
+    """A job that holds a slot or was granted one. `seconds`: the length of its slice so far. `ending`: whether it was
+    asked to end. `images`: images that its models have answered about, in all slices."""
 
     job_id: str
     tenant_id: str
@@ -49,7 +50,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Decision:
-    """Jobs whose turn it is, and jobs that are to yield."""
+    """Jobs to grant a turn, and jobs to ask to yield."""
 
     grants: tuple[str, ...] = ()
     yields: tuple[str, ...] = ()
@@ -57,8 +58,10 @@ class Decision:
 
 @dataclass
 class FairShare:
-    """Virtual times, as far as this dispatcher has seen tenants use models. `slice_seconds`: how long a slice lasts at
-    least where others wait."""
+    """The virtual times of tenants, as this dispatcher has seen them use models.
+
+    `slice_seconds`: the least length of a slice while others wait.
+    """
 
     slice_seconds: float
     served: dict[str, float] = field(default_factory=dict)
@@ -68,7 +71,7 @@ class FairShare:
     _began: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
     def charge(self, used: Mapping[str, float], weights: Mapping[str, float]) -> None:
-        """Adds model seconds that tenants used since the last call."""
+        """Adds the model seconds that tenants used since the last call."""
         for tenant, seconds in used.items():
             self.served[tenant] = self.served.get(tenant, 0.0) + max(0.0, seconds) / weights.get(tenant, 1.0)
 
@@ -97,7 +100,8 @@ class FairShare:
         return Decision(tuple(grants), yields)
 
     def _yields(self, left: Sequence[Waiting], running: Sequence[Running]) -> tuple[str, ...]:
-        """The job of the most-served tenant, where a less-served one waits and its slice was long enough."""
+        """Returns the job of the most-served tenant that should yield: a less-served tenant waits, and its slice was
+        long enough."""
         for waits in sorted(left, key=lambda job: (self.served[job.tenant_id], self._turn_of(job))):
             new = waits.slices == 0 and all(job.tenant_id != waits.tenant_id for job in running)
             long_enough = [job for job in running if job.seconds >= self._least(job, new)]
@@ -119,14 +123,17 @@ class FairShare:
         return self._turn_of(waits) < self._turn_of(after)
 
     def _least(self, runs: Running, new: bool) -> float:
-        """How long its slice must have lasted: hardly, where the first job waits of a tenant that nothing runs of."""
+        """Returns how long the slice of `runs` must last before it may end: short for the first job of a tenant without
+        running jobs."""
         soon = new and self._short.get(runs.job_id, 0) < MOST_SHORT
         return min(EXPRESS_S, self.slice_seconds) if soon else self.slice_seconds + self._loading
 
     def _note_answers(self, running: Sequence[Running]) -> None:
-        """How long slices take to their first answer: each loads models anew, on a busy machine or from afar for longer
-        than a slice. What ended jobs sooner would have them load for ever. In `_began`: the images with which a slice
-        began, None once it has answered."""
+        """Measures how long slices take to their first answer, because each slice loads its models again.
+
+        On a busy machine, or from remote storage, loading may take longer than a slice; jobs that yielded sooner would
+        only load. `_began` holds the count of images at the start of each slice, and None once the slice has answered.
+        """
         before, self._began = self._began, {}
         for job in running:
             key = job.job_id, job.slices
@@ -137,7 +144,7 @@ class FairShare:
         self._loading = min(self._loading, MOST_LOADING * self.slice_seconds)
 
     def _forget(self, waiting: Sequence[Waiting], running: Sequence[Running]) -> None:
-        """A job that has had a whole slice may have short ones again."""
+        """Lets a job that had a whole slice have short ones again."""
         whole = {job.job_id for job in running if job.seconds >= self.slice_seconds}
         there = {job.job_id for job in waiting} | {job.job_id for job in running}
         self._short = {job: count for job, count in self._short.items() if job in there - whole}
@@ -149,7 +156,8 @@ class FairShare:
         return max(LEAST_SECONDS, self.slice_seconds) / weights.get(tenant, 1.0)
 
     def _arrive(self, active: Iterable[str]) -> None:
-        """Who comes back begins where the least served of those are that stayed, or later where it had used more."""
+        """Sets the virtual time of returning tenants to that of the least served active tenant, unless their own is
+        later."""
         now_active = frozenset(active)
         stayed = [self.served[tenant] for tenant in self._active & now_active]
         known = stayed or [self.served[tenant] for tenant in self._active if tenant in self.served]
@@ -161,4 +169,4 @@ class FairShare:
             for tenant in [
                 tenant for tenant, time in self.served.items() if tenant not in now_active and time <= floor
             ]:
-                del self.served[tenant]  # it would begin at the floor all the same
+                del self.served[tenant]  # it would return at the floor anyway

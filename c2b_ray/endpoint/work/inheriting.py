@@ -1,7 +1,8 @@
-"""Where a job's run begins: empty, or with the run of the same job when it was cancelled.
+"""Lets a job start with the run of the same job that was cancelled before.
 
-The ledger says whose a run is (`ledger.resubmitted`); the folder is moved here, in one step, before the job's process
-starts. An object store moves nothing in one step: there a job begins anew, and says so.
+The ledger decides who owns a run (`ledger.resubmitted`). This module moves the folder, in one step, before the job's
+process starts. An object store cannot move a folder in one step: there the job starts from the beginning, and an event
+says so.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.job import Claim
 from c2b_ray.filesystems import is_remote
 
-STAYS = "its run lies on an object store, where no run is moved: what it had done is done again"
+STAYS = "its run is on an object store, where runs cannot be moved: the work is done again"
 
 
 def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
-    """Puts an earlier run of the same job at `run_path`, where there is one and the job has none of its own yet.
+    """Moves the earlier run of the same job to `run_path`, if there is one and the job has no run yet.
 
-    The claim, with the job as it is then. A runner that dies on the way leaves what the next one goes on with.
-    FencedError where the job is held no more.
+    Returns the claim with the job as it is then. If the runner dies half way, the next one continues from there. Raises
+    FencedError if the job is no longer held.
     """
     job = claim.job
     taken = job.run_path
@@ -31,7 +32,7 @@ def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
         if before is None:
             return claim
         if is_remote(run_path):
-            note = {"message": f"begins anew, and not where {before[0]} ended", "reason": STAYS}
+            note = {"message": f"starts from the beginning, not where {before[0]} ended", "reason": STAYS}
             jobs.report(db, job.id, claim.fence, resubmitted.NOTE, note)
             return claim
         job = resubmitted.take_over(db, job, before) or job

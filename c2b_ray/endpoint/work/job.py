@@ -1,12 +1,13 @@
-"""One slice of a job: the runner's side of its process, from the claim to the report of its end to the ledger.
+"""One slice of a job, seen by the runner: from the claim to the report of its end to the ledger.
 
-    a tick           what is wanted of the job (cancel, yield); each second how far it is, and what it used
-    a third of it    the lease is renewed, and its key is looked at
-    a commit         is granted where the ledger says that the job is still ours
+    each tick        reads the orders (cancel, yield)
+    each second      writes progress and use
+    lease/3          renews the lease, and checks the job's key
+    a commit         is granted if the ledger says that this runner still holds the job
     database down    the process goes on for some seconds, then ends its slice; it may commit while the lease lasts
-    fenced off       the process is killed; nothing is written any more
+    fenced off       the process is killed, and nothing more is written
 
-It knows the ledger and a process, not how jobs are chosen.
+This module knows the ledger and a process, and does not choose jobs.
 """
 
 from __future__ import annotations
@@ -37,19 +38,20 @@ from c2b_ray.endpoint.work.stopping import now
 
 TICK_S = 0.5
 WRITE_S = 1.0
-"""How far it is, is written at most so often."""
+"""Seconds between two writes of progress, at least."""
 KEPT_TO_END = 0.5
-"""Of a lease: what is left of it, where the database stays away, for the process to write what it has and to end. Until
+"""The share of a lease that is kept, while the database is down, for the process to write its results and to end. Until
 then it goes on: most outages are shorter, and models take long to load."""
 PATIENCE_S = 30.0
-"""How long a process may take to end before it is killed."""
+"""Seconds that a process may take to end before it is killed."""
 _WARNINGS = 50
 
 _log = logging.getLogger(__name__)
 
 
 class JobRun:
-    """A claimed job and its process. `by_clock`: whether models answer elsewhere, so that time is what they used."""
+    """A claimed job and its process. `by_clock`: measure wall-clock time as use, because models answer in other
+    processes."""
 
     def __init__(
         self, db: Database, claim: Claim, process: JobProcess, start: Start, lease_seconds: float, by_clock: bool
@@ -70,8 +72,10 @@ class JobRun:
         self._stop = threading.Event()
 
     def run(self, settling: Settling, stop: threading.Event) -> None:
-        """The whole slice, up to the report of its end to the ledger. `stop`: the runner is to end, and the slice with
-        it. DatabaseDownError where it cannot even begin."""
+        """Runs the whole slice, up to the report of its end to the ledger.
+
+        `stop`: set when the runner ends, which ends the slice. Raises DatabaseDownError if the slice cannot start.
+        """
         self._stop = stop
         try:
             self._account.measure(self._start.out)
@@ -94,7 +98,7 @@ class JobRun:
         settling.settle(self._account, self._last(ended, status), self._reason)
 
     def _supervise(self) -> Ended | None:
-        """Answers the process until it says how it ended; None where it died."""
+        """Answers the process until it reports its end, and returns that report; None if the process died."""
         while True:
             try:
                 said = self._process.hear(max(0.0, self._ticked + TICK_S - now()))
@@ -129,13 +133,13 @@ class JobRun:
         if self._stop.is_set():
             self._want("yield")
         if self._ticked >= self._until:
-            raise FencedError(f"{self._job.id}: its lease of {self._lease_s:g} s ran out, for want of a database")
+            raise FencedError(f"{self._job.id}: its lease of {self._lease_s:g} s ran out while the database was down")
         if self._wanted and self._ticked - self._wanted_since > PATIENCE_S:
-            _log.warning("%s did not end in %g s when told to; its process is killed", self._job.id, PATIENCE_S)
+            _log.warning("%s did not end within %g s of the order; its process is killed", self._job.id, PATIENCE_S)
             self._process.kill_only()
 
     def _attempted(self, change: Callable[[], object]) -> None:
-        """Does what needs the database; where that stays down, the process is to end its slice."""
+        """Calls a function that needs the database; if that stays down, asks the process to end its slice."""
         try:
             change()
             self._down = False
@@ -147,11 +151,11 @@ class JobRun:
                 _log.warning("%s; %s ends its slice and waits", error, self._job.id)
                 self._want("yield")
         except FencedError:
-            # A lease that seems to have passed, since a clock was set, is ours as long as nobody took it.
+            # The lease may only seem to have passed, because a clock was set: it is ours until somebody takes it.
             self._hold()
 
     def _hold(self) -> None:
-        """Renews the lease. FencedError where another has the job."""
+        """Renews the lease. Raises FencedError if another runner has the job."""
         renewed_at = now()
         orders = jobs.renew(self._db, self._job.id, self._fence, self._lease_s)
         self._renewed, self._until = renewed_at, renewed_at + self._lease_s
@@ -169,7 +173,8 @@ class JobRun:
         self._obey(orders)
 
     def _may_commit(self) -> bool:
-        """While the database is down nobody else can claim the job before the lease has passed."""
+        """Returns whether the process may commit. While the database is down, it may until the lease passes: nobody
+        else can claim the job before."""
         try:
             self._attempted(lambda: self._obey(jobs.check_fence(self._db, self._job.id, self._fence)))
         except FencedError:
@@ -195,7 +200,8 @@ class JobRun:
         self._account.seconds = max(self._account.seconds, used)
 
     def _last(self, ended: Ended | None, status: int) -> Ended:
-        """What counts as its end: a process that was killed because it did not end on request counts as ended so."""
+        """Returns the end to report. A process that was killed because it did not end on request counts as ended as
+        requested."""
         if ended is not None and ended.how != "fenced":
             return ended
         if self._wanted is not None and self._ticked - self._wanted_since > PATIENCE_S:
@@ -205,11 +211,11 @@ class JobRun:
 
 
 def died(status: int) -> Problem:
-    """Why a job's process ended without a word, as far as its exit status tells."""
+    """Explains, from its exit status, why a job's process ended without a report."""
     if status == -9:
-        detail = "It was killed, most likely for want of memory: ask for smaller batches or a smaller model."
+        detail = "It was killed, most likely because memory ran out: use smaller batches or a smaller model."
     elif status < 0:
-        detail = f"It was ended by signal {-status}, as a fault in a library does; tell the operator."
+        detail = f"Signal {-status} ended it, probably a fault in a library; tell the operator."
     else:
-        detail = f"It ended with status {status} and said nothing; tell the operator."
+        detail = f"It ended with status {status} and no message; tell the operator."
     return Problem(title="The job's process died", detail=detail, again=True)

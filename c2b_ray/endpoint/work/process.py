@@ -1,4 +1,4 @@
-"""A job's process, as its runner holds it: started, spoken to, its CPU time counted, killed with all that it started.
+"""A job's process, as its runner handles it: starts it, sends and receives messages, measures CPU time, and kills it.
 
 It knows pipes and signals, neither jobs nor the ledger.
 """
@@ -34,7 +34,7 @@ Said = StepReport | MayCommit | Ended
 
 
 class JobProcess:
-    """A process that waits for its job, or works on it. `log`: where what it prints goes; None for the runner's own."""
+    """A process that waits for its job or works on it. `log`: where its output goes; None: where the runner's goes."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], folder: str, log: IO[bytes] | None) -> None:
         self._process = subprocess.Popen(  # noqa: S603 — no shell, and the runner's own command
@@ -54,15 +54,17 @@ class JobProcess:
         threading.Thread(target=self._read, daemon=True, name=f"job process {self.pid}").start()
 
     def send(self, message: BaseModel) -> None:
-        """Without effect where the process is gone."""
+        """Sends a message; does nothing if the process is gone."""
         assert self._process.stdin is not None
         with self._sending, contextlib.suppress(BrokenPipeError, ValueError):
             self._process.stdin.write(line(message))
             self._process.stdin.flush()
 
     def hear(self, seconds: float) -> Said | None:
-        """What it said next; None where it says nothing in time. EOFError where it is gone, ProtocolError where it
-        says what is no message."""
+        """Returns the next message; None if none arrives within `seconds`.
+
+        Raises EOFError if the process is gone, ProtocolError if it sent something else.
+        """
         try:
             said = self._said.get(timeout=seconds)
         except queue.Empty:
@@ -74,13 +76,14 @@ class JobProcess:
         return said
 
     def kill(self) -> int:
-        """Ends it and what it started; its exit status, negative of the signal that ended it. Twice is as once."""
+        """Kills the process and all that it started. Returns its exit status: the negative signal number if a signal
+        ended it. A second call returns the same."""
         if self._process.returncode is None:
             self.kill_only()
         return self.reap()
 
     def reap(self, seconds: float | None = None) -> int:
-        """Waits for its end; kills it after `seconds`. Its exit status."""
+        """Waits for the end of the process, kills it after `seconds`, and returns its exit status."""
         if self._process.returncode is not None:
             return int(self._process.returncode)
         timer = threading.Timer(seconds or 0.0, self.kill_only)
@@ -93,7 +96,7 @@ class JobProcess:
             timer.cancel()
         self._usage = usage.ru_utime + usage.ru_stime
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self.kill_only()  # what it left behind
+        self.kill_only()  # processes that it left behind
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -104,7 +107,7 @@ class JobProcess:
             os.killpg(self.pid, signal.SIGKILL)
 
     def cpu_seconds(self) -> float:
-        """Of it and all that it started, so far; never less than before."""
+        """Returns the CPU seconds of the process and of all that it started, so far; never less than the last call."""
         self._most = max(self._most, self._usage or 0.0)
         if self._usage is None:
             self._most = max(self._most, sum(_seconds_of_session(self.pid)))
@@ -123,7 +126,7 @@ class JobProcess:
 
 
 def _seconds_of_session(leader: int) -> Iterator[float]:
-    """CPU seconds of each process of a session, those of its children that ended included; nothing without /proc."""
+    """Yields the CPU seconds of each process of a session, its ended children included; nothing without /proc."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()

@@ -1,7 +1,7 @@
-"""What a runner and the process of a job say to each other: one JSON object a line, over the process's own pipes.
+"""The messages between a runner and a job's process: one JSON object a line, over the process's pipes.
 
-The process has loaded what a stranger uploaded, so that the runner believes no line of it further than these models
-check. It knows neither the ledger nor what a job does.
+The process may have loaded files that a stranger uploaded, so the runner trusts its lines no further than these models
+check them. This module knows neither the ledger nor what a job does.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from c2b_ray.errors import C2BError
 
 LONGEST_LINE = 2**20
-"""Bytes of a line from the process; what is longer ends it."""
+"""The most bytes of a line from the process; a longer line ends it."""
 _LONGEST_TEXT = 4000
 Ending = Literal["finished", "cancelled", "yielded", "fenced", "failed"]
 
 
 class ProtocolError(C2BError):
-    """A line that is no message."""
+    """A line that is not a message."""
 
 
 class _Message(BaseModel):
@@ -32,8 +32,11 @@ Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 
 
 class Start(_Message):
-    """To the process, once: the job. `until`: when it may work no longer without hearing `Held`. `strange`: it loads
-    what a stranger uploaded, and reaches nothing but the store of its run."""
+    """To the process, once: its job.
+
+    `until`: how long it may work before it hears `Held`, by the clock of `stopping.now`. `strange`: it loads files that
+    a stranger uploaded, and may reach only the store of its run.
+    """
 
     type: Literal["start"] = "start"
     kind: str
@@ -53,7 +56,7 @@ class Order(_Message):
 
 
 class Held(_Message):
-    """To the process: its runner holds the job `until` then, by the clock of `stopping.now`, which both share."""
+    """To the process: its runner holds the job until this time, by the clock of `stopping.now`, which both share."""
 
     type: Literal["held"] = "held"
     until: float
@@ -68,10 +71,10 @@ class Permission(_Message):
 
 
 class StepReport(_Message):
-    """From the process: a step began, moved or ended, or something is worth a warning (`kind`).
+    """From the process: a step began, progressed or ended, or there is a warning (`kind`).
 
-    `images`: that models have answered about in this process, so far. `present`: of which the run holds answers, at
-    least, whichever process asked. `counts`: what a step that ended came upon, by name.
+    `images`: images that models have answered about in this process so far. `present`: images whose answers the run
+    holds, at least, from this or earlier processes. `counts`: results of a step that ended, by name.
     """
 
     type: Literal["told"] = "told"
@@ -86,14 +89,14 @@ class StepReport(_Message):
 
 
 class MayCommit(_Message):
-    """From the process, which waits: whether it may commit a file."""
+    """From the process, which waits for the answer: may it commit a file?"""
 
     type: Literal["may_commit"] = "may_commit"
     number: Count
 
 
 class Problem(_Message):
-    """Why a job failed, as its owner reads it. `again`: whether it may go better another time."""
+    """Why a job failed, in words for its owner. `again`: whether a retry may succeed."""
 
     title: Text
     detail: Text = ""
@@ -103,7 +106,7 @@ class Problem(_Message):
 
 
 class Ended(_Message):
-    """From the process, last of all."""
+    """From the process: its last message."""
 
     type: Literal["ended"] = "ended"
     how: Ending
@@ -128,13 +131,13 @@ def to_child(data: bytes) -> Start | Order | Held | Permission:
 
 
 def from_child(data: bytes) -> StepReport | MayCommit | Ended:
-    """ProtocolError where the line is no message of a job's process."""
+    """Parses a line of the process. Raises ProtocolError if it is not a message."""
     try:
         return _FROM.validate_json(data)
     except ValidationError as error:
-        raise ProtocolError(f"the job's process said what is no message: {error.errors()[0]['msg']}") from error
+        raise ProtocolError(f"the job's process sent an invalid message: {error.errors()[0]['msg']}") from error
 
 
 def shortened(text: str) -> str:
-    """As much of it as a message takes."""
+    """Returns the text, cut to the length that a message may have."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 2]} …"

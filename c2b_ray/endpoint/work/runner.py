@@ -1,7 +1,7 @@
-"""A runner: takes jobs whose turn it is, runs each in a process of its own, and goes on where another runner was lost.
+"""A runner: claims granted jobs, runs each in its own process, and continues jobs whose runner was lost.
 
-It holds the ledger's credentials; the processes of jobs do not. For each of its slots it holds a lease, by which the
-dispatcher knows how many jobs can run. It chooses no job.
+It holds the ledger's credentials; the processes of jobs do not. It holds a lease for each of its slots, from which the
+dispatcher learns how many jobs can run. It does not choose jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from c2b_ray.endpoint.work.stopping import now
 from c2b_ray.errors import ServiceError
 
 SPARE_AFTER_S = 5.0
-"""After a job began: its own beginning needs the processor more."""
+"""Seconds after a job took the spare process until another is prepared: the job's start needs the processor more."""
 
 BROKEN = Problem(
     title="The runner failed", detail="It could not run this job; tell the operator, whose log says why.", again=True
@@ -49,7 +49,7 @@ def name_of_this_process() -> str:
 
 
 class Runner:
-    """`log`: a file for what jobs' processes print; None for this process's own standard error."""
+    """Runs jobs. `log`: a file for the output of jobs' processes; None for this process's standard error."""
 
     def __init__(self, db: Database, config: EndpointConfig, owner: str, log: Path | None = None) -> None:
         self._db, self._config, self._owner = db, config, owner
@@ -64,8 +64,8 @@ class Runner:
         self._stop = threading.Event()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop`, or an exception such as that of a signal; then jobs end at their next batch and wait for
-        another runner."""
+        """Runs until `stop` is set or an exception such as a signal's arrives. Jobs then end at their next batch and
+        wait for another runner."""
         down = False
         try:
             while not stop.wait(self._config.runners.poll_seconds):
@@ -95,7 +95,7 @@ class Runner:
             thread.start()
 
     def _run(self, claim: Claim, claimed: float) -> None:
-        """A slice of a job, in a thread of its own."""
+        """Runs a slice of a job; called in its own thread."""
         job, runners = claim.job, self._config.runners
         settling = Settling(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
         account = Account(models_of(job.kind, job.config))
@@ -127,7 +127,8 @@ class Runner:
                 process.kill()
 
     def _started(self, job: Job) -> tuple[JobProcess, str]:
-        """The one in reserve has the network in reach, which uploaded weights may not have."""
+        """Starts the job's process. A job that loads uploaded weights gets a new one without network; other jobs may
+        take the spare process, which has network access."""
         if names_uploaded_weights(job):
             return self._starting.process(network=False)
         spare = self._spare.take()
@@ -135,7 +136,7 @@ class Runner:
         return (spare, "") if spare is not None else self._starting.process()
 
     def _hold_slots(self) -> None:
-        """One lease for each slot, which says to the dispatcher that it is there."""
+        """Holds one lease per slot, by which the dispatcher counts slots."""
         seconds = self._config.runners.lease_seconds
         if now() - self._held < seconds / 3:
             return
@@ -146,12 +147,12 @@ class Runner:
                 self._slots[name] = (
                     leases.renew(self._db, lease) if lease else _taken(self._db, name, self._owner, seconds)
                 )
-            except FencedError:  # forgotten while this runner slept
+            except FencedError:  # its lease was deleted while this runner slept
                 self._slots[name] = _taken(self._db, name, self._owner, seconds)
         self._held = now()
 
     def _close(self) -> None:
-        """Ends what it started: jobs at their next batch, for another runner to go on with."""
+        """Ends all that the runner started. Jobs end at their next batch, for another runner to continue."""
         self._stop.set()
         _log.info("%d jobs end at their next batch", sum(thread.is_alive() for thread in self._threads))
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""How a slice ends in the ledger: once, under the fence of its claim, however long the database is away meanwhile.
+"""Records the end of a slice in the ledger, once, under the fence of its claim, however long the database is down.
 
 It knows how a process reported its end, and not how it ran.
 """
@@ -23,8 +23,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Settling:
-    """Of one claim. `attempts`: deaths without progress after which a job has failed. `stop`: the runner is to end, and
-    does not wait for a database that is down; the lease passes, and another runner takes the job."""
+    """The end of one claim. `attempts`: the number of deaths without progress after which a job has failed. `stop`: set
+    when the runner ends, which then no longer waits for a database that is down; the lease passes, and another runner
+    takes the job."""
 
     db: Database
     claim: Claim
@@ -33,7 +34,7 @@ class Settling:
     stop: threading.Event
 
     def settle(self, account: Account, ended: Ended, reason: Failure | None = None) -> Job | None:
-        """The job as it is then; None where it is another runner's by now. `reason`: why it was cancelled."""
+        """Records the end and returns the job; None if another runner has it by now. `reason`: why it was cancelled."""
         waited = False
         while True:
             try:
@@ -73,7 +74,7 @@ class Settling:
         return jobs.fail(self.db, job_id, fence, failure, self.run_path)
 
     def _resync(self, account: Account) -> None:
-        """Nobody else changes what this claim booked: what the ledger has, it kept."""
+        """Reads from the ledger what it has booked for this claim, which nobody else changes."""
         job = jobs.get(self.db, None, self.claim.job.id)
         if job is not None and job.fence == self.claim.fence:
             before = self.claim.job
@@ -81,7 +82,8 @@ class Settling:
 
 
 def key_problem(db: Database, job: Job) -> Failure | None:
-    """Why a job may not go on, where its key works no more: it is cancelled, and what it made is kept."""
+    """Returns why a job must stop because its key no longer works; None if it may go on. The job is cancelled, and its
+    run is kept."""
     key = None if job.key_id is None else keys.standing(db, job.key_id)
     if key is None:
         return None

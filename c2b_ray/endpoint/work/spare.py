@@ -1,6 +1,6 @@
-"""A process that has imported what takes long, and waits for a job: one is always in reserve.
+"""A process in reserve that has imported the slow modules and waits for a job.
 
-It is started as any job's process would be, before there is a job; it gets one job, and ends with it.
+It is started like any job's process, before there is a job; it gets one job, and ends with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from c2b_ray.endpoint.work.process import JobProcess
 
 
 class Spare:
-    """`start`: starts such a process."""
+    """Keeps one process in reserve. `start`: starts such a process."""
 
     def __init__(self, start: Callable[[], JobProcess]) -> None:
         self._start = start
@@ -26,7 +26,7 @@ class Spare:
                 self._process = self._start()
 
     def take(self) -> JobProcess | None:
-        """The one in reserve, if any; the caller has another prepared when it suits."""
+        """Returns the process in reserve; None if there is none. The caller decides when to `prepare` another."""
         with self._lock:
             process, self._process = self._process, None
         return process

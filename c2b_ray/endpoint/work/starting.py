@@ -1,6 +1,6 @@
-"""How the process of a job is started: its environment, its cell, and where its models answer.
+"""Starts the process of a job: its environment, its isolation, and where its models run.
 
-It composes what the policy says of processes; it knows no lease.
+It applies the policy to processes, and knows no lease.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.filesystems import is_remote
 
 NEEDS_STORE = (
-    "uploaded weights ran with their run's object store within reach: of the network their process can connect to the "
-    "store's port alone; a NetworkPolicy holds it to the store's address"
+    "uploaded weights ran with access to their run's object store: their process can connect to the store's port only; "
+    "a NetworkPolicy limits it to the store's address"
 )
 NEEDS_NETWORK = (
-    "uploaded weights ran with the network within reach: runs are kept on an object store, which their process writes "
-    "to, and this kernel holds no process to ports (Linux 6.7 can); a NetworkPolicy that allows the store alone "
-    "is then what holds them"
+    "uploaded weights ran with network access: runs are kept on an object store, which their process writes to, and "
+    "this kernel cannot limit a process to ports (Linux 6.7 can); a NetworkPolicy that allows only the store limits it"
 )
 
 
 @dataclass(frozen=True)
 class Starting:
-    """`folder`: where processes are started. `log`: where they print; None for this process's standard error."""
+    """Starts processes of jobs. `folder`: their working directory. `log`: a file for their output; None for this
+    process's standard error."""
 
     config: EndpointConfig
     folder: str
     log: IO[bytes] | None
 
     def process(self, *options: str, network: bool = True) -> tuple[JobProcess, str]:
-        """The process, and what the record of its job should say of its isolation; mostly nothing.
+        """Starts a process; returns it and a note on its isolation for the job's record, mostly empty.
 
-        ServiceError where the policy wants more isolation than this machine has.
+        Raises ServiceError if the policy requires more isolation than this machine offers.
         """
         policy, remote = self.config.policy, is_remote(self.config.storage_root)
         if not network and remote and policy.require_isolation:
@@ -58,8 +58,10 @@ class Starting:
         return JobProcess(command.argv, command.environment, self.folder, self.log), note
 
     def start(self, job: Job, until: float) -> Start:
-        """What the process is told, which its runner holds `until` then. Uploaded weights are loaded in that process:
-        never in an app that other tenants' jobs use."""
+        """Returns the first message to the process, whose runner holds the job until `until`.
+
+        Uploaded weights are loaded in that process, never in an app that other tenants' jobs use.
+        """
         strange = names_uploaded_weights(job)
         via = "here" if strange else "serve" if self.config.serve else self.config.via
         if via == "serve" and not kind_named(job.kind).served:
@@ -79,8 +81,11 @@ class Starting:
 
 
 def names_uploaded_weights(job: Job) -> bool:
-    """Whether a spec of its config names an upload, as `onnx:upload:…` does. Uploaded images and tables stand alone,
-    and are read as those of the tenant's data are: beside models of a hub or of a listed service, too."""
+    """Returns whether a spec of the job's config names an upload, such as `onnx:upload:…`.
+
+    Uploaded images and tables are whole values, not specs. They are treated like the tenant's other data, and may be
+    used with models of a hub or a listed service.
+    """
     return any("upload:" in text[1:] for text in _texts(job.config))
 
 

@@ -1,11 +1,11 @@
-"""Ends the work of a job's process where its runner says so: at its next batch, or by itself once nobody holds the job.
+"""Ends the work of a job's process when its runner orders it, or when nobody holds the job any more.
 
-    order (cancel, yield)      the listener raises `Stopped` at the next event; after `GRACE_S` without one, the main
-                               thread does where it is, as Ctrl-C would
-    the lease runs out         the process ends at once: another runner may have the job by now
-    commit                     asks the runner, which asks the ledger; refused or unanswered, the process ends
+    order (cancel, yield)      the listener raises `Stopped` at the next event; if none comes within `GRACE_S`, it is
+                               raised in the main thread, like a Ctrl-C
+    the lease runs out         the process ends at once, because another runner may have the job by now
+    commit                     asks the runner, which asks the ledger; the process ends if it is refused or unanswered
 
-It knows pipes and clocks, not what is being done.
+It knows pipes and clocks, not the work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FENCED_STATUS = 75
 
 
 class Stopped(BaseException):
-    """Ends the work as an interrupt does: what was answered is written, nothing else begins."""
+    """Ends the work like an interrupt: answers so far are written, and nothing new begins."""
 
     def __init__(self, how: Ending) -> None:
         super().__init__(how)
@@ -35,12 +35,12 @@ class Stopped(BaseException):
 
 
 def now() -> float:
-    """Seconds of a clock that nobody sets and that goes on while the machine sleeps."""
+    """Returns the seconds of a clock that cannot be set and that runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Leash:
-    """Until when this process may work, and whether it has to end. `send`: a message to the runner."""
+    """Knows how long this process may work, and whether it must end. `send`: sends a message to the runner."""
 
     def __init__(self, until: float, send: Callable[[MayCommit], None]) -> None:
         self._until = until
@@ -57,7 +57,7 @@ class Leash:
         return now() >= self._until
 
     def start(self) -> None:
-        """In the main thread, which a signal of this process to itself interrupts."""
+        """Starts watching. Call it in the main thread, which the process interrupts by a signal to itself."""
         signal.signal(signal.SIGUSR1, self._interrupted)
         self._started = True
         threading.Thread(target=self._watch, daemon=True, name="leash").start()
@@ -66,7 +66,7 @@ class Leash:
         self._until = until
 
     def order(self, how: Ending) -> None:
-        """A cancellation replaces a yield, not the reverse."""
+        """Takes an order. A cancellation replaces a yield, but not the reverse."""
         if self._wanted is None:
             self._wanted = how
             if self._started:
@@ -77,14 +77,14 @@ class Leash:
             self._wanted = how
 
     def check(self) -> None:
-        """Raises `Stopped` where the work is to end; called at each batch, in any thread."""
+        """Raises `Stopped` if the work must end. Called at each batch, in any thread."""
         if self._wanted is not None:
-            # Raised in another thread, it may be kept for later; the main one is still to be interrupted.
+            # In another thread the exception may be kept for later; then the main thread must still be interrupted.
             self._raised = threading.current_thread() is threading.main_thread()
             raise Stopped(self._wanted)
 
     def ask(self, location: str) -> None:
-        """Returns where the runner grants the commit; else this process ends."""
+        """Returns if the runner grants the commit; otherwise ends this process."""
         number, answered = next(self._numbers), threading.Event()
         self._waiting[number] = answered
         self._send(MayCommit(number=number))
@@ -114,5 +114,5 @@ class Leash:
 
 
 def end_fenced() -> NoReturn:
-    """Ends the process where it stands: not one file more, whatever an exception would still have written."""
+    """Ends the process at once, so that no exception handler writes another file."""
     os._exit(FENCED_STATUS)

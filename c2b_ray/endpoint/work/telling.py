@@ -1,4 +1,4 @@
-"""Reports of a job's process to its runner: its steps as they happen, and why it failed, in its owner's words.
+"""Reports of a job's process to its runner: the progress of its steps, and why it failed, in words for its owner.
 
 It knows events and errors, not the job.
 """
@@ -43,7 +43,7 @@ _TITLES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class Telling:
-    """A listener of events. `check` is called at each of them and ends the work by what it raises."""
+    """A listener of events that reports them. `check` is called at each event, and may raise to end the work."""
 
     def __init__(self, send: Callable[[StepReport], None], check: Callable[[], None]) -> None:
         self._send, self._check = send, check
@@ -55,12 +55,13 @@ class Telling:
 
     @property
     def images(self) -> int:
-        """That models have answered about."""
+        """The number of images that models have answered about."""
         return self._images
 
     @property
     def present(self) -> int:
-        """Images of which the run holds answers, at least: a step that comes again may be about others or the same."""
+        """The least number of images whose answers the run holds. A step that runs again may ask about the same
+        images."""
         return sum(self._present.values())
 
     def __call__(self, event: Event) -> None:
@@ -74,7 +75,7 @@ class Telling:
 
     def _count(self, event: Event) -> None:
         if event.kind == "begin":
-            self._before[event.step] = 0  # a step may come again, and counts anew
+            self._before[event.step] = 0  # a step that runs again counts from 0
         if event.progress is not None and (each := _images_per_row(event)):
             answered = max(self._before.get(event.step, 0), round(each * event.progress.answered))
             self._images += answered - self._before.get(event.step, 0)
@@ -110,7 +111,8 @@ def _images_per_row(event: Event) -> float:
 
 
 def problem(error: BaseException, hidden: str) -> Problem:
-    """`hidden`: the path of the tenant's folder, which its owner does not know; what lies below it is relative."""
+    """Describes an error for the job's owner. `hidden`: the path of the tenant's folder, which is removed from the
+    texts; paths below it become relative."""
     title = next((title for kind, title in _TITLES if isinstance(error, kind)), "The job failed unexpectedly")
     if isinstance(error, C2BError):
         detail, location = str(error), error.location

@@ -1,7 +1,4 @@
-"""What runs beside a dispatcher, in threads of its process: the sender of webhooks, and retention.
-
-It composes; what they do is in `operate`.
-"""
+"""Runs the sender of webhooks and retention beside a dispatcher, in threads of its process. See `operate`."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def upkeep(db: Database, config: EndpointConfig, owner: str) -> Iterator[None]:
-    """While the body runs; afterwards all has ended. `owner`: a name of this process that no other has."""
+    """Runs both during the block; afterwards they have ended. `owner`: a unique name of this process."""
     with running([Sender(db, config).run, Retention(db, config, owner).run]):
         yield
 
 
 @contextmanager
 def running(work: list[Callable[[threading.Event], None]]) -> Iterator[None]:
-    """Each in a thread, until the body ends."""
+    """Runs each function in a thread, until the block ends."""
     stop = threading.Event()
     threads = [threading.Thread(target=_guarded, args=(run, stop), name=run.__qualname__) for run in work]
     for thread in threads:

@@ -63,7 +63,7 @@ def test_a_key_is_revoked_by_what_it_begins_with_and_rotated_by_its_id(c2b: C2b,
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("create", "--tenant", "Not A Name"), "name: 'Not A Name' is no name of a tenant"),
+        (("create", "--tenant", "Not A Name"), "name: 'Not A Name' is not a valid name of a tenant"),
         (("create", "--tenant", "acme", "--scopes", "root"), "scopes: expected some of submit, read, admin"),
         (("create", "--tenant", "acme", "--expires", "soon"), "expires: 'soon' is no period such as 90d"),
         (("create", "--tenant", "acme", "--expires", "0d"), "expires_in"),

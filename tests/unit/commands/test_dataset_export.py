@@ -185,7 +185,7 @@ def test_files_that_are_there_are_not_touched(dataset, tmp_path):
 
 
 def test_what_is_no_finished_dataset_is_named(dataset, tmp_path):
-    with pytest.raises(SourceError, match="is no dataset of failures"):
+    with pytest.raises(SourceError, match="is not a dataset of failures"):
         export(str(tmp_path), "webdataset", str(tmp_path / "out"), session=HERE)
     (tmp_path / "dataset.json").write_text("{}")
     with pytest.raises(SourceError, match="its build has not ended"):

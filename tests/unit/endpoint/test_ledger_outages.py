@@ -105,7 +105,7 @@ def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path, conte
     path = tmp_path / "ledger.db"
     path.write_bytes(content)
     db = Database(f"sqlite:///{path}")
-    with pytest.raises(StorageError, match="damaged or is none"):
+    with pytest.raises(StorageError, match="damaged or not a database"):
         migrations.prepare(db)
     db.close()
     assert path.read_bytes() == content
@@ -116,7 +116,7 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> 
         theirs.execute("CREATE TABLE jobs (title)")
     theirs.close()
     db = Database(f"sqlite:///{tmp_path / 'theirs.db'}")
-    with pytest.raises(Exception, match="no ledger's; name another database"):
+    with pytest.raises(Exception, match="of another program; name another database"):
         migrations.prepare(db)
     db.close()
 

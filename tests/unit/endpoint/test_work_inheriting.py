@@ -58,7 +58,7 @@ def test_the_same_job_goes_on_with_the_run_and_both_say_so(endpoint: Endpoint) -
     assert spent.images == 40
     assert (here / "run.json").read_text() == "begun"
     assert not there.exists()
-    assert notes(endpoint, old) == [f"{claim.job.id} goes on with it"]
+    assert notes(endpoint, old) == [f"{claim.job.id} continues it"]
     assert notes(endpoint, claim.job.id) == [f"that of {old}"]
     assert jobs.get(endpoint.db, None, old).run_path is None
     jobs.finish(endpoint.db, claim.job.id, claim.fence, str(here))

@@ -72,7 +72,7 @@ def test_a_kind_is_one_module(counts):
 
 
 def test_what_a_kind_does_not_have_is_refused_by_name(counts, tmp_path):
-    with pytest.raises(ConfigError, match="no format of counts runs"):
+    with pytest.raises(ConfigError, match="not a format of counts runs"):
         runs.export(counts, "model-card")
     with pytest.raises(ConfigError, match="a run of c2b count, which has no gates"):
         runs.check(counts, ["against"])

@@ -116,7 +116,7 @@ def test_a_run_without_its_settings_is_no_run(tmp_path):
     ("change", "words"),
     [
         ({"format": 99}, "a run of format 99, made by a later release.*install the newer"),
-        ({"format": 3}, "a run of format 3, made by an earlier release.*anew"),
+        ({"format": 3}, "a run of format 3, made by an earlier release.*run it again"),
         ({"format": None}, "names no format"),
         ({"status": "half"}, "status: Input should be 'running', 'finished' or 'failed'"),
         ({"models": {"encoder": "clip"}}, "models.encoder"),

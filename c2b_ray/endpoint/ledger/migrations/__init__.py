@@ -1,7 +1,7 @@
-"""The ledger's tables from revision to revision, both ways, by Alembic, in one transaction: all of it or nothing.
+"""Migrates the ledger's tables between revisions, up and down, with Alembic, in one transaction.
 
-`versions` holds a file for each revision. Nothing is migrated automatically: a database of another revision is refused
-with the command to run, an empty one gets the newest. To revision 0, which is an empty database, only `discard` goes.
+`versions` holds a file for each revision. Nothing is migrated automatically: a database at another revision is refused
+with the command to run; an empty one gets the newest. Revision 0 is an empty database, and needs `discard`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from c2b_ray.errors import ConfigError, nearest
 EMPTY = "0"
 """The revision of a database without tables."""
 _LOCK = 7_242_001
-"""Of PostgreSQL: two replicas that start at once migrate one after the other."""
+"""An advisory lock of PostgreSQL: replicas that start at the same time migrate one after the other."""
 
 
 def revisions() -> list[str]:
-    """The known ones, the oldest first, without `EMPTY`."""
+    """Returns the known revisions, oldest first, without `EMPTY`."""
     return [script.revision for script in _scripts().walk_revisions()][::-1]
 
 
@@ -35,20 +35,20 @@ def newest() -> str:
 
 
 def revision(db: Database) -> str:
-    """That of the database; `EMPTY` where it has no tables of a ledger."""
+    """Returns the database's revision; `EMPTY` if it has no tables of a ledger."""
     with db.reading() as tx:
         return _revision(tx)
 
 
 def migrate(db: Database, to: str | None = None, *, discard: bool = False) -> tuple[str, str]:
-    """Brings the tables to a revision, by default the newest; from where to where it went.
+    """Brings the tables to a revision, by default the newest; returns the revisions before and after.
 
-    ConfigError where there is no such revision; SchemaError where the database is at one that this version does not
-    know, and where it would lose all rows (to `EMPTY`) without `discard`.
+    Raises ConfigError if there is no such revision. Raises SchemaError if the database is at a revision that this
+    version does not know, or if all rows would be lost (to `EMPTY`) without `discard`.
     """
     target = newest() if to is None else to
     if target not in (EMPTY, *revisions()):
-        raise ConfigError("to", f"{target[:50]!r} is no revision; {nearest(target, [EMPTY, *revisions()])}")
+        raise ConfigError("to", f"{target[:50]!r} is not a revision; {nearest(target, [EMPTY, *revisions()])}")
     with db.transaction() as tx:
         if tx.locks_rows:
             tx.execute(text("SET LOCAL statement_timeout = 0"))
@@ -56,20 +56,22 @@ def migrate(db: Database, to: str | None = None, *, discard: bool = False) -> tu
         before = _revision(tx)
         _refuse_unknown(before)
         if target == EMPTY and before != EMPTY and not discard:
-            raise SchemaError("revision 0 is an empty database: all of the ledger would be lost; say so to do it")
+            raise SchemaError(
+                "revision 0 is an empty database: all of the ledger would be lost; to do it, add --discard"
+            )
         _run(tx, before, target)
     return before, target
 
 
 def prepare(db: Database) -> None:
-    """An empty database gets its tables; SchemaError where it is at another revision than the newest."""
+    """Creates the tables in an empty database. Raises SchemaError if it is not at the newest revision."""
     if revision(db) == EMPTY:
         migrate(db)
     require_current(db)
 
 
 def require_current(db: Database) -> None:
-    """SchemaError, with the command to run, where the database is not at the newest revision."""
+    """Raises SchemaError, with the command to run, if the database is not at the newest revision."""
     there = revision(db)
     _refuse_unknown(there)
     if there != newest():
@@ -90,7 +92,7 @@ def _refuse_unknown(there: str) -> None:
 def _revision(tx: Transaction) -> str:
     there = MigrationContext.configure(tx.connection).get_current_revision()
     if there is None and inspect(tx.connection).has_table("jobs"):
-        raise SchemaError("the database has a table `jobs` that is no ledger's; name another database")
+        raise SchemaError("the database has a table `jobs` of another program; name another database")
     return there or EMPTY
 
 

@@ -138,7 +138,7 @@ def test_the_storage_goes_along_and_comes_back_whole(db, config, empty, filled, 
     copied = tmp_path / "copy" / "storage" / restored.relative_to(new.storage_root)
     whole = copied.read_bytes()
     copied.write_bytes(whole[:-1])
-    with pytest.raises(InputError, match="not the file"):
+    with pytest.raises(InputError, match="differs from the file"):
         restore(empty, new, tmp_path / "copy", with_storage=True)
     copied.write_bytes(whole)
     restore(empty, new, tmp_path / "copy", with_storage=True)

@@ -118,5 +118,5 @@ def test_the_policy_of_a_jobs_process_is_its_environments(root, monkeypatch):
     monkeypatch.setenv(POLICY_VARIABLE, Policy(urls=["https://models.example.org"]).model_dump_json())
     assert prepared("c2b", resolved, str(root)) == resolved
     monkeypatch.setenv(POLICY_VARIABLE, '{"urls": 1}')
-    with pytest.raises(ConfigError, match="holds no policy"):
+    with pytest.raises(ConfigError, match="is not a valid policy"):
         prepared("c2b", resolved, str(root))

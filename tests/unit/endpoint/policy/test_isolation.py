@@ -61,7 +61,7 @@ def test_where_the_kernel_refuses_it_is_said_or_nothing_runs(monkeypatch):
     monkeypatch.setattr(isolation, "can_cut_off", lambda: False)
     command, reached, _, _ = run(False, {})
     assert reached
-    assert "network within reach" in command.note
+    assert "ran with network access" in command.note
     with pytest.raises(ServiceError, match="require_isolation"):
         isolated_command(("true",), {}, False, Policy(require_isolation=True))
     assert isolated_command(("true",), {}, True, Policy(require_isolation=True)).note == ""

@@ -58,9 +58,9 @@ def test_every_field_of_every_kind_is_classified():
 
 def test_a_field_that_nobody_classified_is_refused(monkeypatch, tenancy):
     monkeypatch.delitem(FIELDS["c2b"], "seed")
-    with pytest.raises(ConfigError, match="seed: this endpoint does not take"):
+    with pytest.raises(ConfigError, match="seed: this endpoint does not accept"):
         checked(tenancy, seed=1)
-    with pytest.raises(ConfigError, match="does not take"):
+    with pytest.raises(ConfigError, match="does not accept"):
         replaced("another", AuditConfig(**audit()), audit(), lambda *_: None)
 
 
@@ -74,7 +74,7 @@ def test_every_scheme_of_the_catalogue_is_classified():
 def test_a_scheme_that_is_in_no_table_is_refused(tenancy):
     policy = Policy(schemes={"classifier": ["acme", "in-memory", "onnx"]})
     for spec in ("acme:x", "in-memory:x", "world:clip", "file:/etc/passwd", "ONNX:data/net.onnx", "pickle:data/t.csv"):
-        with pytest.raises(ConfigError, match="no scheme that this endpoint takes"):
+        with pytest.raises(ConfigError, match="not a scheme that this endpoint accepts"):
             check("c2b", audit(classifier=spec), AuditConfig, Tenancy(tenancy.root, policy))
 
 

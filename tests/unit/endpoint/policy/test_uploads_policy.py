@@ -90,11 +90,11 @@ def test_nothing_is_left_of_what_is_refused_or_interrupted(tmp_path):
         receive(tmp_path, b"\x80\x04" + bytes(40), "safetensors")
     with pytest.raises(WeightsError, match="safetensors, not onnx"):
         receive(tmp_path, data, "onnx")
-    with pytest.raises(SourceError, match="damaged on its way"):
+    with pytest.raises(SourceError, match="damaged in transit"):
         receive(tmp_path, data, "safetensors", sha256="0" * 64)
     with pytest.raises(ImageError):
         receive(tmp_path, data, "image")
-    with pytest.raises(SourceError, match="no Parquet"):
+    with pytest.raises(SourceError, match="not those of a Parquet"):
         receive(tmp_path, b"PAR1" + bytes(20), "table")
     with Receiver(str(tmp_path), SMALL) as receiver:
         receiver.write(b"the connection ends here")
@@ -106,7 +106,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="the disk is full; nothing of it is left"):
+    with pytest.raises(StorageError, match="the disk is full; nothing of it was kept"):
         receive(tmp_path, picture(), "image")
     assert left(tmp_path) == []
 

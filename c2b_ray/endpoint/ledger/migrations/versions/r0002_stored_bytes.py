@@ -1,4 +1,5 @@
-"""What the runs of jobs hold on the store, for the quota of bytes. Down, these numbers go; runs report them anew."""
+"""Adds the bytes that the runs of jobs hold on the store, for the quota of bytes. The downgrade drops them; runs report
+them again."""
 
 from __future__ import annotations
 

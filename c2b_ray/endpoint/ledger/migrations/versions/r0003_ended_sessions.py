@@ -1,4 +1,5 @@
-"""Sessions of pages that were signed out. Down, they are forgotten: their cookies work again until they are too old."""
+"""Adds the sessions of the web pages that were signed out. The downgrade forgets them: their cookies work again until
+they expire."""
 
 from __future__ import annotations
 
