@@ -22,7 +22,9 @@ class Attribute(Strict):
     """An attribute that a prompt may bring about without naming it."""
 
     values: list[Name] = Field(min_length=1, description="Its values, such as `day` and `night`.")
-    targets: list[Name] | None = Field(None, description="The values that are searched for; by default all.")
+    targets: list[Name] | None = Field(
+        None, min_length=1, description="The values that are searched for; by default all."
+    )
     question: Name | None = Field(None, description="What the judge is asked; by default which of the values it sees.")
     texts: dict[Name, Name] | None = Field(
         None, description="Value → a text that is true of its images, for judges that compare images with texts."
@@ -130,7 +132,9 @@ class PromptsConfig(Strict):
     language_model: SpecText = Field(description="The spec of a language model that proposes prompts.")
     judge: SpecText = Field(description="The spec of a captioner that judges images made under fresh seeds.")
     reader: SpecText | None = Field(
-        None, description="The spec of another language model, trained on other text, for perplexity."
+        None,
+        description="The spec of another language model, trained on other text, for perplexity; a base model "
+        "such as GPT-2 does.",
     )
     encoder: SpecText | None = Field(None, description="The spec of an open_clip encoder, for the method pez.")
     guide: Literal["heads", "judge"] = Field(

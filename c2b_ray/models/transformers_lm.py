@@ -48,7 +48,8 @@ def load(spec: Spec) -> TransformersLanguageModel:
     """The model of `hf:PATH_OR_NAME`. Options: dtype (float32, float16, bfloat16), device (cpu, cuda:1), revision.
 
     By default on a GPU where there is one, in the dtype of its weights; in float32 on a CPU.
-    SpecError: an unknown option. WeightsError: nothing there, no safetensors, no chat template, no end token.
+    SpecError: an unknown option. WeightsError: nothing there, no safetensors. A model without a chat template or an
+    end token reads texts, and raises WeightsError where it is asked for a reply.
     """
     options = spec.options_among(("dtype", "device", "revision"))
     device = device_of(spec)
@@ -96,7 +97,7 @@ class TransformersLanguageModel:
         self._model.eval()
         self._name, self._context = name, context
         self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
-        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._tokens.stops[0]
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self._tokens.stops), 0)
         self._compiler: xgrammar.GrammarCompiler | None = None
         self._grammars: dict[str, xgrammar.CompiledGrammar] = {}
         self._writable: Tensor | None = None

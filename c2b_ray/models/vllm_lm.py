@@ -267,7 +267,9 @@ def _tokens(spec: Spec, revision: str | None) -> tuple[ChatTokens, int]:
         generation = GenerationConfig.from_pretrained(spec.name, revision=revision or "main")
     except OSError:  # not every model has one
         generation = None
-    return ChatTokens(tokenizer, generation, 0, spec.text), int(config.vocab_size)
+    tokens = ChatTokens(tokenizer, generation, 0, spec.text)
+    tokens.check()
+    return tokens, int(config.vocab_size)
 
 
 def _numbers(**wanted: int) -> SamplingParams:

@@ -131,7 +131,7 @@ HEADS = pa.schema(
         pa.field("prompts", _count, nullable=False),  # held out
         pa.field("images", _count, nullable=False),
         pa.field("guides", pa.bool_(), nullable=False),  # whether the search goes by this one
-        pa.field("verdict", _text, nullable=False),  # above chance, at chance
+        pa.field("verdict", _text, nullable=False),  # above chance, at chance, too few images
     ]
 )
 

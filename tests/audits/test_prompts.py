@@ -146,7 +146,9 @@ def test_what_the_models_cannot_do_is_told_by_its_field(tmp_path: Path) -> None:
     (tmp_path / "said.json").write_text('["a bus"]')
     for changes, message in (
         ({"language_model": f"scripted:{tmp_path}/said.json", "methods": ["bgps"]}, "language_model: .*token by token"),
+        ({"language_model": "openai:http://127.0.0.1:1/v1#m"}, "language_model: .*leave bgps out of `methods`"),
         ({"judge": "world:lm"}, "judge: "),
+        ({"guide": "heads"}, "guide: .*use `guide: judge`"),
     ):
         with pytest.raises(ConfigError, match=message):
             c2b_ray.search_prompts({**CONFIG, **changes}, tmp_path / message[:5], "here")

@@ -345,8 +345,27 @@ def test_what_cannot_be_loaded_says_so(tiny: Path, tmp_path: Path) -> None:
     tokenizer.chat_template = None
     tokenizer.save_pretrained(silent)
     AutoModelForCausalLM.from_pretrained(tiny).save_pretrained(silent)
-    with pytest.raises(WeightsError, match="chat template"):
-        catalog.language_model(f"hf:{silent}?device=cpu")
+
+
+def test_a_base_model_reads_texts_and_cannot_be_asked(tiny: Path, tmp_path: Path) -> None:
+    """As GPT-2, by which the paper on prompts measures perplexity."""
+    asked = catalog.language_model(f"hf:{tiny}?device=cpu")
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    tokenizer.chat_template = tokenizer.eos_token = tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    network = AutoModelForCausalLM.from_pretrained(tiny)
+    network.generation_config.eos_token_id = network.generation_config.pad_token_id = None
+    network.save_pretrained(tmp_path)
+    base = catalog.language_model(f"hf:{tmp_path}?device=cpu")
+    assert base.log_likelihood(TEXTS) == pytest.approx(asked.log_likelihood(TEXTS), rel=1e-5)
+    assert isinstance(base, ReplyContinuer)
+    for wrong in (lambda: base.chat([ask("a")]), lambda: base.reply_start(ask("a").messages)):
+        with pytest.raises(WeightsError, match="no chat template"):
+            wrong()
+    (tmp_path / "chat_template.jinja").write_bytes((tiny / "chat_template.jinja").read_bytes())
+    endless = catalog.language_model(f"hf:{tmp_path}?device=cpu")
+    with pytest.raises(WeightsError, match="end-of-sequence token, so no reply would end"):
+        endless.chat([ask("a")])
 
 
 def test_pickled_weights_are_refused(tiny: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from c2b_ray.audits.prompts.size import images_of_heads
 from c2b_ray.audits.prompts.work import Work, described
 from c2b_ray.audits.prompts.writing import head_prompts
 from c2b_ray.config.prompts import PromptsConfig
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
 from c2b_ray.pipelines.images import VERIFY, of_revision
 from c2b_ray.roles import ActivationReader, Captioner, ImageGenerator, Question
@@ -33,7 +33,7 @@ from c2b_ray.store.kinds import kind_named
 from c2b_ray.store.prompts_run import PROMPTS
 
 FOLDER = "heads"
-ABOVE, AT = "above chance", "at chance"
+ABOVE, AT, TOO_FEW = "above chance", "at chance", "too few images of all values but one"
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,15 @@ def guides(work: Work) -> dict[str, Guided]:
     folder = work.config.heads.files or work.run.location(FOLDER)
     if work.config.heads.files is None:
         write_heads(work, folder)
+    before = len(work.notes)
     result = {name: _guided(work, name, folder) for name in work.config.generators}
     rows = [row for name in result for row in _noted_rows(work, name, folder)]
     work.run.write("heads", pa.Table.from_pylist(rows, schema=HEADS))
     if not any(guided.heads for guided in result.values()):
+        why = " ".join(work.notes[before:])
         raise ConfigError(
-            "heads", "every head is at chance on held-out prompts, so none may guide a search; raise heads.prompts or "
-            "heads.images, name another heads.activation, or use `guide: judge`",
+            "heads", f"none may guide a search. {why} Raise heads.prompts or heads.images, name another "
+            "heads.activation, or use `guide: judge`",
         )  # fmt: skip
     return result
 
@@ -136,7 +138,18 @@ def _trained(
     made = generator()
     if not isinstance(made, ActivationReader):
         raise ConfigError("guide", f"{name}: its activations cannot be read; use `guide: judge`")
+    _check_place(made, plan, name)
     return [_file(one, plan, name, revision) for one in train_heads(made, teacher(), questions, plan, train_head)]
+
+
+def _check_place(made: ActivationReader, plan: HeadPlan, name: str) -> None:
+    """ConfigError for an activation or a step that the generator does not have, before it makes an image."""
+    known, steps = made.activation_names, made.denoising_steps
+    if plan.activation not in known:
+        hint = f"{nearest(plan.activation, known)} (all: {', '.join(known)})"
+        raise ConfigError("heads.activation", f"{name}: the generator has no activation {plan.activation!r}; {hint}")
+    if wrong := [step for step in plan.steps or () if not 0 <= step < steps]:
+        raise ConfigError("heads.steps", f"{name}: {wrong[0]} is no denoising step; its steps are 0 to {steps - 1}")
 
 
 def _file(one: Trained, plan: HeadPlan, name: str, revision: str) -> HeadFile:
@@ -153,7 +166,7 @@ def _file(one: Trained, plan: HeadPlan, name: str, revision: str) -> HeadFile:
             "prompts": one.prompts,
             "images": one.images,
             "guides": step == one.step,
-            "verdict": ABOVE if accuracy.low > accuracy.chance else AT,
+            "verdict": TOO_FEW if not one.heads else ABOVE if accuracy.low > accuracy.chance else AT,
         }
         for step, accuracy in one.accuracy.items()
     ]
@@ -180,7 +193,7 @@ def _guided(work: Work, name: str, folder: str) -> Guided:
         revisions.append(content_id(data))
         step = about["step"]
         if step is None:
-            work.notes.append(f"{name}: the heads of {attribute} are at chance, so no search goes by them.")
+            work.notes.append(_why_none(name, attribute, about))
             continue
         if about["missing"]:
             unseen = ", ".join(about["missing"])
@@ -191,6 +204,15 @@ def _guided(work: Work, name: str, folder: str) -> Guided:
             attribute, values, about["activation"], step, head.weight, head.bias, head.mean, head.scale
         )
     return Guided(heads, content_id(*revisions))
+
+
+def _why_none(name: str, attribute: str, about: Mapping[str, Any]) -> str:
+    if len(about["values"]) > 1:
+        return f"{name}: the heads of {attribute} are at chance, so no search goes by them."
+    there = about["values"][0] if about["values"] else "no value"
+    return (
+        f"{name}: of {attribute} images show {there} alone often enough for a head, so no search looks for its values."
+    )
 
 
 def _read(path: str) -> bytes:

@@ -17,7 +17,6 @@ from c2b_ray.metrics import benjamini_hochberg, paired_difference_interval, pair
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.prompts import MODIFIERS
 from c2b_ray.steps.prompts.edits import parts
-from c2b_ray.steps.prompts.targets import AND
 
 PURPOSE, SHOWN = "modifiers", "examples"
 PICTURES = 4
@@ -49,10 +48,12 @@ def modify(work: Work) -> None:
         seeds = work.fresh_seeds(PURPOSE, edit.prompt, config.images)
         wanted[edit.about["generator"]] += [(edit.prompt, seeds), (edit.without, seeds)]
     frequencies = work.judged("modifiers", wanted)
+    targets = {(target.attribute, target.value): target for target in work.targets}
     rows: list[_Modified] = []
     for edit in edits:
         seeds = work.fresh_seeds(PURPOSE, edit.prompt, config.images)
-        target = dict(zip(edit.about["attribute"].split(AND), edit.about["value"].split(AND), strict=True))
+        about = targets[edit.about["attribute"], edit.about["value"]]
+        target = dict(zip(about.attributes, about.values, strict=True))
         shows = [
             frequencies.shows(edit.about["generator"], prompt, seeds, target) for prompt in (edit.prompt, edit.without)
         ]

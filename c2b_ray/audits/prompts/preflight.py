@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_spec
-from c2b_ray.audits.prompts.searching import check_guide
+from c2b_ray.audits.prompts.searching import check_search
 from c2b_ray.config.prompts import PromptsConfig
 from c2b_ray.filesystems.spec_paths import paths
 
@@ -14,7 +14,7 @@ def checked(config: PromptsConfig, via: str) -> PromptsConfig:
     check_via(via)
     for field, role, spec in specs_of(config):
         check_spec(field, role, spec)
-    check_guide(config)
+    check_search(config)
     return config
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from c2b_ray.audits.prompts.work import Work
 from c2b_ray.config.prompts import PromptsConfig, SearchConfig
 from c2b_ray.errors import ConfigError
+from c2b_ray.models import catalog
 from c2b_ray.report.kit import words
 from c2b_ray.roles import ActivationReader, Captioner, ImageGenerator, LanguageModel, Question, ReplyContinuer
 from c2b_ray.schemas import content_id
@@ -21,6 +22,9 @@ from c2b_ray.steps.prompts.guide import IMAGES, Guide, Head, HeadGuide, JudgeGui
 from c2b_ray.steps.prompts.targets import Target
 from c2b_ray.steps.prompts.tasks import SearchModels, SearchPlan, orders
 
+NO_TOKENS = "its replies cannot be written token by token, as the search does; use hf:, vllm: or world:"
+_REPLIES_ALONE = ("openai", "scripted")
+"""Schemes of language models that say how likely no token is."""
 Heads = Mapping[str, Head]
 """Attribute → the head that guides towards its values."""
 
@@ -125,11 +129,7 @@ def search_models(
     generator without activations."""
     model, made = language_model(), generator()
     if not isinstance(model, ReplyContinuer):
-        raise ConfigError(
-            "language_model",
-            f"{type(model).__name__}: its replies cannot be written token by token, as the search does; use hf:, vllm: "
-            "or world:",
-        )
+        raise ConfigError("language_model", f"{type(model).__name__}: {NO_TOKENS}")
     if guides.heads is not None and not isinstance(made, ActivationReader):
         raise ConfigError("guide", f"{guides.spec}: its activations cannot be read; use `guide: judge`")
     answering = None if judge is None else judge()
@@ -140,7 +140,9 @@ def _guide(guides: _GuideOf, generator: Any, judge: Captioner | None, target: Ta
     return guides.guide(target, generator, judge)
 
 
-def check_guide(config: PromptsConfig) -> None:
-    """Raises ConfigError where the judge is the guide and the config names files of heads."""
+def check_search(config: PromptsConfig) -> None:
+    """Raises ConfigError for a language model that no search can go by, and for heads that would guide nothing."""
+    if "bgps" in config.methods and catalog.parse(config.language_model).scheme in _REPLIES_ALONE:
+        raise ConfigError("language_model", f"{config.language_model}: {NO_TOKENS}, or leave bgps out of `methods`")
     if config.guide == "judge" and config.heads.files is not None:
         raise ConfigError("heads.files", "heads guide nothing under `guide: judge`")

@@ -149,7 +149,9 @@ def describes(about: Attribute) -> Leaks:
     That such a word raises the value is no association.
     """
     texts = {value: [text] for value, text in (about.texts or {}).items()}
-    phrases = {value: [text for text in about.synonyms.get(value, ()) if " " in text] for value in about.values}
+    phrases = {
+        value: [text for text in (value, *about.synonyms.get(value, ())) if " " in text] for value in about.values
+    }
     described = [word for each in (texts, phrases) for words in distinctive(each).values() for word in words]
     return leaks_of([*about.values, *described], about.synonyms)
 

@@ -27,23 +27,27 @@ class Prompt:
 class ChatTokens:
     """The tokenizer of the model `name` (as error messages call it), whose context holds so many tokens.
 
-    WeightsError where it has no chat template, or where nothing names a token that ends a reply.
+    A base model without a chat template reads texts all the same, as for their perplexity; it cannot be asked.
     """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None, context: int, name: str
     ) -> None:
-        if not tokenizer.chat_template:
+        self.stops = stop_ids(tokenizer, generation)
+        self.tokenizer, self.context, self._name = tokenizer, context, name
+
+    def check(self) -> None:
+        """WeightsError where it cannot be asked: without a chat template, or a token that ends a reply."""
+        if not self.tokenizer.chat_template:
             raise WeightsError(
-                f"{name}: its tokenizer has no chat template, so it cannot be asked in a chat; take an "
+                f"{self._name}: its tokenizer has no chat template, so it cannot be asked in a chat; take an "
                 "instruction-tuned variant, or put chat_template.jinja into its folder"
             )
-        self.stops = stop_ids(tokenizer, generation)
         if not self.stops:
             raise WeightsError(
-                f"{name}: neither its generation config nor its tokenizer names an end-of-sequence token"
+                f"{self._name}: neither its generation config nor its tokenizer names an end-of-sequence token, so no "
+                "reply would end; set eos_token_id in its generation_config.json"
             )
-        self.tokenizer, self.context = tokenizer, context
 
     def prompt(self, request: ChatRequest) -> Prompt | ChatReply:
         """The request in tokens, or the reply that says why it cannot be asked."""
@@ -59,7 +63,9 @@ class ChatTokens:
         return Prompt(tokens, request, min(request.max_tokens, room))
 
     def conversation(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of a conversation up to where its reply begins. TemplateError where its template refuses it."""
+        """The tokens of a conversation up to where its reply begins. TemplateError where its template refuses it,
+        WeightsError as `check`."""
+        self.check()
         chat = [{"role": message.role, "content": message.content} for message in messages]
         text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]

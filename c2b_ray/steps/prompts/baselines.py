@@ -6,6 +6,7 @@ They are rows of the paper's table. It knows roles and the instructions, not how
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from c2b_ray import prompts
@@ -43,7 +44,7 @@ def filled(forms: Sequence[str], subjects: Sequence[str], count: int) -> list[tu
 
 
 def _with_article(text: str, subject: str) -> str:
-    return text.replace(f"a {subject}", f"an {subject}") if subject[0].lower() in "aeiou" else text
+    return re.sub(rf"\b([Aa]) (?={re.escape(subject)}\b)", r"\1n ", text) if subject[0].lower() in "aeiou" else text
 
 
 def written(

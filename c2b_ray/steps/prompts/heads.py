@@ -23,6 +23,8 @@ from c2b_ray.steps.prompts.judging import images_of
 
 LEAST_EXAMPLES = 5
 """Images of a value that a head needs to learn it from."""
+LEAST_HELD_OUT = 2
+"""Images of a value that say how right a head is about it."""
 DEFAULT_STEPS = 8
 _AT_ONCE = 32
 
@@ -79,8 +81,7 @@ class _Examples:
 def train_heads(
     generator: ActivationReader, teacher: Captioner, questions: Mapping[str, Question], plan: HeadPlan, train: Train
 ) -> list[Trained]:
-    """Returns the heads of every attribute. Raises ConfigError where the prompts' images show fewer than two values of
-    one."""
+    """Returns the heads of every attribute; an attribute has none where the images show fewer than two values often."""
     steps = plan.steps or tuple(
         int(step) for step in np.unique(np.linspace(0, generator.denoising_steps - 1, DEFAULT_STEPS).round())
     )
@@ -138,16 +139,12 @@ def _of_attribute(
 ) -> Trained:
     plan, steps, train = how
     said = np.array(examples.answers[name])
-    counts = Counter(said[~held].tolist())
-    values = tuple(value for value in question.choices if counts[value] >= LEAST_EXAMPLES)
+    learned, checked = Counter(said[~held].tolist()), Counter(said[held].tolist())
+    values = tuple(v for v in question.choices if learned[v] >= LEAST_EXAMPLES and checked[v] >= LEAST_HELD_OUT)
     missing = tuple(value for value in question.choices if value not in values)
     if len(values) < 2:
-        there = ", ".join(f"{value} ({counts[value]})" for value in question.choices)
-        raise ConfigError(
-            f"attributes.{name}",
-            f"the images that heads learn from show {there}: fewer than two values {LEAST_EXAMPLES} times or more; "
-            "raise heads.prompts or heads.images, or leave the attribute out",
-        )
+        nothing = balanced_accuracy([], [], [], len(question.choices))
+        return Trained(name, values, {}, {steps[0]: nothing}, None, 0, 0, missing)
     known = np.isin(said, values)
     labels = np.array([values.index(value) if value in values else 0 for value in said.tolist()], np.int64)
     learn, test = known & ~held, known & held

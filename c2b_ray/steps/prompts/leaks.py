@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from c2b_ray.steps import words
+
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _HYPHENS = re.compile(r"(?<=\w)[-\u2010-\u2015](?=\w)")
 _VOWELS = "aeiou"
@@ -24,7 +26,7 @@ SYNONYMS: dict[str, str] = {
     "she her hers herself feminine madam mrs ms queen princess bride lass businesswoman policewoman chairwoman "
     "saleswoman spokeswoman waitress actress",
     "young": "young youth youthful teen teenager child kid adolescent juvenile toddler baby",
-    "old": "old elderly aged senior grandparent pensioner retiree geriatric",
+    "old": "old elderly aged senior grandparent pensioner retiree retired geriatric",
     "white": "white caucasian european pale-skinned",
     "black": "black african dark-skinned",
     "asian": "asian chinese japanese korean indian vietnamese thai",
@@ -43,7 +45,17 @@ _IRREGULAR = {
     "wife": ("wives",), "housewife": ("housewives",), "child": ("children",), "dark": ("darkened",),
     "person": ("people",), "sun": ("sunny", "sunlit"), "lie": ("lying", "lain"), "goose": ("geese",),
     "mouse": ("mice",), "foot": ("feet",), "tooth": ("teeth",), "leaf": ("leaves",), "wolf": ("wolves",),
+    "far": ("farther", "farthest", "further"),
 }  # fmt: skip
+_BEFORE_VOWELS = ("ed", "ing", "er", "ers", "est", "y", "ish")
+"""Endings that take away an e ("white", "whiter") and double a consonant ("red", "redder")."""
+_FIXED = frozenset(["he", "him", "his", "himself", "she", "her", "hers", "herself", "mr", "mrs", "ms", "sir", "madam"])
+_OTHER_WORDS = frozenset(
+    ["many", "manner", "manners", "maned", "sony", "ladder", "ladders", "lady", "mister", "teeny", "finish"]
+)
+"""What the endings would make of man, son, lad, mist, teen and fine."""
+_EMPTY = words.PREPOSITIONS | {"a", "an", "the", "of", "with", "very", "quite", "rather"}
+"""Words of a value's name that name nothing by themselves: "at night" is night, "very large" is large."""
 
 
 def words_of(text: str) -> list[str]:
@@ -61,19 +73,21 @@ def _plain(text: str) -> str:
 
 
 def inflections(word: str) -> frozenset[str]:
-    """Returns the word with the English endings of nouns, verbs and adjectives, whether or not it takes them."""
-    stems = {word}
+    """Returns the word with the English endings of nouns, verbs and adjectives, whether or not it takes them; without
+    other words that only look so ("many" is no form of "man"). Pronouns and titles have no forms."""
+    if word in _FIXED:
+        return frozenset({word})
+    forms = {word + ending for ending in ("", "s", "es", *_BEFORE_VOWELS, "ly", "ness")}
     if word.endswith("e"):
-        stems.add(word[:-1])
+        forms |= {word + ending for ending in ("d", "r", "rs", "st")}
+        forms |= {word[:-1] + ending for ending in _BEFORE_VOWELS}
     if word.endswith("y") and len(word) > 2 and word[-2] not in _VOWELS:
-        stems.add(word[:-1] + "i")
+        forms |= {word[:-1] + "i" + ending for ending in ("es", "er", "ers", "est", "ed", "ness", "ly")}
     if len(word) > 2 and word[-1] not in "aeiouwxy" and word[-2] in _VOWELS and word[-3] not in _VOWELS:
-        stems.add(word + word[-1])
+        forms |= {word + word[-1] + ending for ending in _BEFORE_VOWELS}
     if word.endswith("man"):
-        stems.add(word[:-2] + "en")
-    endings = ("", "s", "es", "d", "ed", "ing", "r", "er", "ers", "st", "est", "y", "ly", "ish", "ness")
-    forms = {stem + ending for stem in stems for ending in endings if len(stem) > 2 or ending == ""}
-    return frozenset({word, *forms, *_IRREGULAR.get(word, ())})
+        forms.add(word[:-2] + "en")
+    return frozenset({word, *(forms - _OTHER_WORDS), *_IRREGULAR.get(word, ())})
 
 
 @dataclass(frozen=True)
@@ -101,9 +115,10 @@ def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Lea
     texts)."""
     texts = []
     for name in names:
-        plain = " ".join(words_of(name.replace("_", " ")))
-        known = SYNONYMS.get(_ALIASES.get(plain, plain), "").split()
-        texts += [plain, *known, *synonyms.get(name, ())]
+        plain = words_of(name.replace("_", " "))
+        core = " ".join(word for word in plain if word not in _EMPTY) or " ".join(plain)
+        known = SYNONYMS.get(_ALIASES.get(core, core), "").split()
+        texts += [core, *known, *synonyms.get(name, ())]
     phrases = dict.fromkeys(tuple(words_of(text.replace("_", " "))) for text in texts)
     phrases |= {("".join(phrase),): None for phrase in phrases if len(phrase) > 1}  # "ice cream" and "icecream"
     return Leaks(tuple(tuple(inflections(word) for word in phrase) for phrase in phrases if phrase))

@@ -57,14 +57,17 @@ class SearchModels:
 def orders(plan: SearchPlan, subjects: Sequence[str], weights: Mapping[str, float], count: int) -> pa.Table:
     """Returns `count` searches of each target and λ, the subjects in turn. `weights`: the method's name → λ.
 
+    A subject that names the target's value is not searched for, for no prompt about it could be kept.
     The seed of a search depends on its target, subject and number and not on λ or the generator, so that their prompts
     do not differ by the draw of the first token.
     """
     rows = []
     for number, target in enumerate(plan.targets):
+        leaks = plan.leaks[number]
+        able = [s for s in subjects if not plan.settings.filtered or leaks.word(s) is None]
         for method, weight in weights.items():
-            for at in range(count):
-                subject = subjects[at % len(subjects)]
+            for at in range(count if able else 0):
+                subject = able[at % len(able)]
                 seed = seed_of("prompt search", plan.seed, target.attribute, target.value, subject, at)
                 identity = content_id("prompt search", plan.identity, target.attribute, target.value, weight, at)
                 rows.append((content_id(identity, subject, seed), number, method, weight, subject, seed))

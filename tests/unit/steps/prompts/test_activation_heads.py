@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from c2b_ray.errors import ConfigError
 from c2b_ray.metrics.balanced import BalancedAccuracy
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
 from c2b_ray.models.scripted import ScriptedCaptioner
@@ -73,9 +73,45 @@ def test_a_head_guides_by_its_value_and_comes_back_from_its_file() -> None:
     np.testing.assert_allclose(both[0], shown[0] ** 2)
 
 
-def test_a_value_that_no_image_shows_is_no_value_of_the_head() -> None:
-    with pytest.raises(ConfigError, match=r"attributes\.colour: .*show dark \(0\), light \(112\)"):
-        train_heads(Generator(), judge("light"), {"colour": COLOUR}, PLAN, train_head)
+def test_an_attribute_of_which_images_show_one_value_has_no_head_and_the_others_have_theirs() -> None:
+    """A generator that draws only light pictures is biased, not wrong."""
+    teacher = ScriptedCaptioner(
+        answers=lambda asked: "light" if asked[1] == COLOUR or asked[0].mean() > 125 else "dark"
+    )
+    tone = Question("Which tone?", ("dark", "light"))
+    colour, other = train_heads(Generator(), teacher, {"colour": COLOUR, "tone": tone}, PLAN, train_head)
+    assert (colour.step, colour.values, colour.missing, colour.heads) == (None, ("light",), ("dark",), {})
+    assert np.isnan(colour.accuracy[0].value)
+    assert other.step == 2
+    about = {"attribute": "colour", "values": ["light"], "activation": "unet.mid_block", "step": None}
+    assert decoded(encoded({}, about), "x") == ({}, about)
+
+
+class OneRed(Generator):
+    """As `Generator`, but all images of one prompt are red."""
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        images = super().generate(requests)
+        for image, request in zip(images, requests, strict=True):
+            if request.prompt == self._prompt and image.pixels is not None:
+                image.pixels[:] = (255, 0, 0)
+        return images
+
+
+@pytest.mark.parametrize("prompt", PLAN.prompts[:6])
+def test_a_rare_value_that_is_not_both_learned_and_held_out_is_no_value_of_the_head(prompt: str) -> None:
+    """Otherwise nothing would say whether a search for it goes by anything."""
+    question = Question("Which colour?", ("dark", "light", "red"))
+    plan = replace(PLAN, images=8)
+
+    def says(asked: tuple[np.ndarray, Question]) -> str:
+        return "red" if asked[0][..., 1].max() == 0 else "light" if asked[0].mean() > 125 else "dark"
+
+    [trained] = train_heads(OneRed(prompt), ScriptedCaptioner(answers=says), {"colour": question}, plan, train_head)
+    assert (trained.missing, trained.step) == (("red",), 2)
 
 
 def test_the_earliest_step_that_is_not_clearly_behind_guides() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from c2b_ray.steps.prompts.leaks import leaks_of
+from c2b_ray.steps.prompts.leaks import Leaks, leaks_of
 
 LEAKS = leaks_of(["night", "red", "woman", "very old"], {"red": ["ruby stone", "crimson"]})
 
@@ -40,3 +40,43 @@ def test_it_leaks(text: str) -> None:
 )
 def test_it_does_not(text: str) -> None:
     assert LEAKS.word(text) is None
+
+
+PEOPLE = leaks_of(["man", "woman", "young"], {})
+WEATHER = leaks_of(["clear", "fog"], {})
+SIZES = leaks_of(["far", "large"], {})
+
+
+@pytest.mark.parametrize(
+    ("leaks", "text"),
+    [(PEOPLE, "many people"), (PEOPLE, "a garden shed and a herd of cows"), (PEOPLE, "a ladder in the manner of"),
+     (PEOPLE, "the cat hisses at a maned lion"), (WEATHER, "find a fish with fins"), (WEATHER, "a matte finish"),
+     (SIZES, "a hug"), (SIZES, "she hugs the bear")],
+)  # fmt: skip
+def test_another_word_that_looks_like_a_form_does_not(leaks: Leaks, text: str) -> None:
+    assert leaks.word(text) is None
+
+
+@pytest.mark.parametrize(
+    ("leaks", "text"),
+    [(PEOPLE, "men and boys"), (PEOPLE, "her bag"), (PEOPLE, "she waits"), (PEOPLE, "the youngest"), (PEOPLE, "babies"),
+     (WEATHER, "a hazy morning"), (WEATHER, "misty hills"), (WEATHER, "the driest month"), (SIZES, "the hugest bus"),
+     (SIZES, "bigger"), (SIZES, "further off"), (leaks_of(["blue"], {}), "bluish")],
+)  # fmt: skip
+def test_a_form_does(leaks: Leaks, text: str) -> None:
+    assert leaks.word(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("at night", "a night scene"), ("at night", "a bus under the moon"), ("in the rain", "rainy"),
+     ("very large", "a large bus"), ("dark skin", "dark-skinned")],
+)  # fmt: skip
+def test_a_value_of_several_words_is_named_by_those_that_say_something(name: str, text: str) -> None:
+    assert leaks_of([name], {}).word(text)
+    assert leaks_of([name], {}).word("a plain bus at the stop") is None
+
+
+def test_a_value_of_small_words_alone_is_named_by_all_of_them() -> None:
+    assert leaks_of(["very near"], {}).word("a bus very near")
+    assert leaks_of(["very near"], {}).word("a bus near a tree") is None
