@@ -42,7 +42,7 @@ class Comparison:
 
     def page(self) -> str:
         """Returns the comparison as one HTML page."""
-        return self.pages.page(self.names, self.cells, self.alpha)
+        return self.pages.page(self._shown, self.cells, self.alpha)
 
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet and comparison.html into a directory; returns the page's path."""
@@ -52,11 +52,22 @@ class Comparison:
         files.write_bytes(f"{directory}/comparison.html", self.page().encode())
         return f"{directory}/comparison.html"
 
+    @property
+    def _shown(self) -> tuple[str, str]:
+        """The names; where both are one, with the last part of each run's path."""
+        if self.names[0] != self.names[1] or self.paths[0] == self.paths[1]:
+            return self.names
+        a, b = (
+            f"{name} of {path.rstrip('/').rpartition('/')[2]}"
+            for name, path in zip(self.names, self.paths, strict=True)
+        )
+        return a, b
+
     def properties(self) -> dict[str, str]:
         return {"classifier_a": self.names[0], "classifier_b": self.names[1], "alpha": str(self.alpha)}
 
     def summaries(self) -> list[Summary]:
-        return self.pages.summaries(self.names, self.cells)
+        return self.pages.summaries(self._shown, self.cells)
 
     def to_json(self) -> dict[str, Any]:
         rows = self.cells.to_pylist()

@@ -177,7 +177,8 @@ def _row(
     if difference is not None and np.isfinite(difference.low):
         error = (difference.high - difference.value) / float(student.ppf((1 + confidence) / 2, difference.freedom))
         p_value = 2 * float(student.sf(abs(difference.value) / error, difference.freedom))
-        low, high = max(-2.0, difference.low), min(2.0, difference.high)
+        reach = 1.0 if measure == FREQUENCY else 2.0
+        low, high = max(-reach, difference.low), min(reach, difference.high)
         compared = dict(zip(_COMPARED, (difference.value, low, high, p_value), strict=True))
     return {
         **dict(zip(("attribute", "value", "name"), key, strict=True)),

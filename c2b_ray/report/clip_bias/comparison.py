@@ -55,4 +55,5 @@ PAGES = Pages(
     {"worse": "More biased", "better": "Less biased", "undetermined": "Not told apart"},
     HEADINGS,
     _texts,
+    rising=True,
 )

@@ -18,7 +18,7 @@ from c2b_ray.report.kit import words
 from c2b_ray.text import visible
 
 WIDTH, HEIGHT = 320, 240
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 38
+LEFT, RIGHT, TOP, BOTTOM = 74, 12, 12, 38
 LONGEST = 26
 LETTER = 5.6
 
@@ -127,11 +127,11 @@ class Cell:
 def heat_map(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[Cell]], description: str, side: int = 26
 ) -> str:
-    """A map of rows by columns, darker where `depth` is larger."""
+    """A map of rows by columns, in a stronger colour where `depth` is larger."""
     names = [words.shortened(name, LONGEST) for name in (*rows, *columns)]
     left = int(max(len(name) for name in names[: len(rows)]) * LETTER) + 12
     bottom = int(max(len(name) for name in names[len(rows) :]) * LETTER * 0.72) + 16
-    width, height = left + side * len(columns) + int(bottom * 0.3), side * len(rows) + bottom
+    width, height = left + side * len(columns) - side // 2 + bottom, side * len(rows) + bottom
     parts = []
     for at, name in enumerate(names[: len(rows)]):
         parts.append(f'<text class="row" x="{left - 8}" y="{at * side + side / 2 + 4}">{_text(name)}</text>')

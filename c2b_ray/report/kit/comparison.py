@@ -76,7 +76,7 @@ class Pages:
     """How a kind shows its comparisons.
 
     `template`: extends kind_comparison.html.j2. `titles`: of the changes worse, better and undetermined. `texts`: of a
-    row, one for each heading. `remark`: a sentence beneath the tally, or "".
+    row, one for each heading. `remark`: a sentence beneath the tally, or "". `rising`: a larger number is worse.
     """
 
     template: str
@@ -84,6 +84,7 @@ class Pages:
     headings: tuple[Heading, ...]
     texts: Callable[[Mapping[str, Any]], tuple[str, ...]]
     remark: Callable[[Rows], str] = no_remark
+    rising: bool = False
 
     def page(self, names: tuple[str, str], cells: pa.Table, alpha: float) -> str:
         """`names`: A and B; `cells`: the kind's table, in the order to show; `alpha`: of tests and intervals."""
@@ -120,7 +121,7 @@ class Pages:
         style, sign, _ = MARKS[change]
         return Section(
             style,
-            sign,
+            {"▼": "▲", "▲": "▼"}.get(sign, sign) if self.rising else sign,
             self.titles[change],
             tuple(_cells(self.headings, self.texts(row)) for row in changed[:MOST_ROWS]),
             max(len(changed) - MOST_ROWS, 0),

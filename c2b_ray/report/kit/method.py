@@ -88,8 +88,10 @@ def number(value: Any, default: float) -> float:
 
 def _models(models: Mapping[str, Any]) -> Iterator[Model]:
     for role, value in models.items():
-        kind = role.split(" ", 1)[0]  # the manifest keys classifiers as "classifier SPEC"
-        name = _ROLES.get(kind, kind.replace("_", " ").capitalize())
+        kind, _, rest = role.partition(" ")  # the manifest keys classifiers as "classifier SPEC"
+        name = _ROLES.get(role.replace(" ", "_")) or _ROLES.get(kind, kind.replace("_", " ").capitalize())
+        if kind == "generator" and rest:
+            name = f"{name} {rest}"
         for spec, entry in _entries(value):
             if spec == words.UNKNOWN and not entry.get("revision"):
                 continue

@@ -67,4 +67,5 @@ PAGES = Pages(
     {"worse": "Moves the answer more", "better": "Moves the answer less", "undetermined": "Not told apart"},
     HEADINGS,
     _texts,
+    rising=True,
 )

@@ -78,4 +78,5 @@ PAGES = Pages(
     HEADINGS,
     _texts,
     _remark,
+    rising=True,
 )

@@ -132,7 +132,7 @@ def _method_row(
         gain_range=gain_range(gain),
         width=f"{100 * (rate or 0):.1f}",
         leads=rate is not None and rate == best,
-        perplexity=words.UNKNOWN if not perplexities else f"{median(perplexities):.0f}",
+        perplexity=words.UNKNOWN if not perplexities else words.count(round(median(perplexities))),
         leaked=words.percent(leaked),
         prompts=words.count(prompts),
         images=words.count(sum(row["images_used"] for row in rows)),
@@ -228,7 +228,7 @@ def modifier_rows(modifiers: Rows, alpha: float) -> list[ModifierRow]:
     order = sorted(modifiers, key=lambda row: -(row["adds"] or 0.0))
     return [
         ModifierRow(
-            value=f"{row['attribute']} {row['value']}",
+            value=f"{row['attribute']}: {row['value']}",
             generator=row["generator"],
             modifier=row["modifier"],
             prompt=row["prompt"],

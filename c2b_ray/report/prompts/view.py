@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
@@ -152,16 +152,26 @@ def _curves(methods: Rows) -> Iterator[Curve]:
 
 def _examples(tables: Tables, pictures: Mapping[tuple[str, int], str]) -> Iterator[Example]:
     known = {(row["generator"], row["prompt"], row["attribute"], row["value"]): row for row in tables.prompts}
-    for row in tables.examples:
+    for row in sorted(tables.examples, key=_place(tables)):
         judged = known.get((row["generator"], row["prompt"], row["attribute"], row["value"]))
         rate = None if judged is None else judged["frequency"]
         count = len(row["pictures"])
         yield Example(
-            title=f"{row['attribute']} {row['value']}, {row['generator']}",
+            title=f"{row['attribute']}: {row['value']}, on {row['generator']}",
             prompt=row["prompt"],
             frequency="" if rate is None else words.percent(rate),
             pictures=tuple(pictures.get((row["example_id"], number_of), "") for number_of in range(count)),
         )
+
+
+def _place(tables: Tables) -> Callable[[Mapping[str, Any]], tuple[int, int]]:
+    """Where an example stands: by value and generator as the methods have them; the plain prompt is the shorter one."""
+    groups = list(dict.fromkeys((row["attribute"], row["value"], row["generator"]) for row in tables.methods))
+    places = {group: number for number, group in enumerate(groups)}
+    return lambda row: (
+        places.get((row["attribute"], row["value"], row["generator"]), len(places)),
+        -len(row["prompt"]),
+    )
 
 
 def _spent(methods: Rows) -> str:

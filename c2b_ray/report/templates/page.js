@@ -37,7 +37,7 @@
   }
   const rowsOf = (list) => [...(list.tBodies ? list.tBodies[0].rows : list.children)];
   const choices = (rows, name) => [...new Set(rows.flatMap((row) => (row.dataset[name] || "").split("\n")))].sort();
-  const FILTERS = ["class", "attribute", "label", "target", "classifier", "verdict"];
+  const FILTERS = ["class", "model", "metric", "word", "attribute", "label", "target", "classifier", "verdict"];
   const WORDS = { none: "clear" };
 
   for (const group of lists.values()) {

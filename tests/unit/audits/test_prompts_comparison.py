@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -127,6 +128,25 @@ def test_the_page_says_which_words_are_lost(tmp_path: Path) -> None:
     assert "of A alone rusty and wooden, of B alone" in page
     assert "<b>bold" not in page
     assert json.loads(json.dumps(comparison.to_json()))["changes"]["better"] > 0
+
+
+def test_generators_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> None:
+    a = make_run(tmp_path / "before", {"base": BEFORE})
+    b = make_run(tmp_path / "after", {"base": side("base", 0.0, {"rusty": 0.0})})
+    comparison = runs.compare(a, b)
+    page = Path(comparison.write(tmp_path / "out")).read_text()
+    assert "base of before" in page
+    assert "base of after" in page
+    assert comparison.summaries()[0].lines == ["A: base of before", "B: base of after"]
+    assert re.search(r"▼</span> Falls", page)
+
+
+def test_a_difference_of_frequencies_is_no_larger_than_one() -> None:
+    few = [Side([prompt("base", "llm", text, rate, "bus") for text, rate in rows], [], 0.05) for rows in (
+        [("a", 0.0), ("b", 0.9)], [("c", 0.1), ("d", 1.0)],
+    )]  # fmt: skip
+    row = by_name(compare(few[0], few[1], 0.05))["frequency", "night llm"]
+    assert (row["difference_low"], row["difference_high"]) == (-1.0, 1.0)
 
 
 @pytest.mark.parametrize(
