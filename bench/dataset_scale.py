@@ -1,30 +1,22 @@
 """What a build's number of shards costs its driver: CPU a shard, here and with many logical nodes, and listings.
 
     PYTHONPATH=tests/support python bench/dataset_scale.py [--shards 1000 4000 16000] [--nodes 1 4 8] [--tasks 400]
-    PYTHONPATH=tests/support python bench/dataset_scale.py --shards --tasks 0 --nodes 1 2 4 --draws 40000
 
 Shards of four draws of models that do next to nothing, so that what is left is what a shard costs, whatever is in it:
 its task, its files, its part of the second pass and its line of the manifest. `here` is a build in one process, by
 step. With nodes, each is a Ray node of its own with processes of its own, all on this machine; the CPU of the driver is
 apart from that of Ray's head (GCS and raylet) and of the workers. `saturates`: at so many draws a second one core of
 the driver is busy, with shards of 2,000 draws.
-
-With --draws, the world's renderer draws so many on each number of nodes: `cpu_ms_a_draw` is of all processes, driver,
-daemons and workers, from a third of the draws on, when models are loaded, in so many `seconds`; `rows_sha256` is of all
-rows and drops. `idle_cpu_ms_a_s`: what the same cluster takes in a second, in --idle seconds before it has anything to
-do; `less_idle`: CPU-ms a draw without that, which is what a draw costs and not the time that nodes are up.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -48,7 +40,6 @@ from c2b_ray.store.dataset_build import building
 SHARD_DRAWS, USUAL_DRAWS = 4, 2000
 DAEMONS = ("gcs_server", "raylet/raylet")
 TICK = os.sysconf("SC_CLK_TCK")
-SETTLED_S = 5.0
 
 
 def built(out: str, shards: int, crews_of: Any) -> dict[str, float]:
@@ -103,75 +94,6 @@ def on_nodes(nodes: int, shards: int) -> dict[str, Any]:
     return result
 
 
-def drawn_on_nodes(nodes: int, draws: int, idle: float) -> dict[str, Any]:
-    """What a draw takes of all processes together, and a hash of what the build made."""
-    names = [f"node{number}" for number in range(1, nodes)]
-    hardware = Hardware(cpus=1)
-    shape = {"stages": {"shards": {"min_actors": nodes, "max_actors": nodes, "cpus": 1}}}
-    placement = PlacementConfig.model_validate(shape)
-    with ExitStack() as stack:
-        cluster = stack.enter_context(raylets(hardware, dict.fromkeys(names, hardware)))
-        os.environ[ADDRESS] = cluster.address
-        stack.callback(os.environ.pop, ADDRESS)
-        stack.enter_context(ensure_ray())
-        await_nodes(nodes)
-        time.sleep(SETTLED_S)
-        began, before = time.monotonic(), _all_cpu(cluster)
-        time.sleep(idle)
-        idle_share = (_all_cpu(cluster) - before) / (time.monotonic() - began)
-        out = str(Path(stack.enter_context(tempfile.TemporaryDirectory()), "dataset"))
-        moments = _build(out, draws, placement, partial(_all_cpu, cluster))
-        digest = _digest(out)
-    (first, before, began), (last, after, ended) = moments[0], moments[-1]
-    seconds, spent, counted = ended - began, after - before, last - first
-    return {
-        "draws": last,
-        "seconds": round(seconds, 1),
-        "cpu_ms_a_draw": round(1000 * spent / counted, 4),
-        "idle_cpu_ms_a_s": round(1000 * idle_share, 1),
-        "less_idle": round(1000 * (spent - idle_share * seconds) / counted, 4),
-        "rows_sha256": digest,
-    }
-
-
-def _build(
-    out: str, draws: int, placement: PlacementConfig, cpu: Callable[[], float]
-) -> list[tuple[int, float, float]]:
-    """Builds it; draws, CPU seconds and time after a third of the draws, and after all."""
-    moments: list[tuple[int, float, float]] = []
-    with building(out) as directory:
-        texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(-(-draws // 1000)))
-        write_captions(directory.files, Numbered(1000).tables(texts))
-        plan = Plan("scale", -(-draws // 1000) * 1000, 250, 32)
-        recipe = Recipe(directory.files, plan, partial(crew, True, 0.1), 1, 0, 4, 1000)
-        crews = _crews(placement, recipe)
-        passes = Passes(recipe, crews, PlannedCaptions(directory.files))
-
-        def tell(done: int, total: int, sums: dict[str, float]) -> None:
-            if not moments and done >= total / 3:
-                moments.append((done, cpu(), time.monotonic()))
-
-        passes.run_first(tell)
-        moments.append((plan.draws, cpu(), time.monotonic()))
-        passes.run_second(lambda *progress: None)
-        crews.close()
-    return moments
-
-
-def _digest(out: str) -> str:
-    digest = hashlib.sha256()
-    for folder in ("shards", "drops"):
-        for path in sorted(Path(out, folder).iterdir()):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _all_cpu(cluster: Raylets) -> float:
-    """CPU seconds of this process and of all that live on the nodes."""
-    pids = {pid for node in cluster.nodes.values() for pid in node.processes()}
-    return time.process_time() + sum(_seconds_of(pid) for pid in pids)
-
-
 def _crews(placement: PlacementConfig, recipe: Recipe) -> Crews:
     return CrewsOnRay(recipe, placement)
 
@@ -197,20 +119,13 @@ def main() -> None:
     parser.add_argument("--shards", type=int, nargs="*", default=[1000, 4000, 16000])
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 4, 8])
     parser.add_argument("--tasks", type=int, default=400, help="shards of each build on nodes")
-    parser.add_argument("--draws", type=int, default=0, help="of the world's renderer, on each number of nodes")
-    parser.add_argument(
-        "--idle", type=float, default=20.0, help="seconds that an idle cluster is watched, with --draws"
-    )
     args = parser.parse_args()
     cloudpickle.register_pickle_by_value(sys.modules["dataset_build"])
     for shards in args.shards:
         with tempfile.TemporaryDirectory() as folder:
             print("here", shards, json.dumps(built(str(Path(folder, "dataset")), shards, CrewsHere)), flush=True)
     for nodes in args.nodes:
-        if args.tasks:
-            print("nodes", nodes, json.dumps(on_nodes(nodes, args.tasks)), flush=True)
-        if args.draws:
-            print("draws", nodes, json.dumps(drawn_on_nodes(nodes, args.draws, args.idle)), flush=True)
+        print("nodes", nodes, json.dumps(on_nodes(nodes, args.tasks)), flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def _print_costs(file: str, as_json: bool) -> None:
     if as_json:
         show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
     else:
-        show.out().print(show.cost_table(costs))
+        show.out().print(show.cost_table(costs, "build"))
 
 
 def verify(
@@ -73,6 +73,7 @@ def verify(
 ) -> None:
     """Check every shard against the manifest, that ids are unique, and that images decode; 1 where one is not."""
     from c2b_ray.commands.dataset.verify import verify as run_verify
+    from c2b_ray.report.kit.words import plural
 
     with progress.shown() as bar:
         verified = run_verify(dataset, bar)
@@ -81,7 +82,7 @@ def verify(
     else:
         for problem in verified.problems:
             print(visible(problem))
-        said = f"{len(verified.problems)} problems" if verified.problems else "whole"
+        said = plural(len(verified.problems), "problem") if verified.problems else "whole"
         show.line(f"{dataset}: {said}; {verified.rows} rows of {verified.draws} draws in {verified.shards} shards")
         if verified.problems:
             show.line("run the same c2b dataset build again: it makes anew what is damaged or missing")

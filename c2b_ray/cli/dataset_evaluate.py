@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,12 +54,22 @@ def evaluate(
 
 def _tell(result: Evaluated, out: str) -> None:
     for row in result.rates.to_pylist():
-        if row["of"] in ("dataset", "reference") and row["images"]:
-            interval = f"{row['rate_low']:.1%} to {row['rate_high']:.1%}"
-            show.line(f"{row['classifier']} fails {row['rate']:.1%} ({interval}) of the {row['of']} by {row['rule']}")
+        if row["of"] in ("dataset", "reference"):
+            show.line(_rate(row, out))
     if result.compared is not None:
         fid = "none" if result.compared.fid is None else f"{result.compared.fid:.2f}"
         show.line(f"FID {fid}, KID {result.compared.kid:.4f} in {result.compared.features}")
         for sentence in result.compared.why:
             show.line(sentence)
     show.line(f"page: {out}/index.html")
+
+
+def _rate(row: Mapping[str, Any], out: str) -> str:
+    """What one row of the rates says; an image without an answer is none that it was right about."""
+    name, silent = f"{row['classifier']}, {row['of']}, {row['rule']}", row["unanswered"]
+    reasons = f"{out}/{'answers' if row['of'] == 'dataset' else 'reference'} says why of each"
+    if not row["images"]:
+        return f"{name}: answered for none of {silent} images; {reasons}"
+    rate = f"{row['classifier']} fails {row['rate']:.1%} ({row['rate_low']:.1%} to {row['rate_high']:.1%})"
+    without = f"; {silent} images have no answer: {reasons}" if silent else ""
+    return f"{rate} of the {row['of']} by {row['rule']}{without}"

@@ -29,9 +29,9 @@ def print_json(value: Any) -> None:
     print(visible_json(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)))
 
 
-def cost_table(costs: Sequence[Any]) -> Table:
-    """What an audit would cost: a line per kind of work; seconds are of one model in one process."""
-    table = Table(title="What this audit would take", title_justify="left")
+def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
+    """What an audit, or a build, would cost: a line per kind of work; seconds are of one model in one process."""
+    table = Table(title=f"What this {of} would take", title_justify="left")
     table.add_column("what", overflow="fold")
     for name in ("at least", "at most", "a second", "minutes"):
         table.add_column(name, justify="right")

@@ -55,16 +55,21 @@ class Described(Protocol):
 
 
 def classification(
-    spec: str, classifier: Described, classes: Sequence[str], label_map: LabelMap | None, right: Right = "top1"
+    spec: str,
+    classifier: Described,
+    classes: Sequence[str],
+    label_map: LabelMap | None,
+    right: Right = "top1",
+    field: str = "classes",
 ) -> Classification:
-    """Returns the classification.
+    """Returns the classification. `field` names the classes: a field of a config, or an option.
 
     Raises ConfigError, which names a class that no label maps to, a label that the classifier does not have or that two
     classes share, or a rule for right answers that makes no sense for so few classes or labels.
     """
     labels = classifier.labels
-    groups = tuple(_labels_of(name, labels, label_map, spec) for name in classes)
-    _refuse_shared(groups, classes, labels, "classes" if label_map is None else "label_map")
+    groups = tuple(_labels_of(name, labels, label_map, spec, field) for name in classes)
+    _refuse_shared(groups, classes, labels, field if label_map is None else _map_field(field))
     if right == "among_classes" and len(classes) < 2:
         raise ConfigError(
             "right", f"among_classes would count every answer as {classes[0]!r}, the only class; use top1"
@@ -81,21 +86,24 @@ def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labe
             if owner.setdefault(label, name) != name:
                 raise ConfigError(
                     field,
-                    f"the classes {owner[label]!r} and {name!r} share the label {labels[label]!r} (index {label}), so "
-                    "that one answer would be right for both; give it to one of them",
+                    f"{owner[label]!r} and {name!r} share the label {labels[label]!r} (index {label}), so that one "
+                    "answer would be right for both; give it to one of them",
                 )
 
 
-def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spec: str) -> tuple[int, ...]:
+def _map_field(field: str) -> str:
+    """What gives a label map, beside what names the classes: a field of a config or an option."""
+    return "--label-map" if field.startswith("--") else "label_map"
+
+
+def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spec: str, field: str) -> tuple[int, ...]:
     index: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(labels):
         index[normalise(text)].append(i)
     if label_map is None:
         if normalise(name) not in index:
-            raise ConfigError(
-                "classes",
-                f"no label of {spec} is {name!r}; {nearest(normalise(name), index)} (or give `label_map`)",
-            )
+            known = nearest(normalise(name), index)
+            raise ConfigError(field, f"no label of {spec} is {name!r}; {known} (or give `{_map_field(field)}`)")
         return (_only(index[normalise(name)], name, name, spec),)
     chosen = label_map.get(name)
     if not chosen:

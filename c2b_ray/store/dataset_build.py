@@ -26,6 +26,8 @@ ABOUT, MANIFEST, HISTORY = "dataset.json", "manifest.json", "history.json"
 BUSY = "busy-"
 OVER = "over-"
 """The prefix of the folder of a process that is counted and being removed."""
+_FIELDS = {ABOUT: ("config", "config_hash", "plan"), MANIFEST: ("config_hash", "shards", "rows", "drops"), HISTORY: ()}
+"""The fields that each document must have."""
 _UNFINISHED = rf"({re.escape(ABOUT)}|{re.escape(MANIFEST)}|{re.escape(HISTORY)})\.tmp-[0-9a-f]{{8}}"
 
 
@@ -134,7 +136,7 @@ def building(location: str) -> Iterator[DatasetBuild]:
     with writer.single_writer(location) as still_ours:
         build = DatasetBuild(ShardFiles(location.rstrip("/"), uuid.uuid4().hex), still_ours)
         if build.about is None:
-            ours = {*writer.FILES, "captions.parquet", HISTORY, WORK, CANDIDATES, REPEATS, "shards", "drops"}
+            ours = {*writer.FILES, "captions.parquet", HISTORY, MANIFEST, WORK, CANDIDATES, REPEATS, "shards", "drops"}
             if others := [name for name in files.entries(location) if name not in ours and ".tmp-" not in name]:
                 raise RunError(
                     f"{location} is not empty and holds no dataset ({others[0]} …); choose an empty --out", run=location
@@ -155,7 +157,13 @@ def read_document(location: ShardFiles, name: str) -> dict[str, Any] | None:
     try:
         document = json.loads(files.read_bytes(location.at(name)))
     except ValueError as error:
-        raise SourceError(
-            f"{location.at(name)}: is not JSON ({error}); delete it and build again", location=location.at(name)
-        ) from error
-    return dict(document)
+        raise _no_document(location, name, f"is not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise _no_document(location, name, f"expected a JSON object, got {type(document).__name__}")
+    if lacking := [field for field in _FIELDS[name] if field not in document]:
+        raise _no_document(location, name, f"lacks {', '.join(lacking)}")
+    return document
+
+
+def _no_document(location: ShardFiles, name: str, why: str) -> SourceError:
+    return SourceError(f"{location.at(name)}: {why}; delete it and build again", location=location.at(name))

@@ -144,6 +144,16 @@ def open_dataset(location: str, classifier: str | None = None) -> FailureDataset
     return dataset if classifier is None else _narrowed(dataset, classifier)
 
 
+def without_rows(dataset: FailureDataset) -> SourceError:
+    """What to say of a dataset that holds nothing: that nothing failed is a result, and no damage."""
+    if dataset.rows:
+        why = f"has no rows that {dataset.classifier} failed, of {dataset.rows}"
+    else:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dataset.manifest.get("drops", {}).items())
+        why = f"has no rows: of {dataset.manifest.get('draws')} draws none was kept ({reasons})"
+    return SourceError(f"{dataset.location}: {why}", location=dataset.location)
+
+
 def classifiers_of(dataset: FailureDataset) -> list[str]:
     """Returns the classifiers that the dataset was built with, in the config's order."""
     if dataset.names:

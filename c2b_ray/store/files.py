@@ -68,13 +68,17 @@ def refusals(location: str | Path) -> Iterator[None]:
 
 @contextmanager
 def reading(location: str | Path, what: str = "file") -> Iterator[None]:
-    """Does what `answers` does, and raises SourceError for a missing file."""
+    """Does what `answers` does, and raises SourceError for what is missing, or is a directory."""
     try:
         with answers(location):
             yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:  # the latter below what is a file
         words = absent_bucket(location) or f"{location}: no such {what}"
         raise SourceError(words, location=str(location)) from error
+    except OSError as error:
+        if "is a directory" not in str(error):  # pyarrow says it in words alone
+            raise
+        raise SourceError(f"{location}: is a directory, no {what}", location=str(location)) from error
 
 
 def make_directory(location: str | Path) -> None:

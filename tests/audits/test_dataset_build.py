@@ -11,6 +11,10 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.commands.dataset.evaluate import evaluate
+from c2b_ray.commands.dataset.export import export
+from c2b_ray.commands.dataset.preflight import estimate
+from c2b_ray.commands.dataset.show import show
 from c2b_ray.commands.dataset.verify import verify
 from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.roles import GenerationRequest
@@ -198,6 +202,72 @@ def test_a_caption_without_its_label_is_refused_by_its_row(tmp_path):
     (tmp_path / "wrong.csv").write_text("label,caption\nboat,a boat\nmug,a cup of tea\n")
     with pytest.raises(ConfigError, match="row 2: the caption 'a cup of tea' does not name its label 'mug'"):
         built(tmp_path, captions={"file": str(tmp_path / "wrong.csv")})
+
+
+def test_a_label_that_the_classifier_lacks_is_said_of_the_captions_by_the_build_and_by_its_dry_run(tmp_path):
+    (tmp_path / "zebras.csv").write_text("label,caption\nzebra,a zebra at night\n")
+    fields = config(tmp_path, captions={"file": str(tmp_path / "zebras.csv")}, classifier="world:resnet-control-0")
+    said = "^captions: no label of world:resnet-control-0 is 'zebra'"
+    with pytest.raises(ConfigError, match=said):
+        c2b_ray.build_dataset(fields, tmp_path / "out")
+    with pytest.raises(ConfigError, match=said):
+        estimate(fields)
+
+
+def test_a_file_of_captions_from_windows_is_read_and_one_in_another_encoding_says_what_to_do(tmp_path):
+    file = tmp_path / "windows.csv"
+    lines = ["label,caption", 'boat,"a boat, na\u00efve \u2615"', "boat,a boat", "boat,  a   boat ", ""]
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    built(tmp_path, captions={"file": str(file)}, draws_per_caption=4)
+    planned = pq.read_table(tmp_path / "out" / "captions.parquet").to_pylist()
+    assert [row["caption"] for row in planned] == ["a boat, na\u00efve \u2615", "a boat"]
+    file.write_bytes("label,caption\nboat,a boat caf\u00e9\n".encode("latin-1"))
+    with pytest.raises(SourceError, match=r"windows\.csv: .* save it as UTF-8"):
+        built(tmp_path, "other", captions={"file": str(file)})
+
+
+def test_a_dataset_without_a_failure_is_whole_and_says_so_where_its_rows_are_wanted(tmp_path):
+    result = built(tmp_path, name="no failure", true_below=1e-9)
+    out = str(tmp_path / "no failure")
+    assert (result.rows, result.drops) == (0, {"not_failed": 150})
+    assert not verify(out).problems
+    said = r"no failure: has no rows: of 150 draws none was kept \(150 not_failed\)"
+    for use in (
+        lambda: show(out, str(tmp_path / "pages")),
+        lambda: export(out, "imagefolder", str(tmp_path / "files")),
+        lambda: evaluate(out, ["world:resnet-control-0"], str(tmp_path / "numbers")),
+    ):
+        with pytest.raises(SourceError, match=said):
+            use()
+    assert {path.name for path in tmp_path.iterdir()} == {"captions.csv", "no failure"}
+
+
+def test_what_the_captions_name_and_is_no_file_of_captions_is_said_so(tmp_path):
+    with pytest.raises(SourceError, match="is a directory, no file"):
+        built(tmp_path, captions={"file": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"captions\.run: .* it is no run of c2b failures"):
+        built(tmp_path, captions={"run": str(tmp_path)})
+    with pytest.raises(SourceError, match=r"captions\.csv: is no dataset of failures"):
+        show(str(tmp_path / "captions.csv"), str(tmp_path / "pages"))
+
+
+@pytest.mark.parametrize("name", ["dataset.json", "manifest.json"])
+@pytest.mark.parametrize("damage", ["{", "[]", "{}"])
+def test_a_damaged_document_is_named_and_made_anew_once_it_is_removed(tmp_path, name, damage):
+    built(tmp_path)
+    before = canonical(tmp_path / "out")
+    document = tmp_path / "out" / name
+    document.write_text(damage)
+    for use in (lambda: verify(str(tmp_path / "out")), lambda: built(tmp_path)):
+        with pytest.raises(SourceError, match=f"{name}: .*; delete it and build again"):
+            use()
+    document.unlink()
+    if name == "dataset.json":
+        with pytest.raises(RunError, match="holds the dataset of another config"):
+            built(tmp_path, seed=1)
+    assert built(tmp_path).made == 0
+    assert not verify(str(tmp_path / "out")).problems
+    assert canonical(tmp_path / "out") == before
 
 
 def test_labelled_images_stand_in_for_draws_and_keep_their_bytes(tmp_path):

@@ -43,7 +43,7 @@ def decider(config: FailuresConfig, name: str, known: Description, ancestry: Anc
     """Returns what decides whether an answer of a classifier is a failure. ConfigError where the classifier lacks one
     of the run's labels, or where no answer could fail by the run's rule."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    groups = classification(name, known, config.labels, label_map).labels_of_class
+    groups = classification(name, known, config.labels, label_map, field="labels").labels_of_class
     names = list(known.labels)
     for label, positions in zip(config.labels, groups, strict=True):
         for position in positions:

@@ -98,8 +98,9 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
         fields = config.model_dump(mode="json")
         about = directory.about
         hash_now = config_hash(config, format_of(about))
-        if about is not None and about["config_hash"] != hash_now:
-            raise _another(out, about, fields, hash_now)
+        known = about or directory.manifest  # whose dataset.json was removed, because it was damaged
+        if known is not None and known["config_hash"] != hash_now:
+            raise _another(out, known, fields, hash_now)
         via = session.chosen(lambda: _most_draws(directory, config))
         with backend(via, session.placement) as models:
             models.runner.check_paths(out, paths_read(config))
@@ -109,7 +110,11 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
 
 
 def _another(out: str, about: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
-    changed = differences(about["config"], fields) if about["config"] != fields else "contents of a file"
+    config = about.get("config")
+    if config is None:
+        changed = "config, of which the removed dataset.json told,"
+    else:
+        changed = differences(config, fields) if config != fields else "contents of a file"
     hint = "" if IN_MEMORY not in str(fields["classifier"]) else UNNAMED
     return RunError(
         f"{out} holds the dataset of another config: its hash is {about['config_hash']}, this one's is {hash_now} (the "
@@ -183,7 +188,7 @@ def _planned(config: DatasetConfig, directory: DatasetBuild, models: Backend, st
     if numbered.repeated:
         plan["repeated_captions"] = numbered.repeated
     if numbered.repeated and not from_run:  # a run has a caption for each of its targets and classifiers
-        steps.warn(f"{numbered.repeated} captions are there again, with the same label; each is drawn once")
+        steps.warn(f"a caption that comes again with the same label is drawn once; left out: {numbered.repeated}")
     return {
         "labels": list(numbered.labels),
         "captions_sha256": directory.files.digest(CAPTIONS).sha256,

@@ -68,12 +68,26 @@ def _tables_of_file(location: str) -> Iterator[pa.Table]:
                 yield pa.Table.from_batches([batch])
     except pa.ArrowException as error:
         why = " ".join(str(error).split())
-        raise SourceError(f"{location}: is no CSV or Parquet file of captions: {why}", location=location) from error
+        hint = "; save it as UTF-8" if "invalid UTF8" in why else ""
+        raise SourceError(
+            f"{location}: is no CSV or Parquet file of captions: {why}{hint}", location=location
+        ) from error
+
+
+def hypotheses_of(run: str) -> str:
+    """Where a run of `c2b failures` has its captions. ConfigError where it has none."""
+    location = f"{run.rstrip('/')}/hypotheses.parquet"
+    if not files.exists(location):
+        raise ConfigError(
+            "captions.run",
+            f"{run} has no hypotheses.parquet: it is no run of c2b failures, or that has not ended; run it again first",
+        )
+    return location
 
 
 def of_run(location: str) -> Iterator[tuple[str, str]]:
     """Yields (label, caption) of the failing captions that a run of `c2b failures` confirmed."""
-    table = files.read_table(f"{location.rstrip('/')}/hypotheses.parquet")
+    table = files.read_table(hypotheses_of(location))
     rows = [row for row in table.to_pylist() if row["stage"] == "confirmation" and row["verdict"] == "failure"]
     if not rows:
         raise SourceError(

@@ -16,6 +16,8 @@ from c2b_ray.names import folded
 from c2b_ray.roles import Description
 from c2b_ray.steps.predict import Classification, LabelMap, classification
 
+CLASSIFIERS = "--classifiers"
+
 _NAMED = re.compile(r"([\w .+@#-]{1,60})=([a-z][\w-]*:.*)", re.DOTALL)
 _NEXT = re.compile(r",\s*(?=(?:[\w .+@#-]{1,60}=)?[a-z][\w-]*:)")
 
@@ -53,17 +55,17 @@ def contestants(
     `labels`: those that each classifier must have, and those of a reference, of which the common ones are used.
     """
     if not named_specs:
-        raise ConfigError("--classifiers", "name at least one classifier")
+        raise ConfigError(CLASSIFIERS, "name at least one classifier")
     described = [(name, spec, describe("classifier", spec)) for name, spec in named_specs]
     shared = [*labels[0], *_in_common(described, labels, label_map)]
     entries = [
-        Contestant(name, spec, family(name), classification(spec, one, shared, label_map))
+        Contestant(name, spec, family(name), classification(spec, one, shared, label_map, field=CLASSIFIERS))
         for name, spec, one in described
     ]
     seen: set[str] = set()
     for entry in entries:
         if folded(entry.name) in seen:
-            raise ConfigError("--classifiers", f"{entry.name!r} is there twice; put another name before one: NAME=SPEC")
+            raise ConfigError(CLASSIFIERS, f"{entry.name!r} is there twice; put another name before one: NAME=SPEC")
         seen.add(folded(entry.name))
     return sorted(entries, key=lambda entry: (entry.family, entry.name))
 
@@ -82,9 +84,8 @@ def _in_common(
     except ConfigError:  # then one by one, which takes a thousand times as long
         pass
     kept: list[str] = []
-    taken = [
-        set(sum(classification(spec, known, labels[0], label_map).labels_of_class, ())) for _, spec, known in described
-    ]
+    asked = [classification(spec, known, labels[0], label_map, field=CLASSIFIERS) for _, spec, known in described]
+    taken = [set(sum(one.labels_of_class, ())) for one in asked]
     for label in more:
         try:
             groups = [

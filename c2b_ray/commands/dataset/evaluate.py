@@ -28,7 +28,7 @@ from c2b_ray.commands.dataset.evaluate_counts import Answers, changed_answers, c
 from c2b_ray.commands.dataset.evaluate_features import Compared, compare
 from c2b_ray.commands.dataset.evaluated import Evaluated
 from c2b_ray.config.label_map import read_label_map
-from c2b_ray.errors import RunError, SourceError
+from c2b_ray.errors import RunError
 from c2b_ray.filesystems.spec_paths import located, paths
 from c2b_ray.models import features
 from c2b_ray.pipelines import images as pipeline
@@ -38,7 +38,7 @@ from c2b_ray.schemas.evaluation import CHECKED, FAILURE_RATES
 from c2b_ray.steps.check import check
 from c2b_ray.steps.predict import LoadedClassifier
 from c2b_ray.store import files
-from c2b_ray.store.failure_dataset import FailureDataset, classifiers_of, open_dataset
+from c2b_ray.store.failure_dataset import FailureDataset, classifiers_of, open_dataset, without_rows
 from c2b_ray.store.parts import opened
 
 ALONE = Session()
@@ -75,7 +75,7 @@ def evaluate(
         reference = None if against.reference is None else sources.Reference.at(against.reference)
         names = sorted(data.label_counts())
         if not names:
-            raise SourceError(f"{dataset}: has no rows to evaluate", location=dataset)
+            raise without_rows(data)
         known = against.label_map or data.label_map
         mapped = read_label_map(known, []) if isinstance(known, str) else known
     _claim(out, data)
@@ -84,7 +84,9 @@ def evaluate(
         models.runner.check_paths(out, read)
         with steps.step("describe the classifiers"):
             more = reference.labels if reference else []
-            entries = contestants([_named(data, text) for text in classifiers], models.describe, (names, more), mapped)
+            entries = contestants(
+                [_named(data, text) for text in _apart(data, classifiers)], models.describe, (names, more), mapped
+            )
         mapping = content_id(mapped)
         stages = _Stages(models, data, reference, entries, out, steps, mapping)
         stages.answer()
@@ -131,6 +133,21 @@ class _Stages:
         role = partial(_loaded, [(self.models.classifier(entry.spec), entry) for entry in self.entries])
         runner = self.models.runner
         runner.run(rows, check, role, out, id_column="answer_id", config=config, on_progress=on_progress)
+
+
+def _apart(data: FailureDataset, texts: Sequence[str]) -> list[str]:
+    """The texts, with those apart that are lists of the build's own names: a comma before a spec alone parts specs."""
+    apart: list[str] = []
+    for text in texts:
+        begun = False
+        for part in text.split(","):
+            alone = part.strip() in data.specs
+            if begun and not alone:
+                apart[-1] += f",{part}"
+            else:
+                apart.append(part.strip())
+            begun = not alone
+    return apart
 
 
 def _named(data: FailureDataset, text: str) -> tuple[str, str]:

@@ -24,14 +24,14 @@ from c2b_ray.commands.dataset.formats.huggingface import HuggingFace
 from c2b_ray.commands.dataset.formats.imagefolder import ImageFolder
 from c2b_ray.commands.dataset.formats.kit import WORK, About, Folder, Format, json_line
 from c2b_ray.commands.dataset.formats.webdataset import WebDataset
-from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
+from c2b_ray.errors import ConfigError, RunError, nearest
 from c2b_ray.filesystems import is_remote, resolve
 from c2b_ray.filesystems.lock import only_writer
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.stage import Rows, StageConfig
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, lease
-from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
+from c2b_ray.store.failure_dataset import FailureDataset, open_dataset, without_rows
 from c2b_ray.store.parts import read_stage
 
 FORMATS: dict[str, Callable[[tuple[str, ...], int], Format]] = {
@@ -67,6 +67,8 @@ def export(dataset: str, format: str, out: str, classifier: str | None = None, s
     if format not in FORMATS:
         raise ConfigError("--format", f"there is no format {format!r}; {nearest(format, FORMATS)}")
     opened = open_dataset(dataset, classifier)
+    if not opened.rows:
+        raise without_rows(opened)
     steps = Steps(session.listener)
     groups = groups_of(opened)
     identity = {"dataset": opened.id, "format": format, "classifier": classifier, "version": 1}
@@ -75,7 +77,7 @@ def export(dataset: str, format: str, out: str, classifier: str | None = None, s
         with steps.step("count labels"):
             labels = dict(sorted(opened.label_counts().items()))
             if not labels:
-                raise SourceError(f"{dataset}: has no rows{f' that {classifier} failed' if classifier else ''}")
+                raise without_rows(opened)
         kind = FORMATS[format](tuple(labels), len(groups))
         with steps.step("write files") as on_progress:
             rows = Rows([_block(opened, number, group) for number, group in enumerate(groups)], total=len(groups))

@@ -88,7 +88,7 @@ def outputs(model: Trainable, names: Sequence[str], label_map: LabelMap | None) 
     result = {}
     for name in names:
         mapped = label_map if label_map is not None and name in label_map else None
-        group = classification(model.spec, model.known, [name], mapped).labels_of_class[0]
+        group = classification(model.spec, model.known, [name], mapped, field="--classifier").labels_of_class[0]
         if len(group) > 1:
             raise ConfigError(
                 f"label_map.{name}", f"{len(group)} outputs of {model.spec} stand for it; training needs one: name it"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from c2b_ray.commands.dataset.captions import hypotheses_of
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import PACKAGED
 from c2b_ray.errors import RunError
@@ -87,7 +88,7 @@ def _captions_read(config: DatasetConfig) -> dict[str, str]:
     if captions is not None and captions.file is not None:
         return {"captions.file": files.sha256(captions.file)[0]}
     if captions is not None and captions.run is not None:
-        return {"captions.run": files.sha256(f"{captions.run.rstrip('/')}/hypotheses.parquet")[0]}
+        return {"captions.run": files.sha256(hypotheses_of(captions.run))[0]}
     return {}
 
 

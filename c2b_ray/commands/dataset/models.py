@@ -63,19 +63,21 @@ def open_table(location: str, columns: dict[str, str]) -> LabelledTable:
 def _judge(config: DatasetConfig, named: tuple[str, str], labels: Sequence[str], models: Backend) -> JudgeThere:
     name, spec = named
     known = models.describe("classifier", spec)
-    label_map = config.label_map if isinstance(config.label_map, dict) else None
-    positions = classification(name, known, labels, label_map).labels_of_class
-    truths = truths_of(config, name, known, dict(zip(labels, positions, strict=True)))
+    truths = truths_of(config, name, known, labels)
     return JudgeThere(name, known.revision, known.labels, truths, models.classifier(spec))
 
 
-def truths_of(
-    config: DatasetConfig, name: str, known: Description, positions: dict[str, tuple[int, ...]]
-) -> dict[str, Truth]:
-    """Returns each label's truth in a classifier's label space. Raises ConfigError where the rule could never fail."""
+def truths_of(config: DatasetConfig, name: str, known: Description, labels: Sequence[str]) -> dict[str, Truth]:
+    """Returns each label's truth in a classifier's label space.
+
+    Raises ConfigError where the classifier lacks a label, or where the rule could never fail.
+    """
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    field = "captions" if config.images.labelled is None else TABLE_FIELD
+    groups = classification(name, known, labels, label_map, field=field).labels_of_class
     hierarchy = None if config.hierarchy is None else Hierarchy(read_hierarchy(config.hierarchy), known.labels)
     truths = {}
-    for label, outputs in positions.items():
+    for label, outputs in zip(labels, groups, strict=True):
         members = np.zeros(len(known.labels), bool)
         members[list(outputs)] = True
         truths[label] = Truth(members, None if hierarchy is None else hierarchy.kin(outputs))

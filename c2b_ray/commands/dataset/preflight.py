@@ -5,12 +5,14 @@ from __future__ import annotations
 from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
 from c2b_ray.audits.kit.specs import check_spec
 from c2b_ray.commands.dataset.captions import of_file, of_run, of_table
-from c2b_ray.commands.dataset.models import open_table
+from c2b_ray.commands.dataset.models import open_table, truths_of
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.filesystems.spec_paths import paths
+from c2b_ray.models import catalog
 from c2b_ray.steps.dataset.captions import Numbered
+from c2b_ray.steps.labels import TARGET
 from c2b_ray.store.labelled import LabelledTable
 
 
@@ -48,10 +50,15 @@ def paths_read(config: DatasetConfig) -> dict[str, str]:
 
 
 def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
-    """Returns the cost of a build, line by line, from a short trial of its models in this process; writes nothing."""
+    """Returns the cost of a build, line by line, from a short trial of its models in this process; writes nothing.
+
+    Raises ConfigError where a classifier lacks a label of the captions, as the build itself would.
+    """
     config = read_dataset_config(config)
     check(config)
-    captions, draws = _size(config)
+    captions, draws, labels = _size(config)
+    for name, spec in config.specs.items():
+        truths_of(config, name, catalog.described("classifier", spec), labels)
     shards = -(-draws // config.shard_draws)
     costs = [Cost("captions", captions, captions), Cost("shards", shards, shards)]
     each = draws // config.images.sources
@@ -70,25 +77,27 @@ def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
     return [*costs, Cost("rows to keep", 0, most, note="at most, where every image fails")]
 
 
-def _size(config: DatasetConfig) -> tuple[int, int]:
-    """Returns the numbers of captions and draws, at most."""
+def _size(config: DatasetConfig) -> tuple[int, int, list[str]]:
+    """Returns the numbers of captions and draws, at most, and the labels of the captions."""
     if config.images.labelled is not None:
         numbered = Numbered(0)
         labelled = config.images.labelled
         table = open_table(labelled.table, dict(labelled.columns or {}))
         for _ in numbered.tables(of_table(labelled, table, list(config.label_map or ()))):
             continue
-        return numbered.captions, numbered.total
+        return numbered.captions, numbered.total, list(numbered.labels)
     captions = config.captions
     assert captions is not None
     if captions.language_model is not None:
-        count = captions.per_label * len(captions.labels or ())
+        labels = list(captions.labels or ())
+        count = captions.per_label * len(labels)
     elif captions.images is not None:
-        count = LabelledTable(captions.images, "captions.images").labels.num_rows
+        labelled_images = LabelledTable(captions.images, "captions.images").labels
+        count, labels = labelled_images.num_rows, sorted(set(labelled_images[TARGET].to_pylist()) - {None})
     else:
         pairs = of_file(captions.file) if captions.file is not None else of_run(str(captions.run))
         numbered = Numbered(1)
         for _ in numbered.tables((label, text, None) for label, text in pairs):
             continue
-        count = numbered.captions
-    return count, count * config.draws_per_caption * config.images.sources
+        count, labels = numbered.captions, list(numbered.labels)
+    return count, count * config.draws_per_caption * config.images.sources, labels

@@ -21,10 +21,10 @@ from typing import Any
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.commands.dataset.export import destination
 from c2b_ray.commands.dataset.formats.kit import Folder
-from c2b_ray.errors import ConfigError, ImageError, SourceError
+from c2b_ray.errors import ConfigError, ImageError
 from c2b_ray.report.dataset import browse
 from c2b_ray.report.kit.thumbnails import thumbnail
-from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
+from c2b_ray.store.failure_dataset import FailureDataset, open_dataset, without_rows
 
 FACETS = {"label": "label", "caption": "caption", "predicted": "prediction", "kept_because": "reason"}
 """Column → the folder of its pages."""
@@ -81,6 +81,8 @@ def show(
     if most < 1:
         raise ConfigError("--most", f"{most} is not a whole number above 0")
     data = open_dataset(dataset, classifier)
+    if not data.rows:
+        raise without_rows(data)
     steps = Steps(listener)
     identity = {"dataset": data.id, "format": "pages", "classifier": classifier, "most": most}
     with destination(out, identity) as folder, tempfile.TemporaryDirectory(prefix="c2b-ray-") as spool:
@@ -88,7 +90,7 @@ def show(
             facets = _counted(data, most)
             rows = sum(facets["label"].counts.values())
             if not rows:
-                raise SourceError(f"{dataset}: has no rows to show", location=dataset)
+                raise without_rows(data)
         with steps.step("make thumbnails"):
             waiting = _Waiting(Path(spool))
             images = _fill(data, facets, waiting)

@@ -11,8 +11,9 @@ import pytest
 from synthetic_dataset import Recipe, write_dataset
 
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.cli.dataset_evaluate import evaluate as evaluate_command
 from c2b_ray.commands.dataset.contestants import family, listed
-from c2b_ray.commands.dataset.evaluate import Against, evaluate
+from c2b_ray.commands.dataset.evaluate import Against, _apart, evaluate
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.store import files
 from c2b_ray.store.failure_dataset import open_dataset
@@ -70,6 +71,21 @@ def test_rates_transfer_and_consistency_are_counts_of_the_answers(dataset, tmp_p
     assert "Transfer, top-1" in (tmp_path / "out" / "index.html").read_text()
     parts = list((tmp_path / "out" / "answers").glob("*/part-*"))
     assert sum(files.read_table(part).num_rows for part in parts) == 2 * len(keys)  # the first answered once
+
+
+def test_classifiers_of_the_build_are_called_by_their_names_with_commas_between_and_beside_specs(dataset, tmp_path):
+    spec = predictions(tmp_path / "a,b.parquet", dataset, lambda key: True)
+    texts = [f"{BUILT[1]}, {BUILT[0]}", f"{spec},{BUILT[0]}"]
+    assert _apart(open_dataset(dataset), texts) == [BUILT[1], BUILT[0], spec, BUILT[0]]
+    assert _apart(open_dataset(dataset), [spec, f"again={spec}"]) == [spec, f"again={spec}"]
+
+
+def test_a_classifier_that_answers_for_no_image_is_said_to_have_answered_for_none(dataset, tmp_path, capsys):
+    files.write_table(tmp_path / "t.parquet", pa.table({"key": ["another"], **{name: [0.1] for name in CLASSES}}))
+    out = str(tmp_path / "out")
+    evaluate_command(dataset, [f"silent=table:{tmp_path}/t.parquet"], out, neighbours=0, via="here")
+    said = f"silent, dataset, top1: answered for none of {len(rows_of(dataset))} images; {out}/answers says why of each"
+    assert said in capsys.readouterr().out
 
 
 def test_another_label_map_asks_for_other_answers(dataset, tmp_path):

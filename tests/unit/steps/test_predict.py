@@ -106,3 +106,17 @@ def test_what_would_make_answers_meaningless_is_refused(classes, label_map, righ
 def test_underscores_do_not_make_two_classes_of_one_label():
     with pytest.raises(ConfigError, match="share the label"):
         classification("x:y", Fixed(["traffic light", "bus"], []), ["traffic light", "traffic_light"], None)
+
+
+@pytest.mark.parametrize(
+    ("field", "names", "label_map", "words"),
+    [
+        ("captions", ["tram"], None, "captions: no label of x:y is 'tram'.*or give `label_map`"),
+        ("--classifiers", ["tram"], None, "--classifiers: no label of x:y is 'tram'.*or give `--label-map`"),
+        ("captions", ["bus", "Bus"], None, "captions: 'bus' and 'Bus' share the label 'bus'"),
+        ("--classifiers", ["bus", "tram"], {"bus": [0], "tram": [0]}, "--label-map: 'bus' and 'tram' share the label"),
+    ],
+)
+def test_what_is_wrong_with_a_label_is_said_of_what_the_user_wrote(field, names, label_map, words):
+    with pytest.raises(ConfigError, match=words):
+        classification("x:y", Fixed(["bus", "boat"], []), names, label_map, field=field)

@@ -1,0 +1,181 @@
+"""One build of a dataset on 1, 2 and 4 logical nodes of the same cores: its rows, and who takes what CPU of a draw.
+
+    PYTHONPATH=tests/support python bench/dataset_nodes.py [--nodes 1 2 4] [--draws 40000] [--actors 4] [--repeats 1]
+
+Each node is a Ray node with daemons and processes of its own, all on this machine. The world's renderer draws, and a
+classifier of a few pixels answers, in --actors processes spread over the nodes, whatever their number: so the models'
+work is the same, and what differs is what nodes cost. With --actors 0 there is one a node.
+
+`start_cpu_s`: of all processes until every actor is at work: Ray starts them, they import and load. `cpu_ms_a_draw`: of
+all processes from then until the last shard is drawn, and by whom (driver, GCS and raylets, actors, Ray's others), over
+the draws made meanwhile. `second_pass_cpu_ms_a_draw`: of what follows, over all draws. `idle_cpu_ms_a_s`: of the same
+cluster in a second before it has anything to do; `less_idle`: CPU-ms a draw without that share of its time.
+`whole_cpu_ms_a_draw`: everything from the first call, starts included, over all draws. `rows_sha256`: of all rows and
+drops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataset_build import LABELS, crew
+from ray import cloudpickle
+from raylets import Hardware, Raylets, await_nodes, raylets
+
+from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.pipelines.cluster import ADDRESS, ensure_ray
+from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
+from c2b_ray.pipelines.shards.passes import Passes
+from c2b_ray.pipelines.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.pipelines.shards.workshop import Recipe, Task
+from c2b_ray.steps.dataset.captions import Numbered
+from c2b_ray.steps.dataset.plan import Plan
+from c2b_ray.store.dataset_build import building
+
+TICK = os.sysconf("SC_CLK_TCK")
+SETTLED_S = 5.0
+DRAWS_PER_CAPTION, SHARD_DRAWS, BATCH = 1000, 250, 32
+GROUPS = {"gcs_server": "daemons", "raylet/raylet": "daemons", "ray::Hand": "actors"}
+"""What a command line holds → whose CPU it is; all else is Ray's agents, monitors and idle workers."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """CPU seconds so far of each process of a cluster and of this one, with its group."""
+
+    at: float
+    draws: int
+    seconds: dict[int, tuple[str, float]]
+
+    @staticmethod
+    def of(cluster: Raylets, draws: int = 0) -> Snapshot:
+        seconds = {os.getpid(): ("driver", time.process_time())}
+        for pid in {pid for node in cluster.nodes.values() for pid in node.processes()}:
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended meanwhile
+                continue
+            group = next((group for name, group in GROUPS.items() if name in command), "others")
+            seconds[pid] = group, (int(fields[11]) + int(fields[12])) / TICK
+        return Snapshot(time.monotonic(), draws, seconds)
+
+    def since(self, before: Snapshot) -> Counter[str]:
+        """CPU seconds of each group from then until now."""
+        spent: Counter[str] = Counter()
+        for pid, (group, seconds) in self.seconds.items():
+            spent[group] += seconds - before.seconds.get(pid, ("", 0.0))[1]  # type: ignore[assignment]
+        return spent
+
+
+def measured(nodes: int, actors: int, draws: int, idle: float) -> dict[str, Any]:
+    hardware = Hardware(cpus=actors / nodes)
+    names = [f"node{number}" for number in range(1, nodes)]
+    shape = {"stages": {"shards": {"min_actors": actors, "max_actors": actors, "cpus": 1}}}
+    with ExitStack() as stack:
+        cluster = stack.enter_context(raylets(hardware, dict.fromkeys(names, hardware)))
+        os.environ[ADDRESS] = cluster.address
+        stack.callback(os.environ.pop, ADDRESS)
+        stack.enter_context(ensure_ray())
+        await_nodes(nodes)
+        time.sleep(SETTLED_S)
+        before = Snapshot.of(cluster)
+        time.sleep(idle)
+        after = Snapshot.of(cluster)
+        idle_share = after.since(before).total() / (after.at - before.at)
+        out = Path(stack.enter_context(tempfile.TemporaryDirectory()), "dataset")
+        moments = _built(out, draws, PlacementConfig.model_validate(shape), cluster, actors)
+        digest = _digest(out)
+    return _costs(moments, idle_share) | {"rows_sha256": digest}
+
+
+def _costs(moments: list[Snapshot], idle_share: float) -> dict[str, Any]:
+    began, at_work, drawn, ended = moments
+    of_draws, counted = drawn.since(at_work), drawn.draws - at_work.draws
+    seconds = drawn.at - at_work.at
+
+    def a_draw(spent: float, draws: int = counted) -> float:
+        return round(1000 * spent / draws, 4)
+
+    return {
+        "draws": drawn.draws,
+        "counted": counted,
+        "seconds": round(seconds, 1),
+        "start_cpu_s": round(at_work.since(began).total(), 2),
+        "cpu_ms_a_draw": a_draw(of_draws.total()),
+        "by": {group: a_draw(spent) for group, spent in sorted(of_draws.items())},
+        "idle_cpu_ms_a_s": round(1000 * idle_share, 1),
+        "less_idle": a_draw(of_draws.total() - idle_share * seconds),
+        "second_pass_cpu_ms_a_draw": a_draw(ended.since(drawn).total(), ended.draws),
+        "whole_cpu_ms_a_draw": a_draw(ended.since(began).total(), ended.draws),
+    }
+
+
+def _built(out: Path, draws: int, placement: PlacementConfig, cluster: Raylets, actors: int) -> list[Snapshot]:
+    """Builds it: what was spent at its start, when all actors had work, when all was drawn, and at its end."""
+    captions = -(-draws // DRAWS_PER_CAPTION)
+    with building(str(out)) as directory:
+        texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(captions))
+        write_captions(directory.files, Numbered(DRAWS_PER_CAPTION).tables(texts))
+        plan = Plan("nodes", captions * DRAWS_PER_CAPTION, SHARD_DRAWS, BATCH)
+        recipe = Recipe(directory.files, plan, partial(crew, True, 0.1), 1, 0, 4, 1000)
+        moments = [Snapshot.of(cluster)]
+        crews = CrewsOnRay(recipe, placement)
+        passes = Passes(recipe, crews, PlannedCaptions(directory.files))
+
+        def tell(done: int, total: int, sums: dict[str, float]) -> None:
+            # A shard that is at work leaves a note: one for each actor once all have loaded what they need.
+            if len(moments) == 1 and sum(1 for _ in out.glob("work/*/busy-*")) >= actors:
+                moments.append(Snapshot.of(cluster, done))
+
+        passes.run_first(tell)
+        moments.append(Snapshot.of(cluster, plan.draws))
+        passes.run_second(lambda *progress: None)
+        crews.run((Task("listed", group) for group in range(plan.groups)), lambda *done: None, lambda sums: None)
+        moments.append(Snapshot.of(cluster, plan.draws))
+        crews.close()
+    if len(moments) != 4:
+        raise RuntimeError(f"{draws} draws were over before {actors} actors were at work; give more --draws")
+    return moments
+
+
+def _digest(out: Path) -> str:
+    digest = hashlib.sha256()
+    for folder in ("shards", "drops"):
+        for path in sorted((out / folder).iterdir()):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--draws", type=int, default=40_000)
+    parser.add_argument("--actors", type=int, default=4, help="in all; 0: one a node")
+    parser.add_argument("--repeats", type=int, default=1, help="of all numbers of nodes, in turn")
+    parser.add_argument("--idle", type=float, default=10.0, help="seconds that an idle cluster is watched")
+    args = parser.parse_args()
+    # So that `finally` runs where it is ended from outside: nodes have sessions of their own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    cloudpickle.register_pickle_by_value(sys.modules["dataset_build"])
+    for _ in range(args.repeats):
+        for nodes in args.nodes:
+            result = measured(nodes, args.actors or nodes, args.draws, args.idle)
+            print("nodes", nodes, json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
