@@ -1,6 +1,6 @@
 """One dataset build through many deaths of its drivers, workers and nodes: rows lost or doubled, shards done again.
 
-    PYTHONPATH=.:tests/support python bench/dataset_kills.py [--kills 50] [--draws 45000] [--seed 0] [--commits]
+    PYTHONPATH=.:tests/support python bench/dataset_kills.py [--kills 50] [--draws 45000] [--minutes M] [--commits]
 
 `c2b dataset build` runs on a Ray cluster of a head and two nodes on this machine, with the world's renderer and a
 shipped classifier. At random moments, each after at least one more shard was drawn, a SIGKILL goes to the driver, to
@@ -97,15 +97,15 @@ def kill_one(kind: str, driver: Driver, cluster: Raylets, rng: random.Random) ->
     return bool(workers)
 
 
-def through_deaths(folder: Path, cluster: Raylets, kills: int, rng: random.Random) -> dict[str, object]:
+def through_deaths(folder: Path, cluster: Raylets, kills: int, minutes: float, rng: random.Random) -> dict[str, object]:
     plan = [kind for kind, share in SHARES.items() for _ in range(round(share * kills))]
     rng.shuffle(plan)
     done: Counter[str] = Counter()
-    under_way = 0
+    under_way, until = 0, time.monotonic() + 60 * minutes
     driver = Driver(folder, "killed", cluster.address)
     try:
         for kind in plan:
-            if not driver.until_one_more():
+            if time.monotonic() > until or not driver.until_one_more():
                 break
             time.sleep(rng.uniform(0, 1))
             flying = driver.under_way()
@@ -140,7 +140,7 @@ def compared(folder: Path) -> dict[str, object]:
     }
 
 
-def random_kills(folder: Path, kills: int, draws: int, seed: int) -> None:
+def random_kills(folder: Path, kills: int, minutes: float, draws: int, seed: int) -> None:
     write_config(folder, draws_per_caption=draws // 3, shard_draws=SHARD_DRAWS, cap_per_caption=draws)
     (folder / "placement.yaml").write_text(PLACEMENT)
     with raylets(HEAD, dict.fromkeys(NODES, NODE), SOON) as cluster:
@@ -152,7 +152,7 @@ def random_kills(folder: Path, kills: int, draws: int, seed: int) -> None:
             undisturbed.kill()
         print(json.dumps({"undisturbed_s": round(time.monotonic() - began)}), flush=True)
         began = time.monotonic()
-        told = through_deaths(folder, cluster, kills, random.Random(seed))
+        told = through_deaths(folder, cluster, kills, minutes, random.Random(seed))
         seconds = round(time.monotonic() - began)
     print(
         json.dumps({"draws": draws, "shards": -(-draws // SHARD_DRAWS), "seconds": seconds, **told} | compared(folder))
@@ -178,6 +178,7 @@ def every_commit(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--minutes", type=float, default=600.0, help="after which nothing more is killed")
     parser.add_argument("--draws", type=int, default=45_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commits", action="store_true")
@@ -189,7 +190,7 @@ def main() -> None:
         if arguments.commits:
             every_commit(Path(folder))
         else:
-            random_kills(Path(folder), arguments.kills, arguments.draws, arguments.seed)
+            random_kills(Path(folder), arguments.kills, arguments.minutes, arguments.draws, arguments.seed)
 
 
 if __name__ == "__main__":

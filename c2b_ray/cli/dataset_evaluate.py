@@ -65,7 +65,7 @@ def _tell(result: Evaluated, out: str) -> None:
 
 
 def _rate(row: Mapping[str, Any], out: str) -> str:
-    """What one row of the rates says; an image without an answer is none that it was right about."""
+    """Returns a row of the rates as a line of text, with the number of images that have no answer."""
     name, silent = f"{row['classifier']}, {row['of']}, {row['rule']}", row["unanswered"]
     reasons = f"{out}/{'answers' if row['of'] == 'dataset' else 'reference'} says why of each"
     if not row["images"]:

@@ -92,7 +92,7 @@ def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labe
 
 
 def _map_field(field: str) -> str:
-    """What gives a label map, beside what names the classes: a field of a config or an option."""
+    """Returns the name of the field or option that gives a label map, where `field` names the classes."""
     return "--label-map" if field.startswith("--") else "label_map"
 
 

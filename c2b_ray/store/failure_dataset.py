@@ -145,7 +145,7 @@ def open_dataset(location: str, classifier: str | None = None) -> FailureDataset
 
 
 def without_rows(dataset: FailureDataset) -> SourceError:
-    """What to say of a dataset that holds nothing: that nothing failed is a result, and no damage."""
+    """Returns the error for a dataset without rows. That nothing failed is a result, and no damage."""
     if dataset.rows:
         why = f"has no rows that {dataset.classifier} failed, of {dataset.rows}"
     else:

@@ -75,7 +75,7 @@ def _tables_of_file(location: str) -> Iterator[pa.Table]:
 
 
 def hypotheses_of(run: str) -> str:
-    """Where a run of `c2b failures` has its captions. ConfigError where it has none."""
+    """Returns the location of the captions of a run of `c2b failures`. Raises ConfigError where it has none."""
     location = f"{run.rstrip('/')}/hypotheses.parquet"
     if not files.exists(location):
         raise ConfigError(

@@ -136,7 +136,7 @@ class _Stages:
 
 
 def _apart(data: FailureDataset, texts: Sequence[str]) -> list[str]:
-    """The texts, with those apart that are lists of the build's own names: a comma before a spec alone parts specs."""
+    """Returns the texts, with lists of names of the build's classifiers split at their commas."""
     apart: list[str] = []
     for text in texts:
         begun = False

@@ -75,7 +75,11 @@ def written(text: str, labels: Sequence[str], origin: Origin, field: str = "capt
     meant = [label for label in said if label not in within]
     if len({normalise(label) for label in meant}) != 1:
         known = ", ".join(map(repr, labels[:10])) + (" …" if len(labels) > 10 else "")
-        why = f"names several labels, {', '.join(map(repr, meant))}; write one" if meant else f"has no label: {known}"
+        why = (
+            f"names several labels, {', '.join(map(repr, meant))}; write one"
+            if meant
+            else f"names none of the labels {known}"
+        )
         raise ConfigError(field, f"the caption {line[:200]!r} {why}")
     prompt, sentences = behind(finished(line), meant[0])
     return Candidate(meant[0], prompt, tuple(sentences), origin, verbatim=line)

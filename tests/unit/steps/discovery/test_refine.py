@@ -66,7 +66,7 @@ def test_a_person_s_caption_is_used_word_for_word_with_the_one_label_it_has():
     caption = written("a fly on a leaf, close up", labels, "person")
     assert (caption.text, caption.label) == ("a fly on a leaf, close up", "fly")
     assert written("a photo of sea lions. they swim.", labels, "file").sentences == ("they swim",)
-    with pytest.raises(ConfigError, match=r"caption: .*has no label: 'fly', 'lion'"):
+    with pytest.raises(ConfigError, match=r"caption: .*names none of the labels 'fly', 'lion'"):
         written("a bee on a leaf", labels, "person")
     with pytest.raises(ConfigError, match="names several labels, 'fly', 'lion'"):
         written("a fly on a lion", labels, "person")
